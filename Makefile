@@ -1,0 +1,35 @@
+# make app    install what is missing, then serve the dashboard (PORT=8501)
+# make test   every test, those in a real browser included
+# make check  formatting, lint, types and the fast tests
+# make clean  remove what the tools left behind; installed packages and results stay
+
+PORT ?= 8501
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+
+.PHONY: app test check clean install install-dev
+
+app: install
+	@$(BIN)/python tools/port.py "$(PORT)"
+	@exec $(BIN)/python -m streamlit run app.py --server.port "$(PORT)" --server.headless true
+
+test: install-dev
+	@sh tools/chromium.sh
+	@$(BIN)/python -m pytest
+
+check: install-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow and not browser"
+
+install:
+	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt
+
+install-dev:
+	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-dev.txt
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +

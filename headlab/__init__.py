@@ -1,0 +1,36 @@
+"""headlab: which attention heads help, do nothing or do harm, in each language, with honest statistics."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headlab.api import evaluate as evaluate
+    from headlab.errors import HeadlabError as HeadlabError
+    from headlab.gates import gated as gated
+    from headlab.gates import load as load
+    from headlab.masks import Mask as Mask
+    from headlab.masks import load_mask as load_mask
+    from headlab.methods.run import score as score
+    from headlab.tasks import task as task
+
+__version__ = "0.1.0"
+__all__ = ["HeadlabError", "Mask", "evaluate", "gated", "load", "load_mask", "score", "task"]
+# Looked up when first used, so that `import headlab` does not import torch.
+_HOMES = {
+    "HeadlabError": "headlab.errors",
+    "Mask": "headlab.masks",
+    "load_mask": "headlab.masks",
+    "evaluate": "headlab.api",
+    "gated": "headlab.gates",
+    "load": "headlab.gates",
+    "score": "headlab.methods.run",
+    "task": "headlab.tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headlab' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,66 @@
+"""`headlab.evaluate`: accuracy of a mask in every language of a task, against the untouched model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headlab.evaluator import DEV_SIZE, Evaluator, compare
+from headlab.gates import Model
+from headlab.masks import Mask
+from headlab.records import Comparison, Evaluation
+from headlab.stats import wilson
+from headlab.tasks.base import Split, Task
+
+
+@dataclass(frozen=True)
+class Report(Mapping[str, Comparison | Evaluation]):
+    """Evaluations by language; prints as a table."""
+
+    languages: Mapping[str, Comparison | Evaluation]
+
+    def __getitem__(self, language: str) -> Comparison | Evaluation:
+        return self.languages[language]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.languages)
+
+    def __len__(self) -> int:
+        return len(self.languages)
+
+    def __str__(self) -> str:
+        return "\n".join(describe(row) for row in self.languages.values())
+
+
+def describe(row: Comparison | Evaluation) -> str:
+    """One language as a line of text, in percent and points."""
+    if isinstance(row, Evaluation):
+        low, high = wilson(int(row.correct.sum()), row.n)
+        return f"{row.language:6} {row.accuracy:6.1%}  [{low:.1%}, {high:.1%}]  n={row.n}"
+    points, low, high = (f"{100 * value:+.1f}" for value in (row.difference, row.low, row.high))
+    return (
+        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} points [{low}, {high}]  "
+        f"p={row.p:.3g}  right +{row.flipped_right} / wrong +{row.flipped_wrong}  n={row.n}"
+    )
+
+
+def evaluate(
+    model: Model,
+    task: Task,
+    mask: Mask | None = None,
+    *,
+    split: Split = "dev",
+    size: int | None = DEV_SIZE,
+    ablation: str = "zero",
+    seed: int = 0,
+) -> Report:
+    """Accuracy in every language of the task; with a mask, paired with the untouched model.
+
+    seed: of the bootstrap.  Raises HeadlabError for another model's mask or a task that does not fit.
+    """
+    rows: dict[str, Comparison | Evaluation] = {}
+    for language in task.languages:
+        evaluator = Evaluator(model, task, language, split, size)
+        whole = evaluator.evaluate()
+        rows[language] = whole if mask is None else compare(whole, evaluator.evaluate(mask, ablation=ablation), seed)
+    return Report(rows)

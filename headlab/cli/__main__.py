@@ -1,0 +1,8 @@
+"""`python -m headlab.cli`."""
+
+import sys
+
+from headlab.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""`headlab evaluate`: accuracy, with or without a mask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headlab.cli.output import (
+    MODEL,
+    TASK,
+    AsJson,
+    Device,
+    Languages,
+    ModelName,
+    Seed,
+    Size,
+    TaskName,
+    print_json,
+    progress_bar,
+    split_languages,
+)
+from headlab.masks import load_mask
+from headlab.records import Comparison, Evaluation
+from headlab.stats import wilson
+from headlab.tasks.base import Split
+
+
+def evaluate(
+    model: ModelName = MODEL,
+    task: TaskName = TASK,
+    languages: Languages = "all",
+    mask: Annotated[Path | None, typer.Option(help="mask file; compared with the untouched model")] = None,
+    split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
+    size: Size = 512,
+    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    seed: Seed = 0,
+    device: Device = None,
+    json: AsJson = False,
+) -> None:
+    """Accuracy in each language; with a mask, the paired difference, its interval, p and flips."""
+    import headlab
+    from headlab.api import describe
+
+    loaded_mask = load_mask(mask) if mask is not None else None
+    chosen = headlab.task(task, split_languages(languages))
+    chosen.check(chosen.languages[0], split)
+    loaded = headlab.load(model, device=device)
+    rows: dict[str, Comparison | Evaluation] = {}
+    with progress_bar("evaluating") as show:
+        for number, language in enumerate(chosen.languages):
+            show(language, number, len(chosen.languages))
+            part = headlab.evaluate(
+                loaded,
+                chosen.restricted([language]),
+                loaded_mask,
+                split=as_split(split),
+                size=size,
+                ablation=ablation,
+                seed=seed,
+            )
+            rows[language] = part[language]
+    if json:
+        print_json({"languages": {language: record(row) for language, row in rows.items()}})
+    else:
+        typer.echo("\n".join(describe(row) for row in rows.values()))
+
+
+def as_split(text: str) -> Split:
+    """A checked split as its literal type."""
+    return "test" if text == "test" else "train" if text == "train" else "dev"
+
+
+def record(row: Comparison | Evaluation) -> dict[str, Any]:
+    """One language as JSON."""
+    if isinstance(row, Evaluation):
+        low, high = wilson(int(row.correct.sum()), row.n)
+        return {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}
+    names = ("accuracy", "n", "baseline", "difference", "low", "high", "p", "flipped_right", "flipped_wrong")
+    return {name: getattr(row, name) for name in names}

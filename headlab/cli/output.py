@@ -1,0 +1,91 @@
+"""What the commands share: options, JSON on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
+)
+
+from headlab.errors import HeadlabError
+from headlab.store import Store
+
+ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]
+TaskName = Annotated[str, typer.Option("--task", help="task name (headlab tasks lists them)")]
+Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of everything random")]
+Size = Annotated[int, typer.Option("--size", min=1, help="examples of the split")]
+Device = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
+]
+CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
+MODEL, TASK = "e5-small-intents", "intents"
+
+
+def split_languages(text: str) -> list[str] | str:
+    """ "de,th" -> ["de", "th"]; "all" stays."""
+    if text == "all":
+        return text
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise HeadlabError("no language given; name some, like --languages de,th, or all")
+    return names
+
+
+def open_store(root: Path | None) -> Store:
+    """The store of a command."""
+    return Store(root)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object, readable, on stdout."""
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar with time left, on stderr; call it with (text, done, total)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task(title, total=None)
+
+        def update(text: str, done: int, total: int) -> None:
+            bar.update(line, description=text, completed=done, total=total)
+
+        yield update
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """["samples=512", "target=0.01"] -> typed values (JSON where it is JSON, else text)."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise HeadlabError(f"option {pair!r} is not of the form name=value, like samples=512")
+        try:
+            out[name] = json.loads(text)
+        except ValueError:
+            out[name] = text
+    return out

@@ -1,0 +1,24 @@
+"""`headlab worker`: the process that owns the device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headlab.cli.output import CacheRoot, Device, open_store
+
+
+def worker(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8700,
+    host: Annotated[
+        str, typer.Option(help="address; beyond loopback a token is required ($HEADLAB_TOKEN)")
+    ] = "127.0.0.1",
+    warm: Annotated[str | None, typer.Option(help="model to load at start")] = None,
+    device: Device = None,
+    cache: CacheRoot = None,
+) -> None:
+    """Serve live requests and jobs until stopped."""
+    from headlab.worker.serve import Settings, serve
+
+    serve(Settings(open_store(cache).root, host, port, device, warm))

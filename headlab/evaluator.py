@@ -1,0 +1,241 @@
+"""Right or wrong, per example, under any mask: everything else is built on this."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
+from headlab.masks import Mask, full_mask, warn_if_risky
+from headlab.records import Bools, Comparison, Evaluation, Ints
+from headlab.stats import paired_bootstrap
+from headlab.tasks.base import Example, Split, Task
+
+DEV_SIZE = 512
+BATCH = 64
+# A first figure after 64 examples, a better one after 256, then the rest.
+CHUNKS = (64, 192)
+STATE_BYTES = 192 << 20
+MAX_TOKENS = 512
+REMEMBERED = 64
+Tick = Callable[[], None]
+
+
+@dataclass
+class Batch:
+    """Examples of similar length: which rows of the evaluator, their tensors, and what is kept of the last pass."""
+
+    rows: Ints
+    inputs: Mapping[str, torch.Tensor]
+    states: LayerStates | None = None
+    gates: np.ndarray[Any, Any] | None = None
+
+
+@dataclass
+class Evaluator:
+    """Accuracy of any mask on one language of a task, example by example.
+
+    size: how many examples of the split (512 of dev by default).  state_bytes: memory for layer inputs
+    that let the next mask start at the layer that changed.  tick: called between batches; may raise
+    to stop.
+    """
+
+    model: Model
+    task: Task
+    language: str
+    split: Split = "dev"
+    size: int | None = DEV_SIZE
+    batch_size: int = BATCH
+    state_bytes: int = STATE_BYTES
+    tick: Tick = lambda: None
+    examples: tuple[Example, ...] = field(init=False)
+    forwards: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.examples = self.task.examples(self.language, self.split, self.size)
+        self._columns = label_columns(self.model, self.task)
+        self._tokens = encode(self.model, self.examples)
+        self.labels = np.array([e.label for e in self.examples], dtype=np.int64)
+        self._chunks = self._make_chunks()
+        self._seen: OrderedDict[str, Evaluation] = OrderedDict()
+        self._means: torch.Tensor | None = None
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of every example."""
+        return np.array([len(ids) for ids in self._tokens["input_ids"]], dtype=np.int64)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held in kept layer inputs."""
+        return sum(b.states.bytes for chunk in self._chunks for b in chunk if b.states is not None)
+
+    def _make_chunks(self) -> list[list[Batch]]:
+        edges = [0, *(int(e) for e in np.cumsum(CHUNKS)), len(self.examples)]
+        edges = sorted({min(e, len(self.examples)) for e in edges})
+        return [self.batches(np.arange(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+    def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
+        """Batches of the given rows, sorted by length, each padded to its own longest."""
+        size = size or self.batch_size
+        order = rows[np.argsort(self.lengths[rows], kind="stable")]
+        return [Batch(part, self.tensors(part)) for part in np.split(order, range(size, len(order), size)) if len(part)]
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some rows, padded to the longest of them."""
+        picked = {name: [values[i] for i in rows] for name, values in self._tokens.items()}
+        padded = self.model.tokenizer.pad(picked, return_tensors="pt")
+        return {name: tensor.to(self.model.device) for name, tensor in padded.items()}
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the task's labels, [row, label], in the task's order. Counts the forwards."""
+        self.forwards += len(next(iter(inputs.values())))
+        found: torch.Tensor = self.model.module(**inputs).logits[:, self._columns]
+        return found
+
+    def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
+        """Evaluations of a growing fair part of the examples; the last one is `done`.
+
+        mask: None for the untouched model.  Raises HeadlabError for another model's mask.
+        """
+        kept = full_mask(self.model.grid) if mask is None else mask
+        kept.check(self.model.grid, self.model.fingerprint)
+        warn_if_risky(kept.kept)
+        key = f"{kept.digest}:{ablation}"
+        if key in self._seen:
+            self._seen.move_to_end(key)
+            yield self._seen[key]
+            return
+        predicted = np.full(len(self.examples), -1, dtype=np.int64)
+        gates, seen = self.model.grid.gates(kept.kept), 0
+        for chunk in self._chunks:
+            for batch in chunk:
+                predicted[batch.rows] = self._predict(batch, gates, ablation)
+                self.tick()
+            seen += sum(len(batch.rows) for batch in chunk)
+            evaluation = self._record(predicted[:seen])
+            if evaluation.done:
+                self._remember(key, evaluation)
+            yield evaluation
+
+    def _remember(self, key: str, evaluation: Evaluation) -> None:
+        self._seen[key] = evaluation
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def _record(self, predicted: Ints) -> Evaluation:
+        seen = self.examples[: len(predicted)]
+        return Evaluation(
+            self.language,
+            predicted == self.labels[: len(predicted)],
+            predicted.copy(),
+            tuple(e.id for e in seen),
+            tuple(e.group or e.id for e in seen),
+            len(self.examples),
+        )
+
+    def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
+        """Predicted labels of a batch, starting at the first layer whose gates changed since its last pass."""
+        resume = (
+            self.model.resumable and ablation == "zero" and (batch.states is not None or self.bytes < self.state_bytes)
+        )
+        active = Active(gates=as_gates(self.model, gates))
+        if ablation != "zero":
+            active = Active(gates=active.gates, fill=self.means(ablation))
+        if resume:
+            batch.states = batch.states or LayerStates(self.model.grid.layers)
+            changed = 0 if batch.gates is None else _first_change(batch.gates, gates)
+            start = None if batch.gates is None else torch.full((len(batch.rows),), changed, device=self.model.device)
+            batch.states.begin(start)
+            active.states, batch.gates = batch.states, None  # a pass cut short must not be resumed from
+        with torch.inference_mode(), self.model.active(active):
+            out = self.logits(batch.inputs).argmax(dim=1).cpu().numpy()
+        if resume:
+            batch.gates = gates
+        return np.asarray(out, dtype=np.int64)
+
+    def means(self, ablation: str) -> torch.Tensor:
+        """Every head's mean output over these examples, [layer, head, head_dim]; computed once."""
+        if ablation != "mean":
+            raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"')
+        if self._means is None:
+            self._means = head_means(self.model, (b.inputs for chunk in self._chunks for b in chunk))
+        return self._means
+
+    def evaluate(self, mask: Mask | None = None, *, ablation: str = "zero") -> Evaluation:
+        """Evaluation of a mask (None: the untouched model) on all examples."""
+        last: Evaluation | None = None
+        for last in self.stream(mask, ablation=ablation):
+            pass
+        assert last is not None
+        return last
+
+    def correct(self, gates: Bools, rows: Ints, *, ablation: str = "zero") -> Bools:
+        """Right or wrong for rows of (coalition, example): gates bool [row, layer, head], rows int [row]."""
+        out = np.zeros(len(rows), dtype=bool)
+        fill = None if ablation == "zero" else self.means(ablation)
+        order = np.argsort(self.lengths[rows], kind="stable")
+        for part in np.split(order, range(self.batch_size, len(order), self.batch_size)):
+            with torch.inference_mode(), gated(self.model, gates[part], ablation=ablation, means=fill):
+                predicted = self.logits(self.tensors(rows[part])).argmax(dim=1).cpu().numpy()
+            out[part] = predicted == self.labels[rows[part]]
+            self.tick()
+        return out
+
+
+def _first_change(before: Bools, after: Bools) -> int:
+    """First layer whose gates differ; the number of layers if none does."""
+    changed = np.flatnonzero((before != after).any(axis=1))
+    return int(changed[0]) if len(changed) else len(before)
+
+
+def encode(model: Model, examples: Sequence[Example]) -> dict[str, list[list[int]]]:
+    """Token ids and what goes with them, one list per example, without padding."""
+    pairs = [e.pair for e in examples]
+    second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
+    encoded = model.tokenizer([e.text for e in examples], second, truncation=True, max_length=MAX_TOKENS)
+    return {name: encoded[name] for name in encoded}
+
+
+def label_columns(model: Model, task: Task) -> list[int]:
+    """Columns of the model's logits for the task's labels, matched by name where the model names them.
+
+    Raises HeadlabError if the model is no classifier of this task.
+    """
+    by_id: dict[int, str] = model.module.config.id2label or {}
+    names = [str(by_id[i]) for i in sorted(by_id)]
+    if set(task.labels) <= set(names):
+        return [names.index(label) for label in task.labels]
+    if len(names) == len(task.labels) and all(name.startswith("LABEL_") for name in names):
+        return list(range(len(names)))
+    raise HeadlabError(
+        f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has {len(task.labels)} "
+        f"({', '.join(task.labels[:4])}…); choose the model that was tuned on this task"
+    )
+
+
+def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
+    """A masked model against the untouched one, paired over the examples both have seen."""
+    n = min(before.n, after.n)
+    if before.ids[:n] != after.ids[:n]:
+        raise HeadlabError(
+            "the two evaluations are of different examples; compare runs on the same language, split and size"
+        )
+    old, new = before.correct[:n], after.correct[:n]
+    paired = paired_bootstrap(old, new, before.groups[:n], np.random.default_rng(seed))
+    return Comparison(
+        after.language,
+        n,
+        after.total,
+        float(new.mean()),
+        float(old.mean()),
+        *paired,
+        int((new & ~old).sum()),
+        int((old & ~new).sum()),
+    )

@@ -1,0 +1,20 @@
+"""The only place that touches a forward pass: switching heads off, watching them, starting midway."""
+
+from headlab.gates.model import Model, as_gates, attach, gated
+from headlab.gates.observe import attention, head_means, sum_weights
+from headlab.gates.open import load
+from headlab.gates.resume import LayerStates
+from headlab.gates.state import Active
+
+__all__ = [
+    "Active",
+    "LayerStates",
+    "Model",
+    "as_gates",
+    "attach",
+    "attention",
+    "gated",
+    "head_means",
+    "load",
+    "sum_weights",
+]

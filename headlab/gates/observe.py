@@ -1,0 +1,93 @@
+"""Reading what heads do during a forward pass, keeping only what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates.model import Model
+from headlab.gates.probe import PROJECTIONS
+from headlab.gates.state import Active
+from headlab.records import Head
+
+Inputs = Mapping[str, torch.Tensor]
+
+
+def sum_weights(
+    model: Model, inputs: Inputs, observe: Callable[[int, torch.Tensor], None], layers: Iterable[int] | None = None
+) -> None:
+    """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
+
+    layers: gate rows wanted (all if None).  One layer's weights exist at a time.
+    """
+    wanted = None if layers is None else frozenset(layers)
+    family = model.module.config.model_type
+    with torch.inference_mode():
+        if family in PROJECTIONS:
+            _eager_weights(model, inputs, observe, wanted)
+            return
+        with model.active(Active(weights=observe, weight_layers=wanted)):
+            model.module(**inputs)
+
+
+def _eager_weights(
+    model: Model, inputs: Inputs, observe: Callable[[int, torch.Tensor], None], wanted: frozenset[int] | None
+) -> None:
+    """Architectures outside the attention interface hand out their weights on request."""
+    out = model.module(**inputs, output_attentions=True)
+    if not out.get("attentions"):
+        raise HeadlabError(
+            f"{type(model.module).__name__} does not give attention weights; choose another model for this view"
+        )
+    for row, weights in enumerate(out["attentions"]):
+        if wanted is None or row in wanted:
+            observe(row, weights)
+
+
+def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
+    """Attention weights of the chosen heads only: {head: float32 [query, key]} of the first row, on the CPU.
+
+    Raises HeadlabError for a head the model does not have.
+    """
+    places = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
+    found: dict[Head, torch.Tensor] = {}
+
+    def keep(row: int, weights: torch.Tensor) -> None:
+        for head, (layer, column) in places.items():
+            if layer == row:
+                found[head] = weights[0, column].float().cpu().clone()
+
+    sum_weights(model, inputs, keep, {int(layer) for layer, _ in places.values()})
+    return found
+
+
+def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
+    """Mean output of every head over the real tokens of some batches: [layer, head, head_dim].
+
+    What a head gives under `ablation="mean"`. Sums in float64. Padding (attention_mask 0) is left out;
+    for a decoder's heads all positions count.
+    """
+    grid = model.grid
+    sums: dict[int, torch.Tensor] = {}
+    counts: dict[int, float] = {}
+    for inputs in batches:
+        real = inputs["attention_mask"].to(torch.float64)
+
+        def add(row: int, context: torch.Tensor, real: torch.Tensor = real) -> None:
+            same = context.shape[1] == real.shape[1]
+            keep = real if same else torch.ones(context.shape[:2], dtype=torch.float64, device=context.device)
+            total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), keep)
+            sums[row] = sums[row] + total if row in sums else total
+            counts[row] = counts.get(row, 0.0) + float(keep.sum())
+
+        with torch.inference_mode(), model.active(Active(contexts=add)):
+            model.module(**inputs)
+    if not sums:
+        raise HeadlabError("no examples to take the heads' means over; give at least one")
+    widest = max(total.shape[1] for total in sums.values())  # stacks may differ in head_dim
+    out = torch.zeros(grid.layers, grid.width, widest, dtype=torch.float64, device=model.device)
+    for row, total in sums.items():
+        out[row, : len(total), : total.shape[1]] = total / counts[row]
+    return out

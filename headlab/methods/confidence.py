@@ -1,0 +1,51 @@
+"""Confidence: how much a head's largest weight is, on average over tokens (Voita et al. 2019, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates import sum_weights
+from headlab.methods.work import Outcome, Progress, Work
+
+EXCLUDE = ("separator", "special", "none")
+
+
+def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
+    """Token ids that do not count as targets: the separator / end of sentence, all specials, or none."""
+    if exclude == "none":
+        return []
+    if exclude == "special":
+        return sorted(tokenizer.all_special_ids)
+    return sorted({i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None})
+
+
+def run(work: Work) -> Outcome:
+    """Mean over real tokens of the largest weight on a token that counts, in [0, 1]."""
+    evaluator, exclude = work.evaluator, work.options["exclude"]
+    if exclude not in EXCLUDE:
+        raise HeadlabError(f"confidence: exclude is one of {', '.join(EXCLUDE)}; given {exclude!r}")
+    model = evaluator.model
+    banned = torch.tensor(excluded_ids(model.tokenizer, exclude), device=model.device)
+    total, tokens = np.zeros((model.grid.layers, model.grid.width)), 0.0
+    batches = evaluator.batches(np.arange(len(evaluator.examples)))
+    for number, batch in enumerate(batches):
+        real = batch.inputs["attention_mask"].bool()
+        target = real & ~torch.isin(batch.inputs["input_ids"], banned)
+
+        def add(row: int, weights: torch.Tensor, real: torch.Tensor = real, target: torch.Tensor = target) -> None:
+            largest = weights.masked_fill(~target[:, None, None, :], 0).amax(dim=-1)
+            sums = (largest * real[:, None, :]).sum(dim=(0, 2), dtype=torch.float64)
+            total[row, : len(sums)] += sums.cpu().numpy()
+
+        sum_weights(model, batch.inputs, add)
+        evaluator.forwards += len(batch.rows)
+        tokens += float(real.sum())
+        evaluator.tick()
+        work.report(Progress(number + 1, len(batches), f"batch {number + 1} of {len(batches)}"))
+    layer, head = model.grid.flat.T
+    samples = np.full(model.grid.size, len(evaluator.examples), dtype=np.int64)
+    return Outcome(total[layer, head] / tokens, samples=samples)

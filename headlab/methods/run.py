@@ -1,0 +1,147 @@
+"""Running a method: spec, checkpoint, progress, record. Library, command line and worker all come here."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from headlab import __version__
+from headlab.errors import HeadlabError
+from headlab.evaluator import DEV_SIZE, Evaluator
+from headlab.gates import Model
+from headlab.methods.table import Method
+from headlab.methods.table import method as method_of
+from headlab.methods.work import Arrays, Progress, Work
+from headlab.scores import HeadScores
+from headlab.store import FORMAT, Run, Store
+from headlab.tasks.base import Split, Task
+
+
+def make_spec(
+    evaluator: Evaluator, chosen: Method, options: Mapping[str, Any], seed: int, ablation: str
+) -> dict[str, Any]:
+    """Everything the numbers depend on; its sha256 names the run."""
+    task = evaluator.task
+    return {
+        "format": FORMAT,
+        "model": evaluator.model.identity(),
+        "task": {
+            "name": task.name,
+            "language": evaluator.language,
+            "split": evaluator.split,
+            "size": len(evaluator.examples),
+            "seed": task.seed,
+            "data_hash": task.data_hash(evaluator.examples),
+        },
+        "ablation": ablation,
+        "method": {"name": chosen.key, "options": dict(options)},
+        "seed": seed,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed a result."""
+    return {
+        "headlab": __version__,
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def score(
+    model: Model,
+    task: Task,
+    *,
+    language: str | None = None,
+    method: str = "shapley",
+    seed: int = 0,
+    split: Split = "dev",
+    size: int | None = DEV_SIZE,
+    ablation: str = "zero",
+    store: Store | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    tick: Callable[[], None] | None = None,
+    **options: Any,
+) -> HeadScores:
+    """Score every head of a model in one language.
+
+    language: may be left out when the task has one.  method: a key of `headlab.methods.table.METHODS`;
+    options are the method's.  store: where a finished result is looked up and kept, and where an
+    interrupted run goes on from; None keeps nothing.  on_progress: called as steps finish.  tick:
+    called between batches; either may raise to stop.  Raises HeadlabError for anything that does not fit.
+    """
+    chosen = method_of(method)
+    resolved = chosen.resolve(options)
+    evaluator = Evaluator(model, task, only_language(task, language), split, size)
+    spec = make_spec(evaluator, chosen, resolved, seed, ablation)
+    run = store.run(spec) if store is not None else None
+    done = run.result() if run is not None else None
+    if done is not None:
+        return done.scores
+    evaluator.tick = tick or evaluator.tick
+    return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None))
+
+
+def only_language(task: Task, language: str | None) -> str:
+    """The language given, or the task's only one. Raises HeadlabError if it is not clear which."""
+    if language is None:
+        if len(task.languages) != 1:
+            raise HeadlabError(
+                f"task {task.name} has {len(task.languages)} languages; say which, e.g. language={task.languages[0]!r}"
+            )
+        return task.languages[0]
+    task.check(language, "dev")
+    return language
+
+
+def _compute(
+    evaluator: Evaluator,
+    chosen: Method,
+    spec: Mapping[str, Any],
+    run: Run | None,
+    on_progress: Callable[[Progress], None],
+) -> HeadScores:
+    saved = run.checkpoint() if run is not None else None
+    before, started = float(saved["seconds"]) if saved and "seconds" in saved else 0.0, time.perf_counter()
+
+    def spent() -> float:
+        return before + time.perf_counter() - started
+
+    def save(arrays: Arrays) -> None:
+        if run is not None:
+            run.save({**arrays, "seconds": np.array(spent())})
+
+    options = spec["method"]["options"]
+    work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save)
+    outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
+    scores = HeadScores(
+        evaluator.model.grid,
+        evaluator.language,
+        chosen.key,
+        outcome.values,
+        options.get("estimand", chosen.estimand),
+        chosen.unit,
+        evaluator.forwards,
+        spent(),
+        outcome.low,
+        outcome.high,
+        outcome.samples,
+        outcome.p_values,
+        outcome.level,
+        spec,
+    )
+    if run is not None:
+        run.finish(
+            scores, {"versions": versions(), "threads": torch.get_num_threads(), "device": evaluator.model.device.type}
+        )
+    return scores

@@ -1,0 +1,74 @@
+"""What a method is given to work with, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headlab.evaluator import Evaluator
+from headlab.records import Floats, Ints
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: done of total (in the method's own steps), and a word about it."""
+
+    done: int
+    total: int
+    note: str = ""
+
+
+def _ignore(_: Any) -> None:
+    """Progress and checkpoints of a run nobody watches."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One method on one language: the evaluator, the options, and the way to report and to save.
+
+    saved: arrays of an earlier, interrupted run of the same spec.  save: keep arrays so that a later
+    run can go on from here.
+    """
+
+    evaluator: Evaluator
+    seed: int
+    options: Mapping[str, Any]
+    ablation: str = "zero"
+    report: Callable[[Progress], None] = _ignore
+    saved: Arrays | None = None
+    save: Callable[[Arrays], None] = _ignore
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Numbers of a method, flat arrays [head]; fields as in `HeadScores`."""
+
+    values: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    samples: Ints | None = None
+    p_values: Floats | None = None
+    level: float = 0.95
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iterator[None]:
+    """Report progress between batches, counted in units of so many forwards, until the block ends."""
+    evaluator, tick = work.evaluator, work.evaluator.tick
+
+    def counted() -> None:
+        work.report(Progress(min(evaluator.forwards // forwards_per_unit, total), total, note))
+        tick()
+
+    evaluator.tick = counted
+    try:
+        yield
+    finally:
+        evaluator.tick = tick

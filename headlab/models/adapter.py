@@ -1,0 +1,114 @@
+"""Our adapters: a LoRA, a pooler and a classifier on top of a base BERT, merged at load."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from safetensors import SafetensorError
+from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+
+CONFIG, WEIGHTS, LABELS, TRAINING = "adapter_config.json", "adapter_model.safetensors", "labels.json", "training.json"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What an adapter answers: class names by id, and the text put before every input."""
+
+    labels: tuple[str, ...]
+    prefix: str = ""
+
+
+def merge(base_folder: Path, adapter_folder: Path) -> tuple[BertForSequenceClassification, PreTrainedTokenizerBase]:
+    """The base with the adapter's weights added in, float32, in evaluation mode, and its tokenizer.
+
+    Raises HeadlabError if a file is missing or torn, or the adapter belongs to a base of another shape.
+    """
+    named = read_labels(adapter_folder)
+    check_adapter(adapter_folder)
+    module, tokenizer = load_classifier(base_folder, named.labels)
+    try:
+        with quiet():
+            tuned = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
+            merged = tuned.merge_and_unload(safe_merge=True)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise HeadlabError(
+            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it anew"
+        ) from error
+    merged.requires_grad_(False)
+    return merged.eval(), tokenizer
+
+
+def read_labels(adapter_folder: Path) -> Labels:
+    """The adapter's labels.json. Raises HeadlabError if it is not one."""
+    value = read_json(adapter_folder / LABELS)
+    names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
+    if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
+        raise HeadlabError(
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it anew"
+        )
+    if prefix != "":
+        raise HeadlabError(f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here take none")
+    return Labels(tuple(names), "")
+
+
+def check_adapter(adapter_folder: Path) -> None:
+    """Raise HeadlabError unless the folder holds a LoRA in safetensors, the only kind read here."""
+    if not (adapter_folder / WEIGHTS).is_file():
+        raise HeadlabError(f"the adapter {adapter_folder.name} has no {WEIGHTS}; pickled weights are not read")
+    value = read_json(adapter_folder / CONFIG)
+    if not isinstance(value, dict) or value.get("peft_type") != "LORA":
+        raise HeadlabError(f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter anew")
+
+
+def load_classifier(
+    base_folder: Path, labels: Sequence[str]
+) -> tuple[BertForSequenceClassification, PreTrainedTokenizerBase]:
+    """A base BERT with a new classifier (drawn from torch's generator), float32, SDPA attention; and its tokenizer."""
+    try:
+        with quiet():
+            module = BertForSequenceClassification.from_pretrained(
+                base_folder,
+                id2label=dict(enumerate(labels)),
+                label2id={name: i for i, name in enumerate(labels)},
+                use_safetensors=True,
+                attn_implementation="sdpa",
+                dtype=torch.float32,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(base_folder, trust_remote_code=False)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise HeadlabError(
+            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again"
+        ) from error
+    return module, tokenizer
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers and peft from reporting expected things, such as the new classifier, and from drawing bars."""
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # peft 0.21 still asks transformers 5 for this by its old name
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def first_line(error: Exception) -> str:
+    """The start of an error's text."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

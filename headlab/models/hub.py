@@ -1,0 +1,34 @@
+"""Getting a model's files from the hub or from its local cache: safetensors and configuration only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headlab.errors import HeadlabError
+
+PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
+
+
+def hub_folder(name: str, revision: str | None) -> Path:
+    """Folder of a hub model: the local cache first, then the network.
+
+    Raises HeadlabError if the model is in neither, or the name is no hub id.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
+    except HFValidationError as error:
+        raise HeadlabError(
+            f"{name!r} is neither an embedded model, nor a folder here, nor a hub id like owner/name"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise HeadlabError(
+            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with network"
+        ) from error
+    except HfHubHTTPError as error:
+        at = f" at revision {revision}" if revision else ""
+        raise HeadlabError(
+            f"the hub has no model {name}{at} that you may read; check the id, the revision and your token"
+        ) from error

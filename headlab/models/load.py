@@ -1,0 +1,94 @@
+"""From a name to a checkpoint: embedded, a folder, or the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+
+from headlab.errors import HeadlabError
+from headlab.models.adapter import first_line, quiet
+from headlab.models.checkpoint import Checkpoint
+from headlab.models.embedded import EMBEDDED, read_embedded
+from headlab.models.fingerprint import WEIGHTS, fingerprint_folder
+from headlab.models.hub import hub_folder
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def read(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Checkpoint:
+    """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
+    if dtype not in DTYPES:
+        raise HeadlabError(f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}")
+    place = pick_device(device)
+    if name in EMBEDDED:
+        if revision is not None:
+            raise HeadlabError(f"{name} is embedded and has one revision; leave the revision out")
+        checkpoint = read_embedded(name)
+    else:
+        checkpoint = read_folder(*_folder_of(name, revision), name)
+    torch.nn.Module.to(checkpoint.module, device=place, dtype=DTYPES[dtype])
+    checkpoint.module.eval().requires_grad_(False)
+    return checkpoint
+
+
+def pick_device(device: str | None) -> torch.device:
+    """The device asked for, or a GPU where there is one. Raises HeadlabError if it is not there."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise HeadlabError(
+            f"device {device!r} cannot be used here ({error}); use cpu, or leave the device out"
+        ) from error
+    return chosen
+
+
+def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
+    if Path(name).is_dir():
+        return Path(name), "folder"
+    folder = hub_folder(name, revision)
+    return folder, folder.name
+
+
+def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
+    """Load a Hugging Face folder with the class its config names.
+
+    Raises HeadlabError if it lacks safetensors weights, a readable config, a known class or a tokenizer.
+    """
+    if not any(folder.glob(WEIGHTS)):
+        raise HeadlabError(
+            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first"
+        )
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        with quiet():
+            module = _class_of(config, name).from_pretrained(folder, config=config, use_safetensors=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise HeadlabError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}") from error
+    return Checkpoint(str(name), revision, fingerprint_folder(folder), module, _tokenizer(folder, name))
+
+
+def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
+    named = (config.architectures or ["none"])[0]
+    found = getattr(transformers, named, None)
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+        raise HeadlabError(
+            f"{name} names the class {named}, which transformers {transformers.__version__} does not have"
+        )
+    return found
+
+
+def _tokenizer(folder: Path, name: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise HeadlabError(
+            f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder"
+        ) from error

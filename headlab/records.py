@@ -1,0 +1,214 @@
+"""Frozen records that pass between the parts: they neither plot nor save."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headlab.errors import HeadlabError
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text. Refuses NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_key(value: object) -> str:
+    """sha256 (hex) of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+class Head(NamedTuple):
+    """One attention head: stack name, layer and head, both counted from 0."""
+
+    stack: str
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.head}" if self.stack == "encoder" else f"{self.stack} {self.layer}.{self.head}"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The heads of one stack; `heads[l]` is the number of query heads of layer l (layers may differ)."""
+
+    name: str
+    heads: tuple[int, ...]
+
+    @property
+    def layers(self) -> int:
+        return len(self.heads)
+
+    @property
+    def size(self) -> int:
+        return sum(self.heads)
+
+
+@dataclass(frozen=True)
+class HeadGrid:
+    """All heads of a model, stack by stack, layer by layer: the order of every flat array [head]."""
+
+    stacks: tuple[Stack, ...]
+
+    @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """Every head, in flat order."""
+        return tuple(Head(s.name, layer, h) for s in self.stacks for layer, n in enumerate(s.heads) for h in range(n))
+
+    @cached_property
+    def _index(self) -> dict[Head, int]:
+        return {head: i for i, head in enumerate(self.heads)}
+
+    @property
+    def size(self) -> int:
+        return len(self.heads)
+
+    @property
+    def layers(self) -> int:
+        """Layers of all stacks together: the first axis of a gate array."""
+        return sum(s.layers for s in self.stacks)
+
+    @property
+    def width(self) -> int:
+        """Most heads in any layer: the second axis of a gate array."""
+        return max(max(s.heads, default=0) for s in self.stacks)
+
+    @cached_property
+    def flat(self) -> npt.NDArray[np.int64]:
+        """int64 [head, 2]: (row in a gate array, column) of every head in flat order."""
+        first = np.cumsum([0] + [s.layers for s in self.stacks])
+        at = {s.name: int(first[i]) for i, s in enumerate(self.stacks)}
+        return np.array([(at[h.stack] + h.layer, h.head) for h in self.heads], dtype=np.int64).reshape(-1, 2)
+
+    def stack(self, name: str) -> Stack:
+        """The stack of that name. Raises HeadlabError with the names that exist."""
+        for s in self.stacks:
+            if s.name == name:
+                return s
+        raise HeadlabError(f"no stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}")
+
+    def index(self, head: Head) -> int:
+        """Flat index of a head. Raises HeadlabError if the model has no such head."""
+        try:
+            return self._index[head]
+        except KeyError:
+            raise HeadlabError(f"no head {tuple(head)}; this model has {self}") from None
+
+    def gates(self, flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Flat [..., head] -> gate array [..., layer, width]; places without a head hold 0."""
+        out = np.zeros((*flat.shape[:-1], self.layers, self.width), dtype=flat.dtype)
+        out[..., self.flat[:, 0], self.flat[:, 1]] = flat
+        return out
+
+    def nest(self, flat: npt.NDArray[Any]) -> Any:
+        """Flat [head] -> `[layer][head]` lists, or {stack: [layer][head]} if there is more than one stack."""
+        rows: dict[str, list[list[Any]]] = {s.name: [[] for _ in s.heads] for s in self.stacks}
+        for head, value in zip(self.heads, flat.tolist(), strict=True):
+            rows[head.stack][head.layer].append(value)
+        return rows if len(self.stacks) > 1 else rows[self.stacks[0].name]
+
+    def unnest(self, nested: Any, what: str = "values") -> npt.NDArray[Any]:
+        """Inverse of `nest`. Raises HeadlabError if the shape is not this grid's."""
+        rows = nested if isinstance(nested, Mapping) else {self.stacks[0].name: nested}
+        if set(rows) != {s.name for s in self.stacks}:
+            raise HeadlabError(f"{what}: given stacks {sorted(map(str, rows))}; this model has {self}")
+        for s in self.stacks:
+            given = rows[s.name]
+            if not isinstance(given, list) or not all(isinstance(r, list) for r in given):
+                raise HeadlabError(f"{what}: stack {s.name} must be a list of layers, each a list of heads")
+            if tuple(map(len, given)) != s.heads:
+                raise HeadlabError(
+                    f"{what}: stack {s.name} has {describe(tuple(map(len, given)))}; this model has {self}"
+                )
+        return np.array([v for s in self.stacks for row in rows[s.name] for v in row])
+
+    def to_json(self) -> dict[str, list[int]]:
+        """{stack: heads per layer}."""
+        return {s.name: list(s.heads) for s in self.stacks}
+
+    @staticmethod
+    def from_json(value: Mapping[str, list[int]]) -> HeadGrid:
+        """Inverse of `to_json`."""
+        return HeadGrid(tuple(Stack(name, tuple(heads)) for name, heads in value.items()))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{s.name} {describe(s.heads)}" for s in self.stacks)
+
+
+def describe(heads: tuple[int, ...]) -> str:
+    """'12×12' for equal layers, else the heads of each layer."""
+    if len(set(heads)) == 1:
+        return f"{len(heads)}×{heads[0]}"
+    return f"{len(heads)} layers of {'/'.join(map(str, heads))} heads"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Right or wrong, example by example, so that every comparison is paired.
+
+    correct: bool [example].  predicted: int [example], index into the task's labels.
+    ids, groups: of the examples, in the same order.
+    """
+
+    language: str
+    correct: Bools
+    predicted: Ints
+    ids: tuple[str, ...]
+    groups: tuple[str, ...]
+    total: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share right, of the examples seen so far."""
+        return float(self.correct.mean())
+
+    @property
+    def n(self) -> int:
+        """Examples seen; fewer than `total` while an evaluation is under way."""
+        return len(self.correct)
+
+    @property
+    def done(self) -> bool:
+        return self.n == self.total
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A masked model against the untouched one on the same examples.
+
+    difference: accuracy(masked) - accuracy(whole), 0.01 = one point.  low, high: 95 % interval,
+    by resampling groups.  p: two-sided.  flipped_right/_wrong: predictions that became right/wrong.
+    """
+
+    language: str
+    n: int
+    total: int
+    accuracy: float
+    baseline: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    flipped_right: int
+    flipped_wrong: int
+
+
+def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int, npt.NDArray[Any]]]:
+    """(stack, layer, values [head]) for every layer, in flat order."""
+    at = 0
+    for stack in grid.stacks:
+        for layer, n in enumerate(stack.heads):
+            yield stack.name, layer, flat[at : at + n]
+            at += n

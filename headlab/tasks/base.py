@@ -1,0 +1,85 @@
+"""What a task is: labelled examples per language, in splits that share nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headlab.errors import HeadlabError
+from headlab.records import content_key
+
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One labelled input.
+
+    id: stable for a given task version and seed.  label: index into the task's labels.
+    pair: second text of a sentence pair.  group: examples of one group are resampled together
+    (for template data the template, for XNLI the prompt).
+    """
+
+    id: str
+    text: str
+    label: int
+    pair: str | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A named task: its labels, its languages and where its examples come from.
+
+    aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
+    the whole split, in an order that does not change.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    languages: tuple[str, ...]
+    aligned: bool
+    read: Callable[[str, Split, int], Sequence[Example]]
+    seed: int = 0
+
+    def examples(self, language: str, split: Split = "dev", size: int | None = None) -> tuple[Example, ...]:
+        """The first `size` examples of a split (all if None).
+
+        Raises HeadlabError for an unknown language or split, and for an empty split.
+        """
+        self.check(language, split)
+        rows = tuple(self.read(language, split, self.seed))
+        if not rows:
+            raise HeadlabError(f"{self.name} has no {split} examples in {language}; choose another language or split")
+        if size is not None and size < 1:
+            raise HeadlabError(f"asked for {size} examples; ask for 1 or more")
+        return rows[:size]
+
+    def check(self, language: str, split: str) -> None:
+        """Raise HeadlabError unless the task has this language and split."""
+        if language not in self.languages:
+            raise HeadlabError(f"task {self.name} has no language {language!r}; it has {', '.join(self.languages)}")
+        if split not in SPLITS:
+            raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}")
+
+    def data_hash(self, examples: Sequence[Example]) -> str:
+        """sha256 over what a score depends on: ids, texts, labels, in order."""
+        return content_key([[e.id, e.text, e.pair, e.label] for e in examples])
+
+    def restricted(self, languages: Sequence[str]) -> Task:
+        """The same task with some of its languages only."""
+        for language in languages:
+            self.check(language, "dev")
+        return Task(self.name, self.labels, tuple(languages), self.aligned, self.read, self.seed)
+
+    def card(self) -> Mapping[str, object]:
+        """What to print about the task: name, labels, languages, alignment, seed."""
+        return {
+            "name": self.name,
+            "labels": list(self.labels),
+            "languages": list(self.languages),
+            "aligned": self.aligned,
+            "seed": self.seed,
+        }

@@ -1,0 +1,41 @@
+"""The embedded task `intents`: voice commands in 15 languages, sampled from Home Assistant's templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from headlab.errors import HeadlabError
+from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.intents.classes import LABELS, LANGUAGES, PINNED
+
+INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED.items())
+
+
+def intents_task(seed: int = 0) -> Task:
+    """The task: 17 classes, 15 languages, train in English only; rows are not aligned across languages."""
+    return Task("intents", LABELS, LANGUAGES, False, read, seed)
+
+
+def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+    """The examples of a split: a balanced order, so that a prefix is a fair subset.
+
+    Raises HeadlabError if a source package is missing, or for a negative seed.
+    """
+    data_versions()
+    if seed < 0:
+        raise HeadlabError(f"task intents was given seed {seed}; use 0 or a larger whole number")
+    from headlab.tasks.intents.splits import build  # needs the source packages: checked first
+
+    return build(language, seed).examples.get(split, ())
+
+
+def data_versions() -> dict[str, str]:
+    """Installed version of each source package; other than PINNED, the data and its hash differ.
+
+    Raises HeadlabError, with the pip command, if one is missing.
+    """
+    try:
+        return {name: version(name) for name in PINNED}
+    except PackageNotFoundError as error:
+        raise HeadlabError(f"task intents needs the package {error.name}, which is not installed: {INSTALL}") from None

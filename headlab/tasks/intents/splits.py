@@ -1,0 +1,169 @@
+"""From templates to splits: no template and no sentence stands in two of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from headlab.tasks.base import Example
+from headlab.tasks.intents.classes import LABELS, SIZES, TRAIN_LANGUAGE
+from headlab.tasks.intents.sampling import Dice, sample
+from headlab.tasks.intents.templates import Book, Template, read_book
+
+# Share of a class's templates, weighed by how much they can say (up to ENOUGH sentences).
+SHARES = {True: {"test": 0.3, "dev": 0.2, "train": 0.5}, False: {"test": 0.6, "dev": 0.4}}
+ENOUGH = 100
+# A word alone may be a sentence of another language too ("pause"): train has none.
+LEAST_WORDS = {"train": 2, "dev": 1, "test": 1}
+TRIES = 25  # draws in a row without a new sentence before a template counts as used up
+
+Plan = Mapping[str, Mapping[int, Sequence[Template]]]
+Row = tuple[str, Template]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The splits of one language and how they came about.
+
+    plan: split -> class -> templates.  shared: classes whose only template stands in dev and test.
+    ambiguous: sentences left out because two classes can say them.
+    repeats: draws refused because another template of the class had said the sentence.
+    """
+
+    book: Book
+    plan: Plan
+    examples: Mapping[str, tuple[Example, ...]]
+    ambiguous: int
+    repeats: int
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Classes with a single template, told apart by sentence only."""
+        return tuple(label for label in range(len(LABELS)) if len(self.book.of(label)) == 1)
+
+
+@dataclass
+class Draw:
+    """The state of one drawing.
+
+    banned: sentences that two classes can say.  owner: who said what.  clashes: newly found
+    ambiguous sentences.  repeats: refused draws, as in `Splits`.
+    """
+
+    book: Book
+    dice: Dice
+    banned: frozenset[str]
+    owner: dict[str, Template] = field(default_factory=dict)
+    clashes: set[str] = field(default_factory=set)
+    repeats: int = 0
+
+    def __post_init__(self) -> None:
+        self._said: set[str] = set()
+
+    def fresh(self, template: Template, least: int) -> str:
+        """A sentence of `least` words or more that nobody has said yet; empty if TRIES draws gave none."""
+        for _ in range(TRIES):
+            text = sample(self.book, template, self.dice)
+            key = text.casefold()
+            if not text or key in self.banned or len(text.split()) < least:
+                continue
+            holder = self.owner.setdefault(key, template)
+            if holder is template and key not in self._said:
+                self._said.add(key)
+                return text
+            self.repeats += holder is not template
+            if holder.label != template.label:
+                self.clashes.add(key)
+        return ""
+
+    def rows(self, templates: Sequence[Template], least: int) -> Iterator[Row]:
+        """New sentences of a class, one template after the other, until all are used up."""
+        left = self.dice.shuffled(templates)
+        while left:
+            for template in tuple(left):
+                text = self.fresh(template, least)
+                if text:
+                    yield text, template
+                else:
+                    left.remove(template)
+
+    def split(self, name: str, plan: Mapping[int, Sequence[Template]]) -> list[Row]:
+        """The sentences of a split in rounds of one per class, so that every prefix is balanced.
+
+        A class that has run dry leaves the round: its share goes to the others evenly.
+        """
+        size, least = SIZES[name], LEAST_WORDS[name]
+        streams = {label: self.rows(templates, least) for label, templates in plan.items()}
+        out: list[Row] = []
+        while streams and len(out) < size:
+            for label in self.dice.shuffled(tuple(streams)):
+                row = next(streams[label], None)
+                if row is None:
+                    del streams[label]
+                else:
+                    out.append(row)
+        return out[:size]
+
+
+@lru_cache(maxsize=32)
+def build(language: str, seed: int) -> Splits:
+    """All splits of one language; the same for the same seed, whatever the process or machine."""
+    book = read_book(language)
+    plan = assign(book, seeded(seed, language, "plan"))
+    banned: frozenset[str] = frozenset()
+    while True:
+        draw = Draw(book, seeded(seed, language, "draw"), banned)
+        rows = {split: draw.split(split, plan[split]) for split in plan}
+        if not draw.clashes:
+            examples = {split: to_examples(language, split, rows[split]) for split in rows}
+            return Splits(book, plan, examples, len(banned), draw.repeats)
+        banned |= draw.clashes
+
+
+def seeded(seed: int, language: str, purpose: str) -> Dice:
+    """Dice for one purpose: streams of different languages and purposes do not meet."""
+    word = hashlib.sha256(f"{language}/{purpose}".encode()).digest()
+    return Dice(np.random.default_rng([seed, int.from_bytes(word[:8], "big")]))
+
+
+def assign(book: Book, dice: Dice) -> Plan:
+    """Give every template to one split; the only template of a class to dev and test both."""
+    shares = SHARES[book.language == TRAIN_LANGUAGE]
+    plan: dict[str, dict[int, list[Template]]] = {split: {} for split in ("dev", "test", "train") if split in shares}
+    for label in range(len(LABELS)):
+        templates = book.of(label)
+        if len(templates) == 1:
+            plan["dev"][label] = plan["test"][label] = list(templates)
+        for template, split in deal(templates, shares, dice) if len(templates) > 1 else ():
+            plan[split].setdefault(label, []).append(template)
+    return plan
+
+
+def deal(templates: Sequence[Template], shares: Mapping[str, float], dice: Dice) -> Iterator[tuple[Template, str]]:
+    """Templates with the split that lacks most of its share, of the intent and of the class.
+
+    Templates that say much come first; among equals the order is random.
+    """
+    weights = {t.group: min(t.capacity, ENOUGH) for t in templates}
+    whole, given = sum(weights.values()), dict.fromkeys(shares, 0.0)
+    for intent in sorted({t.intent for t in templates}):
+        mine = [t for t in templates if t.intent == intent]
+        total, got = sum(weights[t.group] for t in mine), dict.fromkeys(shares, 0.0)
+        for template in sorted(dice.shuffled(mine), key=lambda t: -weights[t.group]):
+            split = max(shares, key=lambda s: shares[s] * (total + whole) - got[s] - given[s])
+            got[split] += weights[template.group]
+            given[split] += weights[template.group]
+            yield template, split
+
+
+def to_examples(language: str, split: str, rows: Sequence[Row]) -> tuple[Example, ...]:
+    """Rows as examples with stable ids: place in the split and hash of text and label."""
+    out = []
+    for i, (text, template) in enumerate(rows):
+        digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]
+        out.append(Example(f"intents/{language}/{split}/{i:05d}-{digest}", text, template.label, None, template.group))
+    return tuple(out)

@@ -1,0 +1,1 @@
+"""Training what the package ships and what users make: LoRA fine-tuning on English."""

@@ -1,0 +1,78 @@
+"""A training's state on disk: trained weights, AdamW's moments, step; one safetensors file, no pickle."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch.nn import Parameter
+from torch.optim import AdamW
+
+from headlab.files import write_atomic
+
+KINDS = ("weight", "mean", "square")
+
+
+@dataclass
+class State:
+    """What a run needs to go on: parameters by name, their optimizer, losses of the steps made, seconds spent."""
+
+    parameters: Mapping[str, Parameter]
+    optimizer: AdamW
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def step(self) -> int:
+        """Steps made."""
+        return len(self.losses)
+
+    def save(self, path: Path, key: str) -> None:
+        """Write the state whole or not at all; `key` names the run it belongs to."""
+        tensors: dict[str, torch.Tensor] = {}
+        for name, parameter in self.parameters.items():
+            moments = self.optimizer.state[parameter]
+            values = (parameter.detach(), moments["exp_avg"], moments["exp_avg_sq"])
+            tensors |= {f"{kind}/{name}": v.cpu().contiguous() for kind, v in zip(KINDS, values, strict=True)}
+        facts = {"key": key, "losses": json.dumps(self.losses), "seconds": repr(self.seconds)}
+        write_atomic(path, save(tensors, metadata=facts))
+
+    def resume(self, path: Path, key: str) -> None:
+        """Go on from a file if there is one of this run; one that cannot be read is skipped with a warning."""
+        if not path.exists():
+            return
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = file.metadata() or {}
+                if facts.get("key") != key:
+                    raise ValueError("it belongs to another run")
+                stored = {name: tuple(file.get_tensor(f"{kind}/{name}") for kind in KINDS) for name in self.parameters}
+            losses, seconds = [float(x) for x in json.loads(facts["losses"])], float(facts["seconds"])
+            self._check(stored)
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            logging.getLogger(__name__).warning("checkpoint %s is not used (%s); starting afresh", path.name, error)
+            return
+        self.losses, self.seconds = losses, seconds
+        self._load(stored)
+
+    def _check(self, stored: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
+        for name, parameter in self.parameters.items():
+            if any(t.shape != parameter.shape for t in stored[name]):
+                raise ValueError(f"{name} has another shape")
+
+    def _load(self, stored: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
+        for name, parameter in self.parameters.items():
+            weight, mean, square = stored[name]
+            with torch.no_grad():
+                parameter.copy_(weight)
+            self.optimizer.state[parameter] = {
+                "step": torch.tensor(float(self.step)),
+                "exp_avg": mean.to(parameter.device),
+                "exp_avg_sq": square.to(parameter.device),
+            }

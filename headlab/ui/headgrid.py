@@ -1,0 +1,164 @@
+"""The head grid: a clickable map of one value per head, or the same grid as a board of switches.
+
+A Streamlit component (v2): `static/headgrid.js` draws it, this module feeds it and reads its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from headlab.records import Bools, Floats, Head, HeadGrid
+from headlab.scores import HeadScores
+
+
+def head_map(
+    values: Floats,
+    grid: HeadGrid,
+    *,
+    key: str,
+    title: str,
+    limit: float | None = None,
+    marks: Bools | None = None,
+    tips: Sequence[str] = (),
+    selected: Head | None = None,
+    on_click: Callable[[Head], None] | None = None,
+    compact: bool = False,
+    signed: bool = True,
+) -> None:
+    """Draw one value per head on a symmetric diverging scale; a click calls `on_click(head)` before the page runs.
+
+    values: float [head]; NaN is drawn as "no value".  limit: the scale's end, by default the largest
+    magnitude.  marks: bool [head], heads whose interval excludes 0.  tips: one line per head for the
+    tooltip.  signed: False for scores that cannot be negative.
+    """
+    data = _data(values, grid, title, limit, marks, tips, signed) | {
+        "mode": "map",
+        "compact": compact,
+        "clickable": on_click is not None,
+        "selected": -1 if selected is None else grid.index(selected),
+        "rev": 0,
+        "off": [],
+    }
+
+    def picked() -> None:
+        index = _event(key, "pick")
+        if on_click is not None and isinstance(index, int) and 0 <= index < grid.size:
+            on_click(grid.heads[index])
+
+    _component()(key=key, data=data, on_pick_change=picked)
+
+
+def head_switches(
+    values: Floats,
+    grid: HeadGrid,
+    kept: Bools,
+    *,
+    key: str,
+    rev: int,
+    on_change: Callable[[Bools], None],
+    title: str = "Heads",
+    limit: float | None = None,
+    marks: Bools | None = None,
+    tips: Sequence[str] = (),
+    signed: bool = True,
+) -> None:
+    """Draw every head as a switch; each change calls `on_change(kept)` with the whole state, bool [head].
+
+    rev: raise it whenever the mask changes by anything but this grid; events that answer an older
+    one are dropped, so that a click on its way cannot undo an import.
+    """
+    data = _data(values, grid, title, limit, marks, tips, signed) | {
+        "mode": "switch",
+        "compact": False,
+        "clickable": True,
+        "selected": -1,
+        "rev": rev,
+        "off": np.flatnonzero(~kept).tolist(),
+    }
+
+    def changed() -> None:
+        now = switched(_event(key, "heads"), grid, rev)
+        if now is not None:
+            on_change(now)
+
+    _component()(key=key, data=data, on_heads_change=changed)
+
+
+def switched(event: Any, grid: HeadGrid, rev: int) -> Bools | None:
+    """Heads kept (bool [head]) by an event of the board of switches; None if it is stale or not one."""
+    if not event or event.get("rev") != rev:
+        return None
+    off = [i for i in event.get("off", ()) if isinstance(i, int) and 0 <= i < grid.size]
+    kept = np.ones(grid.size, bool)
+    kept[off] = False
+    return kept
+
+
+def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
+    """One scale end for several maps: a high quantile of the magnitudes, so that one head does not bleach the rest."""
+    every = np.abs(np.concatenate([np.asarray(v, float).ravel() for v in values] or [np.zeros(1)]))
+    every = every[np.isfinite(every)]
+    limit = float(np.quantile(every, quantile)) if every.size else 0.0
+    return limit or float(every.max(initial=0.0)) or 1.0
+
+
+def score_tips(scores: HeadScores) -> list[str]:
+    """One tooltip per head: value ± half-width in the score's unit, and samples."""
+    half = scores.half_width
+    tips = []
+    for i, value in enumerate(scores.values):
+        text = _shown(value, scores.unit) + ("" if half is None else f" ± {_shown(half[i], scores.unit).lstrip('+')}")
+        text += " points" if scores.unit == "accuracy" else f" ({scores.unit})"
+        tips.append(text if scores.samples is None else f"{text}\n{int(scores.samples[i]):,} samples")
+    return tips
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{100 * value:+.2f}" if unit == "accuracy" else f"{value:+.4g}"
+
+
+def score_marks(scores: HeadScores) -> Bools:
+    """Heads whose interval excludes 0, bool [head]."""
+    return scores.harmful | scores.helpful
+
+
+def _data(
+    values: Floats,
+    grid: HeadGrid,
+    title: str,
+    limit: float | None,
+    marks: Bools | None,
+    tips: Sequence[str],
+    signed: bool,
+) -> dict[str, Any]:
+    finite = np.isfinite(values)
+    if limit is None:
+        limit = float(np.abs(values[finite]).max(initial=0.0)) or 1.0
+    return {
+        "title": title,
+        "stacks": [{"name": s.name, "heads": list(s.heads)} for s in grid.stacks],
+        "values": [float(f"{v:.4g}") if ok else None for v, ok in zip(values, finite, strict=True)],
+        "limit": limit,
+        "marks": [] if marks is None else marks.astype(int).tolist(),
+        "tips": list(tips),
+        "signed": signed,
+    }
+
+
+def _event(key: str, name: str) -> Any:
+    state = st.session_state.get(key)
+    return None if state is None else state.get(name)
+
+
+@cache
+def _component() -> Callable[..., Any]:
+    files = resources.files("headlab.ui") / "static"
+    css, js = ((files / f"headgrid.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    renderer: Callable[..., Any] = st.components.v2.component("headlab-headgrid", css=css, js=js)
+    return renderer

@@ -1,0 +1,84 @@
+"""A head's card: its value in every language, how sure that is, and where to go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from headlab import plots
+from headlab.records import Head, HeadGrid
+from headlab.scores import HeadScores
+from headlab.ui.heads_maps import is_signed
+from headlab.ui.heads_table import one_head, shown_unit, verdict
+from headlab.ui.history import encode
+from headlab.ui.links import page_link
+from headlab.ui.names import head_key, head_words, language_title
+
+
+def _columns(sign: str) -> dict[str, Any]:
+    number = st.column_config.NumberColumn
+    return {
+        "language": st.column_config.TextColumn("Language", pinned=True),
+        "value": number("Value", format=f"%{sign}.3f"),
+        "half_width": number("±", format="%.3f", help="Half the interval's length"),
+        "rank": number("Rank", help="1 = the most useful head of this language"),
+        "samples": number("Samples", format="localized"),
+        "p": number("p", format="%.2g", help="Of “this head does nothing”, two-sided"),
+        "p_holm": number("p (Holm)", format="%.2g", help="Adjusted for every head of every language shown"),
+        "confidence": number("Confidence", format="%.2f", help="Mean of its largest attention weight"),
+    }
+
+
+def _sign(s: HeadScores) -> str:
+    """A plus before positive values, where there are negative ones too."""
+    return "+" if is_signed(s) else ""
+
+
+def _without(grid: HeadGrid, head: Head) -> str:
+    kept = np.ones(grid.size, bool)
+    kept[grid.index(head)] = False
+    return encode(kept)
+
+
+def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str) -> None:
+    """The card of a head, with `focus` the language it was clicked in."""
+    s = scores[focus]
+    unit = shown_unit(s.unit)[1]
+    table = one_head(scores, head, confidence).set_index("language", drop=False)
+    st.subheader(head_words(head, several=len(s.grid.stacks) > 1))
+    half = table["half_width"].loc[focus]
+    shown = f"{table['value'].loc[focus]:{_sign(s)}.3f}" + ("" if np.isnan(half) else f" ± {half:.3f}")
+    rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
+    st.markdown(f"In {language_title(focus)} **{shown} {unit}**, {rank}; {verdict(s, head)}.")
+    names = [str(name) for name in table.index]
+    value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
+    figure = plots.across_languages(names, value, low, high, f"value ({unit})")
+    st.plotly_chart(
+        figure, key="head-figure", config={"displayModeBar": False}, alt=f"Value of {head_key(head)} in every language"
+    )
+    with st.container(horizontal=True, gap="medium"):
+        page_link("attention", "What it attends to", {"heads": [head_key(head)]})
+        page_link("prune", "Switch it off", {"m": _without(s.grid, head)})
+
+
+def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:
+    """The card's figures as a table: the twin of its chart."""
+    table = one_head(scores, head, confidence).drop(columns=["low", "high"]).dropna(axis="columns", how="all")
+    st.dataframe(
+        table, hide_index=True, column_config=_columns(_sign(next(iter(scores.values())))), height=_height(table)
+    )
+    if "p_holm" in table:
+        tests = sum(s.grid.size for s in scores.values())
+        st.caption(
+            f"p (Holm) is adjusted for {tests:,} tests: every head in each of the {len(scores)} languages shown."
+        )
+    if "confidence" not in table:
+        st.caption("Confidence is not cached for these languages: run method `confidence` to see it here.")
+
+
+def _height(table: pd.DataFrame) -> int:
+    return 38 + 35 * min(len(table), 20)

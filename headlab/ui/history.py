@@ -1,0 +1,151 @@
+"""The mask under the user's hands: undo, redo, reset, and the `m` of a link that carries it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.records import Bools, HeadGrid
+
+DEPTH = 500
+LINKED = "_linked_mask"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One state of the mask. kept: bool [head].  chosen: how it came about, as the mask file says it."""
+
+    kept: Bools
+    chosen: Mapping[str, Any]
+
+
+@dataclass
+class History:
+    """All states of one model's mask in this session.
+
+    rev: raised whenever the mask changes by anything but the grid itself; the grid takes the server's
+    state only then, and the server drops events that answer an older one.
+    """
+
+    grid: HeadGrid
+    steps: list[Step] = field(default_factory=list)
+    at: int = 0
+    rev: int = 0
+
+    def __post_init__(self) -> None:
+        self.steps = self.steps or [Step(np.ones(self.grid.size, bool), {})]
+
+    @property
+    def kept(self) -> Bools:
+        """Heads kept now, bool [head]."""
+        return self.steps[self.at].kept
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """How the present mask came about."""
+        return self.steps[self.at].chosen
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a state before this one."""
+        return self.at > 0
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether a state was undone."""
+        return self.at < len(self.steps) - 1
+
+    def click(self, kept: Bools) -> None:
+        """Take the state the grid of switches sent; the grid shows it already."""
+        before = self.chosen
+        start = before.get("started_from") if before.get("rule") == "by hand" else dict(before)
+        self._push(kept, {"rule": "by hand", **({"started_from": start} if start else {})})
+
+    def put(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
+        """Take a mask from elsewhere (a suggestion, a file, a link, a list of heads)."""
+        self.rev += 1
+        self._push(kept, chosen)
+
+    def by_hand(self, kept: Bools) -> None:
+        """As `click`, from a widget beside the grid, which must follow."""
+        self.rev += 1
+        self.click(kept)
+
+    def undo(self) -> None:
+        """One state back, if there is one."""
+        self._go(self.at - 1)
+
+    def redo(self) -> None:
+        """One state forward, if there is one."""
+        self._go(self.at + 1)
+
+    def reset(self) -> None:
+        """All heads on; can be undone."""
+        self.put(np.ones(self.grid.size, bool), {})
+
+    def _go(self, to: int) -> None:
+        if 0 <= to < len(self.steps):
+            self.at, self.rev = to, self.rev + 1
+
+    def _push(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
+        if np.array_equal(kept, self.kept):
+            return
+        self.steps = [*self.steps[: self.at + 1], Step(kept.copy(), chosen)][-DEPTH:]
+        self.at = len(self.steps) - 1
+
+
+def history(fingerprint: str, grid: HeadGrid) -> History:
+    """This session's history of one model's mask."""
+    key = f"_history:{fingerprint}"
+    kept = st.session_state.get(key)
+    if not isinstance(kept, History) or kept.grid != grid:
+        kept = st.session_state[key] = History(grid)
+    return kept
+
+
+def encode(kept: Bools) -> str:
+    """A mask as link text: one bit a head, 1 = off, base64url without padding."""
+    return base64.urlsafe_b64encode(np.packbits(~kept).tobytes()).decode().rstrip("=")
+
+
+def decode(text: str, grid: HeadGrid) -> Bools:
+    """Inverse of `encode`, bool [head]. Raises HeadlabError unless the text is a mask of this grid's size."""
+    remedy = f"this model has {grid}. The link is cut, or made for another model; all heads stay as they were"
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise HeadlabError(f"The mask in this link (m={text[:40]}) cannot be read; {remedy}.") from error
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8)).astype(bool)
+    if len(raw) != -(-grid.size // 8) or bits[grid.size :].any():
+        raise HeadlabError(f"The mask in this link (m={text[:40]}) does not fit; {remedy}.")
+    return ~bits[: grid.size]
+
+
+def follow_link(now: History) -> str | None:
+    """Take the link's mask if it is news to this session. Returns a sentence if it cannot be used."""
+    text = st.query_params.get("m")
+    if not text or text == st.session_state.get(LINKED):
+        return None
+    st.session_state[LINKED] = text
+    try:
+        now.put(decode(text, now.grid), {"rule": "link"})
+    except HeadlabError as error:
+        return str(error)
+    return None
+
+
+def write_link(now: History) -> None:
+    """Put the present mask into the link; a mask that keeps all heads leaves it."""
+    text = None if now.kept.all() else encode(now.kept)
+    st.session_state[LINKED] = text
+    if text is None:
+        st.query_params.pop("m", None)
+    elif st.query_params.get("m") != text:
+        st.query_params["m"] = text

@@ -1,0 +1,21 @@
+"""Links between pages that carry what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+PAGES = {
+    "overview": ("Overview", ":material/space_dashboard:"),
+    "heads": ("Heads", ":material/grid_on:"),
+    "languages": ("Languages", ":material/translate:"),
+    "prune": ("Prune", ":material/content_cut:"),
+    "attention": ("Attention", ":material/visibility:"),
+}
+
+
+def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | None = None) -> None:
+    """A link to a page with `more` parameters; the shared choice goes along by itself."""
+    title, icon = PAGES[name]
+    st.page_link(f"pages/{name}.py", label=label or title, icon=icon, query_params=dict(more or {}))

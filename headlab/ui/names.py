@@ -1,0 +1,49 @@
+"""How languages and heads are written on the pages and in links."""
+
+from __future__ import annotations
+
+from headlab.errors import HeadlabError
+from headlab.records import Head
+
+LANGUAGES = {
+    "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
+    "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish",
+    "fr": "French", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian", "id": "Indonesian", "it": "Italian",
+    "ja": "Japanese", "ka": "Georgian", "ko": "Korean", "lt": "Lithuanian", "ml": "Malayalam", "nl": "Dutch",
+    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak",
+    "sl": "Slovene", "sv": "Swedish", "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "th": "Thai", "tr": "Turkish",
+    "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese", "zh-CN": "Chinese",
+}  # fmt: skip
+
+
+def language_name(code: str) -> str:
+    """'German' for 'de'; the code itself where the name is not known."""
+    return LANGUAGES.get(code, code)
+
+
+def language_title(code: str) -> str:
+    """'German (de)': the name and what to type for it."""
+    return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
+
+
+def head_key(head: Head) -> str:
+    """A head as links and tables write it: stack.layer.head, counted from 0."""
+    return f"{head.stack}.{head.layer}.{head.head}"
+
+
+def head_from(key: str) -> Head:
+    """Inverse of `head_key`. Raises HeadlabError for text that is no head."""
+    stack, _, rest = key.partition(".")
+    layer, _, number = rest.partition(".")
+    if not (stack and layer.isascii() and layer.isdigit() and number.isascii() and number.isdigit()):
+        raise HeadlabError(f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7")
+    return Head(stack, int(layer), int(number))
+
+
+def head_words(head: Head, several: bool = False) -> str:
+    """'Layer 3, head 7'; with the stack's name where a model has several."""
+    return (
+        f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
+        if several
+        else f"Layer {head.layer}, head {head.head}"
+    )

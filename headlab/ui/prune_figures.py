@@ -1,0 +1,198 @@
+"""Accuracy of a mask, language by language, as the worker sends it; and the tables made of it. No streamlit here."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from headlab.masks import Mask
+from headlab.stats import holm
+
+SIZES = {"dev": 512, "test": 1000}
+REMEMBERED = 3000
+
+
+class Asks(Protocol):
+    """The part of the worker's client that is used here."""
+
+    def evaluate(
+        self,
+        model: str,
+        task: str,
+        language: str,
+        mask: Mask | None = None,
+        split: str = "dev",
+        size: int = 512,
+        *,
+        session: str | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Records with the fields of `Figure` and more; the last one is `done`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Accuracy of one language on the first `n` of `total` examples.
+
+    baseline .. flipped_wrong: against the untouched model on the same examples, None where nothing is
+    switched off.  difference, low, high: 0.01 = one point, low and high of the paired 95 % interval.
+    """
+
+    language: str
+    n: int
+    total: int
+    accuracy: float
+    done: bool
+    baseline: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    flipped_right: int | None = None
+    flipped_wrong: int | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything an accuracy depends on but the language.
+
+    mask: None for the untouched model.  session: who asks; a newer question of the same session ends this one.
+    """
+
+    model: str
+    fingerprint: str
+    task: str
+    split: str
+    mask: Mask | None
+    session: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Examples asked for."""
+        return SIZES[self.split]
+
+    def key(self, language: str) -> tuple[str, ...]:
+        """Two questions with equal keys have equal answers."""
+        return self.fingerprint, self.task, self.split, str(self.size), self.mask.digest if self.mask else "", language
+
+
+Known = MutableMapping[tuple[str, ...], Figure]
+
+
+def figures(client: Asks, question: Question, languages: Sequence[str], known: Known) -> Generator[dict[str, Figure]]:
+    """All figures so far, again and again as they are refined: each language's first before any one's second.
+
+    known: final figures of this session, read and added to.  What is known comes at once.
+    """
+    now = {name: known[question.key(name)] for name in languages if question.key(name) in known}
+    yield dict(now)
+    with ExitStack() as stack:
+        missing = [name for name in languages if name not in now]
+        streams = {name: stack.enter_context(closing(_ask(client, question, name))) for name in missing}
+        while streams:
+            for name, stream in list(streams.items()):
+                figure = next(stream, None)
+                if figure is None or figure.done:
+                    del streams[name]
+                if figure is None:
+                    continue
+                now[name] = figure
+                if figure.done:
+                    _remember(known, question.key(name), figure)
+                yield {n: now[n] for n in languages if n in now}
+
+
+def _ask(client: Asks, question: Question, language: str) -> Generator[Figure]:
+    names = {f.name for f in fields(Figure)} - {"language"}
+    if question.mask is None:
+        names -= {"low", "high"}  # Wilson's, of the accuracy: not a difference
+    answers = client.evaluate(
+        question.model, question.task, language, question.mask, question.split, question.size, session=question.session
+    )
+    try:
+        for answer in answers:
+            yield Figure(language, **{name: answer[name] for name in names if name in answer})
+    finally:
+        close = getattr(answers, "close", None)  # ends the work at the worker's next batch
+        if close is not None:
+            close()
+
+
+def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
+    known[key] = figure
+    while len(known) > REMEMBERED:
+        known.pop(next(iter(known)))
+
+
+def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
+    """One row a language, in percent and points, with p adjusted for looking at several languages (Holm)."""
+    frame = pd.DataFrame([_row(name, rows.get(name)) for name in languages])
+    p = np.array([rows[n].p for n in languages if n in rows and rows[n].p is not None], float)
+    if len(languages) > 1 and len(p) == len(languages):
+        frame["p (Holm)"] = holm(p)
+    compared = any(row.difference is not None for row in rows.values())
+    several = ["p (Holm)"] if len(languages) > 1 else []
+    shown = ["Difference", "95 % interval", "p", *several, "Now right", "Now wrong", "Unpruned %"] if compared else []
+    return frame.reindex(columns=["Language", "Accuracy %", *shown, "Examples"])
+
+
+def _row(name: str, row: Figure | None) -> dict[str, Any]:
+    if row is None:
+        return {"Language": name, "Examples": "…"}
+    return {
+        "Language": name,
+        "Accuracy %": 100 * row.accuracy,
+        "Difference": _points(row.difference),
+        "95 % interval": None
+        if row.low is None or row.high is None
+        else f"{100 * row.low:+.1f} … {100 * row.high:+.1f}",
+        "p": row.p,
+        "Now right": row.flipped_right,
+        "Now wrong": row.flipped_wrong,
+        "Unpruned %": _points(row.baseline),
+        "Examples": f"{row.n}" if row.done else f"{row.n} of {row.total}",
+    }
+
+
+def _points(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def mean_figure(rows: Mapping[str, Figure]) -> tuple[float, float | None]:
+    """Mean accuracy of the languages and mean difference (None where nothing is compared)."""
+    accuracy = float(np.mean([row.accuracy for row in rows.values()]))
+    differences = [row.difference for row in rows.values() if row.difference is not None]
+    return accuracy, float(np.mean(differences)) if len(differences) == len(rows) else None
+
+
+def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], split: str) -> str:
+    """How far the figures are: what they are based on now."""
+    done = sum(row.done for row in rows.values())
+    if done == len(languages):
+        sizes = sorted({row.n for row in rows.values()})
+        return f"Final: {'–'.join(map(str, sizes[:: len(sizes) - 1 or 1]))} {split} examples a language."
+    if not rows:
+        return f"Waiting for the first {split} examples …"
+    if len(languages) == 1:
+        row = next(iter(rows.values()))
+        return f"So far {row.n} of {row.total} {split} examples …"
+    return f"So far {len(rows)} of {len(languages)} languages have a figure, {done} of them a final one …"
+
+
+def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
+    """The final accuracies as the mask file carries them; empty while there are none."""
+    final = {
+        name: {
+            field.name: value
+            for field in fields(row)
+            if field.name not in ("language", "done", "total") and (value := getattr(row, field.name)) is not None
+        }
+        for name, row in rows.items()
+        if row.done
+    }
+    return {"task": question.task, "split": question.split, "size": question.size, "languages": final} if final else {}

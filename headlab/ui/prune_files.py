@@ -1,0 +1,67 @@
+"""The mask as a file: offered with what was seen of it, and taken back only if it belongs to this model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.masks import Mask, mask_from_text
+from headlab.ui.history import History
+from headlab.ui.prune_figures import Known, Question, evaluated
+
+MESSAGE, UPLOADS = "_import_message", "_uploads"
+
+
+def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
+    """The mask file, with the final accuracies this session has seen of the mask."""
+    rows = {name: known[question.key(name)] for name in languages if question.key(name) in known}
+    seen = evaluated(rows, question)
+    chosen = {**mask.chosen, **({"evaluated": seen} if seen else {})}
+    return json.dumps(replace(mask, chosen=chosen).to_json(), ensure_ascii=False, indent=1)
+
+
+def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
+    """Make an uploaded mask the present one. Raises HeadlabError, changing nothing, if it does not fit."""
+    mask = mask_from_text(text, name)
+    mask.check(now.grid, fingerprint)
+    now.put(mask.kept, {key: value for key, value in mask.chosen.items() if key != "evaluated"} | {"imported": name})
+
+
+def draw(mask: Mask, now: History, question: Question, known: Known, languages: Sequence[str]) -> None:
+    """The download and the upload."""
+    # The text is made when it is asked for, in another thread and without session_state: it holds what arrived since.
+    st.download_button(
+        "Export the mask (JSON)",
+        data=lambda: mask_text(mask, question, known, languages),
+        file_name=f"mask-{_plain(question.model)}-{len(mask.removed)}-off.json",
+        mime="application/json",
+        on_click="ignore",
+        icon=":material/download:",
+    )
+    key = f"mask-upload-{st.session_state.get(UPLOADS, 0)}"
+    st.file_uploader("Import a mask", type="json", key=key, on_change=_uploaded, args=(key, now, question.fingerprint))
+    message = st.session_state.get(MESSAGE)
+    if message and message["when"] == (now.at, now.rev):
+        (st.success if message["ok"] else st.error)(message["text"])
+
+
+def _uploaded(key: str, now: History, fingerprint: str) -> None:
+    file = st.session_state.get(key)
+    if file is None:
+        return
+    try:
+        take(file.getvalue(), file.name, now, fingerprint)
+        ok, text = True, f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off."
+    except HeadlabError as error:
+        ok, text = False, f"Not imported, the mask stays as it was: {str(error).rstrip('.')}."
+    st.session_state[MESSAGE] = {"ok": ok, "text": text, "when": (now.at, now.rev)}
+    # A fresh uploader, so that the same file can be chosen again.
+    st.session_state[UPLOADS] = st.session_state.get(UPLOADS, 0) + 1
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[-60:]

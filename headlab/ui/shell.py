@@ -1,0 +1,252 @@
+"""What every page stands in: the shared choice, the cached listing, and errors as sentences."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import streamlit as st
+from streamlit.runtime.pages_manager import PagesManager
+
+from headlab.errors import HeadlabError
+from headlab.methods.table import METHODS
+from headlab.store import Listing, Store, default_root
+from headlab.tasks import TASKS, task
+from headlab.ui import shell_worker
+from headlab.ui.results import Found, matching, select, spec_of
+from headlab.ui.shell_worker import client
+
+__all__ = [
+    "Choice",
+    "boot",
+    "choose",
+    "client",
+    "found",
+    "guarded",
+    "listing",
+    "page",
+    "sidebar",
+    "unknown_in_link",
+    "warm_up",
+]
+
+# Streamlit leaves six empty lines above the first one; its rows of containers do not share columns.
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding: 4.25rem 2.5rem 4rem; max-width: 1400px }
+[class*="st-key-maps-"] {
+  display: grid !important; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 1rem
+}
+[class*="st-key-maps-"] > * { width: auto !important; min-width: 0 }
+@media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
+</style>"""
+# A link may name any model of the hub, but no folder of this machine.
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What all pages show: one model, task and method, and some of the task's languages."""
+
+    model: str
+    task: str
+    languages: tuple[str, ...]
+    method: str
+
+
+def boot() -> None:
+    """Run the entry file even for a link straight to a page, right after a server's start.
+
+    While no one has opened the entry page, streamlit treats the folder pages/ as an app of the old
+    kind and would run the page without it. tests/browser/test_navigation.py holds this.
+    """
+    if PagesManager.uses_pages_directory:
+        PagesManager.uses_pages_directory = False
+        st.rerun()
+
+
+@st.cache_resource(show_spinner=False)
+def warm_up() -> None:
+    """Import what the pages need, then take it out of the garbage collector's sight: once per server."""
+    for name in HEAVY:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def icon() -> str:
+    """Path of the app's icon; a named one would be fetched from the network."""
+    return str(files("headlab.ui") / "static" / "icon.svg")
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Show a problem as a sentence. Fragments need their own: they run again without their page."""
+    try:
+        yield
+    except HeadlabError as error:
+        st.error(str(error))
+    except Exception as error:  # the last fence before the user: the trace goes to the log
+        log.exception("page failed")
+        st.error(f"Something went wrong that headlab did not expect ({type(error).__name__}: {error}). "
+                 "Nothing is lost; reload the page. The server's log has the details.")  # fmt: skip
+
+
+@contextmanager
+def page(title: str, intro: str = "") -> Iterator[Choice]:
+    """A page's frame: title, notices about the link, and errors as sentences. Yields the choice."""
+    boot()
+    st.html(STYLE)
+    st.title(title)
+    if intro:
+        st.markdown(intro)
+    for notice in st.session_state.get("_notices", ()):
+        st.warning(notice)
+    with guarded():
+        yield choose()
+
+
+def _stamp(root: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of every file that makes a result: changes whenever the listing may."""
+    names = ("spec.json", "result.npz")
+    stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
+    return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _scan(root: Path, stamp: tuple[tuple[str, int, int], ...]) -> Listing:
+    return Store(root).scan()
+
+
+def listing() -> Listing:
+    """Every readable result of the cache folder, read again only when the folder changed."""
+    root = default_root()
+    try:
+        return _scan(root, _stamp(root))
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another"
+        ) from error
+
+
+def found(choice: Choice, method: str | None = None) -> Found:
+    """The cached results of a choice; `method` overrides the choice's."""
+    results = matching(listing().results, choice.model, choice.task, method or choice.method)
+    return select(results, choice.languages)
+
+
+def choose() -> Choice:
+    """The choice of this session, made in the sidebar."""
+    made = st.session_state.get("_choice")
+    return made if isinstance(made, Choice) else sidebar()
+
+
+def _cached(results: Listing, part: str) -> list[str]:
+    names = (spec_of(result.scores, part, "name") for result in results.results)
+    return sorted({name for name in names if isinstance(name, str)})
+
+
+def _models(results: Listing) -> list[str]:
+    named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
+    known = dict.fromkeys([*shell_worker.embedded_models(), *_cached(results, "model"), *named])
+    return list(known) or ["e5-small-intents"]
+
+
+def _languages(name: str, results: Listing) -> list[str]:
+    if name in TASKS:
+        return list(task(name).languages)
+    return sorted({r.scores.language for r in matching(results.results, task=name)})
+
+
+def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:
+    """A sentence about a value of the link that fits nothing; ask before its widget drops the value."""
+    unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
+    if not unknown:
+        return None
+    known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
+    named = ", ".join(repr(value[:80]) for value in unknown[:5])
+    return f"The link asks for {what} {named}, which is not known here; there is {known}. It was left out."
+
+
+def _note(param: str, what: str, options: Sequence[str]) -> None:
+    sentence = unknown_in_link(param, what, options)
+    if sentence:
+        st.session_state["_notices"] = [*st.session_state.get("_notices", ()), sentence]
+
+
+def _pick_languages(options: list[str]) -> None:
+    def set_all(chosen: list[str]) -> None:
+        st.session_state["langs"] = chosen
+
+    st.pills("Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params")
+    with st.container(horizontal=True, gap="small"):
+        st.button("All", key="langs-all", type="tertiary", on_click=set_all, args=(options,))
+        st.button("None", key="langs-none", type="tertiary", on_click=set_all, args=([],))
+
+
+def _name_model() -> None:
+    name = str(st.session_state.get("_named", "")).strip()
+    if name:
+        st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), name]
+        st.session_state["model"] = name
+
+
+def _pick_model(options: list[str]) -> str:
+    _note("model", "model", options)
+    model = st.selectbox("Model", options, key="model", bind="query-params")
+    with st.expander("Another model"):
+        st.text_input(
+            "Hub id or folder", key="_named", on_change=_name_model, placeholder="owner/name or /path/to/model"
+        )
+    return model
+
+
+def _restore() -> None:
+    """Put back what a page switch lost: a browser that has not drawn a widget yet sends neither its value nor its link.
+
+    On the way back through the history, streamlit lets the link win over this.
+    """
+    before = st.session_state.get("_choice")
+    if not isinstance(before, Choice):
+        return
+    kept = {"model": before.model, "task": before.task, "method": before.method, "langs": list(before.languages)}
+    for key, value in kept.items():
+        if key not in st.session_state and not st.query_params.get_all(key):
+            st.session_state[key] = value
+
+
+def sidebar() -> Choice:
+    """Draw the shared widgets, bound to the link, and return what they say. Called by app.py only."""
+    _restore()
+    results = listing()
+    tasks = list(dict.fromkeys([*TASKS, *_cached(results, "task")]))
+    with st.sidebar:
+        model = _pick_model(_models(results))
+        _note("task", "task", tasks)
+        name = st.selectbox("Task", tasks, key="task", bind="query-params")
+        _note("method", "method", list(METHODS))
+        method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
+        st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
+        options = _languages(name, results)
+        _note("langs", "language", options)
+        _pick_languages(options)
+        shell_worker.status_line()
+    chosen = st.session_state["langs"]
+    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method))
+
+
+def _settle(choice: Choice) -> Choice:
+    """Keep the choice for the pages; a changed choice makes notices about the link pointless."""
+    before = st.session_state.get("_choice")
+    if before is not None and before != choice:
+        st.session_state["_notices"] = []
+    st.session_state["_choice"] = choice
+    return choice

@@ -1,0 +1,147 @@
+"""The worker as pages see it: started once per server, its state in one line, a client to ask it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.worker import process
+from headlab.worker.client import Client
+
+WAIT_SECONDS = 60.0
+FRESH_SECONDS = 2.0
+RETRY_SECONDS = 10.0
+# The first page needs the processor too, and needs no worker.
+HEAD_START_SECONDS = 1.5
+SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circle:", "busy": ":material/sync:"}
+
+
+class State(NamedTuple):
+    """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so."""
+
+    kind: str
+    line: str
+
+
+def embedded_models() -> list[str]:
+    """Models that come with headlab: the folders of their adapters (no torch needed to know)."""
+    root = Path(str(files("headlab") / "embedded"))
+    return sorted(p.parent.name for p in root.glob("*/adapter_config.json"))
+
+
+def connect() -> process.Worker:
+    """The worker $HEADLAB_WORKER names, or a local one that loads the embedded model at once."""
+    return process.connect(warm=next(iter(embedded_models()), None))
+
+
+class Supervisor:
+    """Connects to the worker in the background, and again when that failed; all sessions share it."""
+
+    def __init__(self, connect: Callable[[], process.Worker] = connect, delay: float = HEAD_START_SECONDS) -> None:
+        self._connect = connect
+        self._delay = delay
+        self._worker: process.Worker | None = None
+        self._error = ""
+        self._failed = 0.0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._seen = (0.0, State("starting", "Worker: starting"))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(target=self._start, name="headlab-worker-start", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        time.sleep(self._delay)
+        try:
+            self._worker, self._error = self._connect(), ""
+        except HeadlabError as error:
+            self._error, self._failed = str(error), time.monotonic()
+
+    def _again(self) -> None:
+        """Try once more if the last attempt failed a while ago."""
+        with self._lock:
+            idle = self._thread is None or not self._thread.is_alive()
+            if self._worker is None and idle and time.monotonic() - self._failed > RETRY_SECONDS:
+                self._delay = 0.0
+                self._begin()
+
+    def client(self, wait: float = WAIT_SECONDS) -> Client:
+        """The client of the worker, waiting for one that starts. Raises HeadlabError if there is none."""
+        self._again()
+        until = time.monotonic() + wait
+        while (
+            self._worker is None and self._thread is not None and self._thread.is_alive() and time.monotonic() < until
+        ):
+            time.sleep(0.02)
+        if self._worker is None:
+            raise HeadlabError(self._error or "the worker is still starting; try again in a few seconds")
+        return self._worker.client()
+
+    @property
+    def connected(self) -> bool:
+        """Whether `client` answers at once."""
+        return self._worker is not None
+
+    def state(self) -> State:
+        """The worker's state, asked at most every two seconds however many tabs look."""
+        asked, state = self._seen
+        if time.monotonic() - asked > FRESH_SECONDS:
+            self._seen = (time.monotonic(), state)
+            self._seen = (time.monotonic(), state := self._ask())
+        return state
+
+    def _ask(self) -> State:
+        self._again()
+        if self._worker is None:
+            return (
+                State("away", f"Worker: not running. {self._error}")
+                if self._error
+                else State("starting", "Worker: starting")
+            )
+        try:
+            return describe(self._worker.client().health())
+        except HeadlabError as error:
+            return State("away", f"Worker: not reachable. {error}")
+
+
+def describe(health: dict[str, object]) -> State:
+    """A worker's health in one line."""
+    where = f" on {health['device']}" if health.get("device") else ""
+    running = health.get("jobs_running")
+    if running:
+        return State("busy", f"Worker: computing scores{where}; live answers go first")
+    return State("ready", f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""))
+
+
+@st.cache_resource(show_spinner=False)
+def supervisor() -> Supervisor:
+    """The one supervisor of this server; $HEADLAB_WORKER names a worker elsewhere."""
+    return Supervisor()
+
+
+def client() -> Client:
+    """A client of the worker; waits, and says so, while a local one starts. Raises HeadlabError."""
+    watched = supervisor()
+    if watched.connected:
+        return watched.client()
+    with st.spinner("Starting the worker that holds the model …"):
+        return watched.client()
+
+
+@st.fragment(run_every=3.0)
+def status_line() -> None:
+    """One line in the sidebar that keeps itself up to date."""
+    state = supervisor().state()
+    if state.kind == "away":
+        st.warning(state.line)
+    else:
+        st.caption(f"{SIGNS[state.kind]} {state.line}")

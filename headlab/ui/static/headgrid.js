@@ -1,0 +1,293 @@
+/* The head grid: a map (click picks a head) or a board of switches (click toggles it).
+   The markup is built once per shape; every later call only repaints. Text is set as text, never as markup. */
+
+const make = (tag, props = {}, ...children) => {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name === 'class') node.className = value;
+    else if (name === 'text') node.textContent = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+};
+
+const number = (v) => Number(v.toPrecision(2)).toString().replace('-', '−');
+
+class HeadGrid {
+  constructor(parent) {
+    this.root = make('div', { class: 'grid-wrap' });
+    parent.appendChild(this.root);
+    this.off = new Set();
+    this.focus = 0;
+    this.last = null;
+    this.pending = null;
+    for (const kind of ['click', 'keydown', 'pointerover', 'pointerleave', 'focusin', 'focusout']) {
+      this.root.addEventListener(kind, (event) => this[kind](event));
+    }
+  }
+
+  update({ data, setStateValue, setTriggerValue }) {
+    Object.assign(this, { data, setStateValue, setTriggerValue });
+    this.switches = data.mode === 'switch';
+    // The server is the truth about switches only when it sends a newer revision (undo, import, link).
+    if (this.rev !== data.rev) {
+      this.rev = data.rev;
+      this.off = new Set(data.off);
+    }
+    this.takeSelected(data.selected);
+    const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed]);
+    if (this.shape !== shape) {
+      this.shape = shape;
+      this.build();
+    }
+    this.paint();
+  }
+
+  // An answer to an earlier click must not take back a later one.
+  takeSelected(given) {
+    const stale = this.pending !== null && given !== this.pending;
+    if (given === this.pending) this.pending = null;
+    if (given === this.given) return;
+    this.given = given;
+    if (stale) return;
+    this.selected = given;
+    if (given >= 0) this.focus = given;
+  }
+
+  build() {
+    const { data, root } = this;
+    const columns = Math.max(...data.stacks.flatMap((stack) => stack.heads));
+    root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '');
+    root.style.setProperty('--columns', columns);
+    this.cells = [];
+    this.title = make('span', { class: 'title' });
+    this.count = make('span', { class: 'count', 'aria-live': 'polite' });
+    this.tip = make('div', { class: 'tip', 'aria-hidden': 'true' });
+    this.legend = make('div', { class: 'legend' });
+    const tables = data.stacks.map((stack, s) => this.table(stack, s, Math.max(...stack.heads)));
+    root.replaceChildren(
+      make('div', { class: 'top' }, this.title, this.count),
+      make('div', { class: 'scroll' }, ...tables), this.legend, this.tip,
+    );
+    this.focus = Math.min(this.focus, this.cells.length - 1);
+  }
+
+  table(stack, s, columns) {
+    const head = make('tr', { role: 'row' }, make('th', { class: 'side', 'aria-hidden': 'true' }));
+    for (let j = 0; j < columns; j += 1) head.append(this.header('col', j, s, j, `head ${j}`));
+    if (this.switches) head.append(make('th', { class: 'gone', 'aria-hidden': 'true' }));
+    const body = make('tbody', { role: 'rowgroup' });
+    stack.heads.forEach((n, layer) => {
+      const row = make('tr', { role: 'row' }, this.header('row', layer, s, layer, `layer ${layer}`));
+      for (let j = 0; j < columns; j += 1) row.append(j < n ? this.cell(s, layer, j) : make('td', { role: 'gridcell', 'aria-label': 'no head' }));
+      if (this.switches) row.append(make('th', { class: 'gone', role: 'gridcell', 'data-gone': `${s}.${layer}` }));
+      body.append(row);
+    });
+    const table = make('table', { role: 'grid' }, make('thead', { role: 'rowgroup' }, head), body);
+    if (!this.switches) table.setAttribute('aria-multiselectable', 'false');
+    if (this.data.stacks.length > 1) table.prepend(make('caption', { text: stack.name }));
+    return table;
+  }
+
+  header(kind, number, s, at, label) {
+    const role = kind === 'row' ? 'rowheader' : 'columnheader';
+    const node = make('th', { class: kind === 'row' ? 'side' : 'col', role, scope: kind });
+    if (!this.switches) {
+      node.textContent = number;
+      node.setAttribute('aria-label', label);
+      return node;
+    }
+    const what = kind === 'row' ? `${label}: switch all its heads` : `${label}: switch it in every layer`;
+    node.append(make('button', { type: 'button', tabindex: '-1', 'aria-label': what, 'data-line': kind, 'data-s': s, 'data-at': at, text: number }));
+    return node;
+  }
+
+  cell(s, layer, head) {
+    const i = this.cells.length;
+    const { name } = this.data.stacks[s];
+    const place = name === 'encoder' ? `${layer}.${head}` : `${name} ${layer}.${head}`;
+    const where = (this.data.stacks.length > 1 ? `${name} ` : '') + `layer ${layer}, head ${head}`;
+    const button = make('button', { type: 'button', tabindex: '-1', 'data-c': place, 'data-i': i, role: this.switches ? 'switch' : 'gridcell' });
+    this.cells.push({ s, layer, head, where, button, name });
+    return make('td', { role: this.switches ? 'gridcell' : 'presentation' }, button);
+  }
+
+  paint() {
+    const { data } = this;
+    this.title.textContent = data.title;
+    for (const table of this.root.querySelectorAll('table')) {
+      table.setAttribute('aria-label', data.title + (data.stacks.length > 1 ? `, ${table.caption.textContent}` : ''));
+    }
+    this.cells.forEach((cell, i) => this.paintCell(cell, i));
+    this.paintCounts();
+    this.paintLegend();
+  }
+
+  paintCell({ button, where }, i) {
+    const { data } = this;
+    const value = data.values[i];
+    const share = value === null ? 0 : Math.min(1, Math.abs(value) / data.limit) * 100;
+    button.style.setProperty('--t', share.toFixed(1));
+    button.style.setProperty('--end', value < 0 ? 'var(--harms)' : 'var(--helps)');
+    button.classList.toggle('none', value === null);
+    button.classList.toggle('mark', Boolean(data.marks[i]));
+    button.tabIndex = i === this.focus ? 0 : -1;
+    let label = where + (data.tips[i] ? `: ${data.tips[i].replaceAll('\n', ', ')}` : '');
+    if (data.marks[i]) label += ', interval excludes 0';
+    if (this.switches) {
+      button.setAttribute('aria-checked', String(!this.off.has(i)));
+      label += this.off.has(i) ? ', off' : ', on';
+    } else button.setAttribute('aria-selected', String(i === this.selected));
+    button.setAttribute('aria-label', label);
+  }
+
+  paintCounts() {
+    if (!this.switches) return;
+    this.count.textContent = `${this.off.size} of ${this.cells.length} heads off`;
+    const gone = {};
+    for (const i of this.off) {
+      const place = `${this.cells[i].s}.${this.cells[i].layer}`;
+      gone[place] = (gone[place] || 0) + 1;
+    }
+    for (const node of this.root.querySelectorAll('[data-gone]')) {
+      const n = gone[node.dataset.gone] || 0;
+      node.textContent = n ? `−${n}` : '';
+      node.setAttribute('aria-label', `${n} off`);
+    }
+  }
+
+  paintLegend() {
+    const { data, switches } = this;
+    const beyond = data.values.some((v) => v !== null && Math.abs(v) > data.limit * 1.0001);
+    const limit = number(data.limit);
+    const bar = make('span', { class: 'bar' });
+    const ends = data.signed ? 'var(--harms), var(--base), var(--helps)' : 'var(--base), var(--helps)';
+    bar.style.background = `linear-gradient(in oklab to right, ${ends})`;
+    const low = data.signed ? `${beyond ? '≤ ' : ''}−${limit}${data.compact ? '' : ' harms'}` : '0';
+    const high = `${beyond ? '≥ ' : ''}${data.signed ? '+' : ''}${limit}${data.signed && !data.compact ? ' helps' : ''}`;
+    const scale = make('span', { class: 'scale' }, make('span', { text: low }), bar, make('span', { text: high }));
+    const parts = data.values.some((v) => v !== null) ? [scale] : [];
+    if (data.marks.some(Boolean) && !data.compact) {
+      parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch' }, make('span', { class: 'dot' })), 'interval excludes 0'));
+    }
+    if (switches) parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch cross' }), 'switched off'));
+    this.legend.replaceChildren(...parts);
+  }
+
+  click(event) {
+    const button = event.target.closest('button');
+    if (!button || !this.data.clickable) return;
+    if (button.dataset.line) this.toggleLine(button.dataset);
+    else this.act(Number(button.dataset.i), event.shiftKey);
+  }
+
+  act(i, range) {
+    this.moveFocus(i, false);
+    if (!this.switches) {
+      this.pending = this.selected = i;
+      this.paint();
+      this.setTriggerValue('pick', i);
+      return;
+    }
+    const from = this.last;
+    if (range && from !== null && this.cells[from]) this.set(this.between(from, i), this.off.has(from));
+    else {
+      this.set([i], !this.off.has(i));
+      this.last = i;
+    }
+  }
+
+  // Heads in the rectangle of two heads of one stack; across stacks, those between them in reading order.
+  between(a, b) {
+    const [p, q] = [this.cells[a], this.cells[b]];
+    const inside = (v, x, y) => v >= Math.min(x, y) && v <= Math.max(x, y);
+    return this.cells.map((_, i) => i).filter((i) => {
+      const c = this.cells[i];
+      if (p.s !== q.s) return inside(i, a, b);
+      return c.s === p.s && inside(c.layer, p.layer, q.layer) && inside(c.head, p.head, q.head);
+    });
+  }
+
+  toggleLine({ line, s, at }) {
+    const key = line === 'row' ? 'layer' : 'head';
+    const those = this.cells.map((_, i) => i).filter((i) => this.cells[i].s === Number(s) && this.cells[i][key] === Number(at));
+    this.set(those, !those.every((i) => this.off.has(i)));
+  }
+
+  set(those, off) {
+    for (const i of those) off ? this.off.add(i) : this.off.delete(i);
+    this.paint();
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.setStateValue('heads', { rev: this.rev, off: [...this.off].sort((a, b) => a - b) }), 0);
+  }
+
+  keydown(event) {
+    const button = event.target.closest('button');
+    if (!button) return;
+    if (event.key === 'Escape') return this.hideTip();
+    if (event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault();
+      if (!this.data.clickable) return undefined;
+      return button.dataset.line ? this.toggleLine(button.dataset) : this.act(Number(button.dataset.i), event.shiftKey);
+    }
+    const next = this.step(button, event);
+    if (!next) return undefined;
+    event.preventDefault();
+    return next.dataset.i === undefined ? next.focus() : this.moveFocus(Number(next.dataset.i), true);
+  }
+
+  // Rows of buttons as drawn, headers included, so that the arrows reach whole layers and columns too.
+  step(button, { key, ctrlKey }) {
+    const rows = [...this.root.querySelectorAll('tr')].map((tr) => [...tr.children].map((c) => c.querySelector('button')));
+    const y = rows.findIndex((row) => row.includes(button));
+    const x = rows[y].indexOf(button);
+    const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+    if (key === 'Home' || key === 'End') {
+      const cells = ctrlKey ? this.cells.map((c) => c.button) : rows[y].filter((b) => b && b.dataset.i !== undefined);
+      return key === 'Home' ? cells[0] : cells[cells.length - 1];
+    }
+    if (!moves[key]) return null;
+    const [dy, dx] = moves[key];
+    for (let j = y + dy, i = x + dx; rows[j] && i >= 0 && i < rows[j].length; j += dy, i += dx) if (rows[j][i]) return rows[j][i];
+    return null;
+  }
+
+  moveFocus(i, take) {
+    this.cells[this.focus].button.tabIndex = -1;
+    this.focus = i;
+    this.cells[i].button.tabIndex = 0;
+    if (take) this.cells[i].button.focus();
+  }
+
+  pointerover(event) { this.showTip(event.target.closest('td button')); }
+
+  pointerleave() { this.hideTip(); }
+
+  focusin(event) { if (event.target.matches(':focus-visible')) this.showTip(event.target.closest('td button')); }
+
+  focusout() { this.hideTip(); }
+
+  hideTip() { this.tip.style.visibility = 'hidden'; }
+
+  showTip(button) {
+    if (!button) return this.hideTip();
+    const i = Number(button.dataset.i);
+    const lines = [this.data.tips[i], this.data.marks[i] ? 'interval excludes 0' : '', this.off.has(i) && this.switches ? 'switched off' : ''];
+    this.tip.replaceChildren(make('b', { text: this.cells[i].where }), lines.filter(Boolean).join('\n'));
+    const box = this.root.getBoundingClientRect();
+    const at = button.getBoundingClientRect();
+    const left = Math.min(at.left - box.left, Math.max(0, box.width - this.tip.offsetWidth));
+    const above = at.top - box.top - this.tip.offsetHeight - 6;
+    this.tip.style.left = `${left}px`;
+    this.tip.style.top = `${at.top - this.tip.offsetHeight > 70 ? above : at.bottom - box.top + 6}px`;
+    this.tip.style.visibility = 'visible';
+    return undefined;
+  }
+}
+
+export default function mount(component) {
+  const { parentElement } = component;
+  parentElement.headGrid ??= new HeadGrid(parentElement);
+  parentElement.headGrid.update(component);
+}

@@ -1,0 +1,42 @@
+"""`python -m headlab.worker`: the worker's process."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from headlab.errors import HeadlabError
+from headlab.store import default_root
+from headlab.worker.serve import PORT, Settings, serve
+
+
+def parser() -> argparse.ArgumentParser:
+    """The worker's options; `headlab worker` takes the same."""
+    made = argparse.ArgumentParser(prog="headlab worker", description="Own one device: answer the app, run its jobs.")
+    made.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; any but this machine's own needs HEADLAB_TOKEN"
+    )
+    made.add_argument("--port", type=int, default=PORT, help="port to listen on; 0 takes a free one")
+    made.add_argument("--cache", type=Path, default=None, help="folder of results (default: HEADLAB_CACHE, or cache)")
+    made.add_argument("--device", default=None, help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)")
+    made.add_argument("--warm", metavar="MODEL", default=None, help="a model to load at once")
+    made.add_argument("--parent", type=int, default=None, help=argparse.SUPPRESS)
+    made.add_argument("--told", type=Path, default=None, help=argparse.SUPPRESS)
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a worker. Returns the exit code: 0, or 2 if it could not start."""
+    given = parser().parse_args(arguments)
+    cache = given.cache or default_root()
+    try:
+        serve(Settings(cache, given.host, given.port, given.device, given.warm, given.parent, given.told))
+    except HeadlabError as error:
+        sys.stderr.write(f"headlab worker: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What can be asked for: models, tasks, sentences, jobs. Needs no device, so it never waits for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.methods.table import method
+from headlab.tasks import TASKS, task
+from headlab.worker.schemas import (
+    ExampleCard,
+    ModelCard,
+    Refusal,
+    ScoreSpec,
+    SentencesRequest,
+    TaskCard,
+)
+
+
+def models() -> list[ModelCard]:
+    """The embedded models; hub ids and folders can be asked for as well."""
+    from headlab.models.embedded import (
+        EMBEDDED,  # imports torch, which may take a second
+    )
+
+    return [
+        ModelCard(name=m.name, summary=m.summary, embedded=True, fingerprint=_fingerprint(m.name))
+        for m in EMBEDDED.values()
+    ]
+
+
+def _fingerprint(name: str) -> str | None:
+    from headlab.models.embedded import fingerprint  # imports torch
+
+    try:
+        return fingerprint(name)
+    except HeadlabError:
+        return None
+
+
+def tasks() -> list[TaskCard]:
+    """Every task, with its labels and languages."""
+    every = [task(name) for name in TASKS]
+    return [TaskCard(name=t.name, labels=list(t.labels), languages=list(t.languages), aligned=t.aligned) for t in every]
+
+
+def sentences(request: SentencesRequest) -> list[ExampleCard]:
+    """The first examples of a split. Raises HeadlabError for an unknown task, language or split."""
+    chosen = task(request.task)
+    found = chosen.examples(request.language, request.split, request.n)
+    return [ExampleCard(id=e.id, text=e.text, label=chosen.labels[e.label], pair=e.pair) for e in found]
+
+
+def check_score(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Params of a score job with every default filled in, so that equal work has equal params.
+
+    Raises HeadlabError for a task, language, method or option that does not exist.
+    """
+    spec = ScoreSpec.model_validate(params)
+    chosen = method(spec.method)
+    languages = task(spec.task, spec.languages).languages
+    return {**spec.model_dump(), "languages": list(languages), "options": chosen.resolve(spec.options)}
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType({"score": check_score})
+
+
+def admit_local(model: str) -> str:
+    """Any model: for a worker that only this machine can reach."""
+    return model
+
+
+def admit_embedded(model: str) -> str:
+    """Embedded models only: a worker that others can reach opens no path and no hub id that they name.
+
+    Raises Refusal (404).
+    """
+    from headlab.models.embedded import EMBEDDED  # imports torch
+
+    if model not in EMBEDDED:
+        raise Refusal(
+            f"this worker is open to other machines and serves {', '.join(EMBEDDED)} only, not {model!r}", 404
+        )
+    return model

@@ -1,0 +1,220 @@
+"""Asking the worker: plain calls in, plain values or one HeadlabError out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from headlab.errors import HeadlabError
+from headlab.masks import Mask
+
+CONNECT_SECONDS = 3.0
+QUICK_SECONDS = 10.0
+ANSWER_SECONDS = 120.0
+LOAD_SECONDS = 900.0  # a model may have to come from the hub first
+Record = dict[str, Any]
+
+
+class Client:
+    """A worker at `base_url`; connections are kept and shared, so one client may serve many threads.
+
+    base_url: where it is, or a function that says (and starts it again if it has died).  token: default
+    $HEADLAB_TOKEN. Every method raises HeadlabError with the worker's sentence, or with what to do when
+    it cannot be reached.
+    """
+
+    def __init__(self, base_url: str | Callable[[], str], token: str | None = None) -> None:
+        self._url = base_url
+        token = token or os.environ.get("HEADLAB_TOKEN")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # No proxy of the environment: the worker is this machine or named outright.
+        self._http = httpx.Client(
+            headers=headers, trust_env=False, timeout=_timeout(ANSWER_SECONDS), verify=_https(base_url)
+        )
+
+    def close(self) -> None:
+        """Drop the kept connections."""
+        self._http.close()
+
+    def health(self) -> Record:
+        """`ok`, device, model (None until loaded), jobs_running, version, pid, state, note."""
+        return self._one("GET", "/health", seconds=QUICK_SECONDS)
+
+    def models(self) -> list[Record]:
+        """Name, summary, embedded, fingerprint (None if its files are missing) of the models known by name."""
+        return self._many("GET", "/models")
+
+    def tasks(self) -> list[Record]:
+        """Name, labels, languages, aligned of every task."""
+        return self._many("GET", "/tasks")
+
+    def model(self, name: str) -> Record:
+        """Load a model: its name, revision, fingerprint, grid ({stack: heads per layer}), device, note."""
+        return self._one("POST", "/model", {"model": name}, seconds=LOAD_SECONDS)
+
+    def sentences(self, task: str, language: str, split: str = "dev", n: int = 50) -> list[Record]:
+        """The first n examples of a split: id, text, label (its name), pair."""
+        return self._many("POST", "/sentences", {"task": task, "language": language, "split": split, "n": n})
+
+    def attention(self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None) -> Record:
+        """Attention of heads (stack, layer, head): tokens, weights {"stack.layer.head": [query][key]}, truncated."""
+        asked = {"model": model, "text": text, "heads": [list(h) for h in heads], "pair": pair}
+        return self._one("POST", "/attention", asked, seconds=LOAD_SECONDS)
+
+    def evaluate(
+        self,
+        model: str,
+        task: str,
+        language: str,
+        mask: Mask | None = None,
+        split: str = "dev",
+        size: int = 512,
+        ablation: str = "zero",
+        *,
+        session: str | None = None,
+    ) -> Iterator[Record]:
+        """Figures over more and more examples; the last has `done` true.
+
+        With a mask: the fields of `Comparison`; without: language, accuracy, low, high (Wilson), n, total.
+        session: who asks; a newer call of the same session, task, language and split ends this one, which
+        then simply stops before `done`. Closing the iterator stops the work at the worker's next batch.
+        """
+        asked = {
+            "model": model,
+            "task": task,
+            "language": language,
+            "mask": None if mask is None else mask.to_json(),
+            "split": split,
+            "size": size,
+            "ablation": ablation,
+            "session": session,
+        }
+        with self._sentences("/evaluate"), self._stream("/evaluate", asked) as answer:
+            done = False
+            for line in answer.iter_lines():
+                record: Record = json.loads(line)
+                if "error" in record:
+                    raise HeadlabError(str(record["error"]))
+                if record.get("superseded"):
+                    return
+                done = bool(record["done"])
+                yield record
+            if not done:
+                raise HeadlabError("the worker stopped in the middle of its answer; ask again")
+
+    def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None) -> Record:
+        """Queue a job: its id and state. The same work asked for twice is one job."""
+        return self._one("POST", "/jobs", {"kind": kind, "spec": dict(spec or {})})
+
+    def jobs(self) -> list[Record]:
+        """The newest jobs, newest first; fields as in `job`."""
+        return self._many("GET", "/jobs")
+
+    def job(self, job: int) -> Record:
+        """Id, kind, params, state, done, total, note, error, seconds_left of a job."""
+        return self._one("GET", f"/jobs/{int(job)}")
+
+    def cancel(self, job: int) -> Record:
+        """Cancel a job; a running one ends at its next batch."""
+        return self._one("POST", f"/jobs/{int(job)}/cancel")
+
+    def resume(self, job: int) -> Record:
+        """Queue a cancelled or failed job again; it goes on from its checkpoint."""
+        return self._one("POST", f"/jobs/{int(job)}/resume")
+
+    def _base(self) -> str:
+        return (self._url if isinstance(self._url, str) else self._url()).rstrip("/")
+
+    def _one(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: float = ANSWER_SECONDS
+    ) -> Record:
+        with self._sentences(path):
+            answer = self._call(method, path, body, seconds)
+            if not isinstance(answer, dict):
+                raise ValueError("not an object")
+            return answer
+
+    def _many(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Record]:
+        with self._sentences(path):
+            answer = self._call(method, path, body, ANSWER_SECONDS)
+            if not isinstance(answer, list):
+                raise ValueError("not a list")
+            return answer
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
+        answer = self._retried(
+            lambda: self._http.request(method, self._base() + path, json=body, timeout=_timeout(seconds))
+        )
+        _check(answer)
+        return answer.json()
+
+    @contextmanager
+    def _stream(self, path: str, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
+        def send() -> httpx.Response:
+            request = self._http.build_request("POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS))
+            return self._http.send(request, stream=True)
+
+        answer = self._retried(send)
+        try:
+            if answer.status_code != 200:
+                answer.read()
+                _check(answer)
+            yield answer
+        finally:
+            answer.close()
+
+    def _retried(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+        """Send once more where nothing can have reached the worker: it may have been started again since."""
+        try:
+            return send()
+        except httpx.ConnectError:
+            if isinstance(self._url, str):
+                raise
+            return send()
+
+    @contextmanager
+    def _sentences(self, path: str) -> Iterator[None]:
+        """What went wrong on the way, as a sentence."""
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise HeadlabError(
+                f"the worker did not answer in time ({path}); it may be loading a model: try again in a moment"
+            ) from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise HeadlabError(f"the worker cannot be reached ({type(error).__name__}); {self._advice()}") from error
+        except ValueError as error:
+            raise HeadlabError(f"what answers at {self._where()} is no headlab worker; {self._advice()}") from error
+
+    def _where(self) -> str:
+        return self._url if isinstance(self._url, str) else "the local worker's address"
+
+    def _advice(self) -> str:
+        if callable(self._url):
+            return "try again in a moment"
+        return f"check that it runs at {self._url}, or start the app without HEADLAB_WORKER"
+
+
+def _check(answer: httpx.Response) -> None:
+    """Raise the worker's own sentence for anything but success."""
+    if answer.is_success:
+        return
+    try:
+        sentence = answer.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        sentence = f"the worker answered {answer.status_code}; is it a headlab worker of this version?"
+    raise HeadlabError(str(sentence))
+
+
+def _timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+
+
+def _https(base_url: str | Callable[[], str]) -> bool:
+    """Whether to check certificates: reading the list of authorities takes 20 ms, which plain http need not pay."""
+    return isinstance(base_url, str) and base_url.startswith("https")

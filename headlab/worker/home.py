@@ -1,0 +1,81 @@
+"""The folder a worker keeps its job list and log in, held by a lock that the kernel frees."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json, unwritable, write_json
+
+NAME = ".worker"
+HOMES = 8
+HANDOVER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Home:
+    """A locked folder.  label: its path below the cache.  lock: open for as long as the worker lives."""
+
+    folder: Path
+    label: str
+    lock: IO[bytes]
+    note: str = ""
+
+
+def take_home(cache: Path) -> Home:
+    """Lock this cache's worker folder, or a spare one if another worker holds it.
+
+    A holder whose own parent has gone is about to end, so it is waited for. Raises HeadlabError if the
+    folder cannot be written or all are taken.
+    """
+    for number in range(1, HOMES + 1):
+        label = NAME if number == 1 else f"{NAME}/{number}"
+        lock = _lock(cache / label, patient=number == 1)
+        if lock is not None:
+            note = "" if number == 1 else f"another worker uses this cache; this one keeps its own job list in {label}"
+            return Home(cache / label, label, lock, note)
+    raise HeadlabError(f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE")
+
+
+def announce(home: Home, url: str, parent: int | None) -> None:
+    """Write down where the holder of the folder can be reached."""
+    write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent})
+
+
+def _lock(folder: Path, patient: bool) -> IO[bytes] | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = (folder / "worker.lock").open("ab")
+    except OSError as error:
+        raise unwritable(folder / "worker.lock", error) from error
+    until = time.monotonic() + HANDOVER_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not (patient and _orphaned(folder) and time.monotonic() < until):
+                file.close()
+                return None
+            time.sleep(0.1)
+        else:
+            return file
+
+
+def _orphaned(folder: Path) -> bool:
+    """Whether the worker that holds the folder was started by a process that has gone."""
+    try:
+        said = read_json(folder / "worker.json")
+        parent = said.get("parent")
+        if parent is None:
+            return False
+        os.kill(int(parent), 0)
+    except ProcessLookupError:
+        return True
+    except (HeadlabError, AttributeError, TypeError, ValueError, OSError):
+        return False
+    return False

@@ -1,0 +1,207 @@
+"""The worker the app starts for itself, or the one it is told to use."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json, unwritable
+from headlab.store import default_root
+from headlab.worker.client import Client
+from headlab.worker.home import NAME
+
+VARIABLE = "HEADLAB_WORKER"
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+COMMAND = (sys.executable, "-m", "headlab.worker")
+SEE = f"worker.log and start.log in {NAME}, below the cache"
+# A worker that dies this often in so many seconds will die again: say so instead of starting it for ever.
+DEATHS, DEATH_SECONDS = 3, 60.0
+
+
+class Worker(Protocol):
+    """A worker that can be asked."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        ...
+
+    def client(self) -> Client:
+        """The one client of it."""
+        ...
+
+    def stop(self) -> None:
+        """End it, if it is ours."""
+        ...
+
+
+class Remote:
+    """A worker that someone else started. Raises HeadlabError if it cannot be reached or is none."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.strip().rstrip("/")
+        if not self.url.startswith(("http://", "https://")):
+            raise HeadlabError(f"{VARIABLE} is {url!r}, but must look like http://host:port")
+        self._client = Client(self.url)
+        try:
+            self._client.tasks()  # needs the token, which /health does not
+        except HeadlabError as error:
+            raise HeadlabError(f"the worker that {VARIABLE} names, {self.url}, cannot be used: {error}") from error
+
+    def client(self) -> Client:
+        """The one client of this worker."""
+        return self._client
+
+    def stop(self) -> None:
+        """Close the connections; the worker goes on."""
+        self._client.close()
+
+
+class Local:
+    """A worker process of our own: started at once, started again when it has died, ended with this process.
+
+    Raises HeadlabError if it cannot start, with the reason it gave.
+    """
+
+    def __init__(self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND) -> None:
+        self._cache, self._warm, self._command = cache.resolve(), warm, tuple(command)
+        self._lock = threading.Lock()
+        self._starts: list[float] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url = ""
+        self._client = Client(lambda: self.url)
+        atexit.register(self.stop)
+        self._ensure()
+
+    @property
+    def url(self) -> str:
+        """Where it listens now; starts it again if it has died."""
+        return self._ensure()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, if it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def client(self) -> Client:
+        """The one client of this worker; it finds it again after a restart."""
+        return self._client
+
+    def stop(self) -> None:
+        """End the process: in order, then by force. A running job goes back into the queue."""
+        with self._lock:
+            process, self._process = self._process, None
+            self._starts = [float("inf")] * DEATHS  # stopped for good
+        atexit.unregister(self.stop)
+        self._client.close()
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _ensure(self) -> str:
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+            return self._url
+
+    def _start(self) -> None:
+        now = time.monotonic()
+        self._starts = [*(t for t in self._starts if now - t < DEATH_SECONDS), now]
+        if len(self._starts) > DEATHS:
+            raise HeadlabError(
+                f"the worker is stopped, or died {DEATHS} times in a minute; see {SEE}, then restart the app"
+            )
+        with tempfile.TemporaryDirectory(prefix="headlab-") as folder, _output(self._cache) as output:
+            told = Path(folder) / "told.json"
+            warm = () if self._warm is None else ("--warm", self._warm)
+            arguments = (
+                "--port",
+                "0",
+                "--cache",
+                str(self._cache),
+                "--parent",
+                str(os.getpid()),
+                "--told",
+                str(told),
+                *warm,
+            )
+            self._process = subprocess.Popen(
+                (*self._command, *arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
+            )
+            self._url = _wait_for_url(self._process, told)
+
+
+def _environment() -> dict[str, str]:
+    """This process's own, with the folder headlab was imported from: it need not be installed."""
+    home = str(Path(__file__).parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
+
+
+def _output(cache: Path) -> IO[bytes]:
+    """Where the process writes what goes past its log: the last words of a crash."""
+    path = cache / NAME / "start.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path.open("wb")
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
+    """Wait until the process says where it listens and answers there."""
+    until = time.monotonic() + START_SECONDS
+    while not told.exists():
+        if process.poll() is not None and not told.exists():
+            raise HeadlabError(f"the worker ended as it started (exit code {process.returncode}); see {SEE}")
+        if time.monotonic() > until:
+            process.kill()
+            raise HeadlabError(
+                f"the worker did not start within {START_SECONDS:.0f} s; see {SEE}, then restart the app"
+            )
+        time.sleep(0.02)
+    said = read_json(told)
+    if "error" in said:
+        process.wait()
+        raise HeadlabError(f"the worker could not start: {said['error']}")
+    url = str(said["url"])
+    client = Client(url)
+    try:
+        client.health()
+    finally:
+        client.close()
+    return url
+
+
+def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
+    """The worker that $HEADLAB_WORKER names, or a new local one on this cache.
+
+    warm: a model that a local worker loads at once. Raises HeadlabError if it cannot be had.
+    """
+    named = os.environ.get(VARIABLE)
+    return Remote(named) if named else start_local(cache, warm)
+
+
+def start_local(cache: Path | None = None, warm: str | None = None) -> Local:
+    """A local worker on this cache (default: the store's own); its `stop` is called at exit."""
+    return Local(cache or default_root(), warm)
+
+
+def ensure_local_worker(cache_root: Path, warm: str | None = None) -> str:
+    """Address of the worker to use: `connect`, for those who need no more than that."""
+    return connect(cache_root, warm).url

@@ -1,0 +1,213 @@
+"""What may be asked of the worker and what it answers: the only shapes that cross its door."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from headlab.errors import HeadlabError
+
+MAX_BODY = 1 << 20
+MAX_CHARACTERS = 2000
+MAX_TOKENS = 64
+MAX_HEADS = 48
+MAX_SENTENCES = 1000
+Name = Annotated[str, StringConstraints(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Language = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,19}$")]
+Sentence = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
+Size = Annotated[int, Field(ge=1, le=100_000)]
+Ablation = Literal["zero", "mean"]
+SplitName = Literal["train", "dev", "test"]
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+class Refusal(HeadlabError):
+    """A request that is refused with an HTTP status of its own."""
+
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Strict(BaseModel):
+    """A record that takes no field it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelRequest(Strict):
+    """A model to be loaded and described."""
+
+    model: Name
+
+
+class EvaluateRequest(Strict):
+    """Accuracy of a mask (None: the untouched model) in one language.
+
+    session: who asks. A newer request of the same session for the same task, language and split ends
+    the older one.
+    """
+
+    model: Name
+    task: Name
+    language: Language
+    mask: dict[str, Any] | None = None
+    split: SplitName = "dev"
+    size: Size = 512
+    ablation: Ablation = "zero"
+    session: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+
+
+class AttentionRequest(Strict):
+    """Attention of some heads, each (stack, layer, head), for one sentence or pair."""
+
+    model: Name
+    text: Sentence
+    heads: Annotated[list[tuple[Name, int, int]], Field(min_length=1, max_length=MAX_HEADS)]
+    pair: Sentence | None = None
+
+
+class SentencesRequest(Strict):
+    """Some examples of a task, to read and to look at."""
+
+    task: Name
+    language: Language
+    split: SplitName = "dev"
+    n: Annotated[int, Field(ge=1, le=MAX_SENTENCES)] = 50
+
+
+class ScoreSpec(Strict):
+    """Head scores of a model by one method, in some languages of a task ("all": in every one)."""
+
+    model: Name
+    task: Name
+    languages: Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
+    method: Name = "shapley"
+    options: Annotated[dict[Name, bool | int | float | str | None], Field(max_length=32)] = Field(default_factory=dict)
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    split: SplitName = "dev"
+    size: Size = 512
+    ablation: Ablation = "zero"
+
+
+class SubmitRequest(Strict):
+    """A job: what kind of work, and its details."""
+
+    kind: Literal["score"] = "score"
+    spec: ScoreSpec
+
+
+class Health(Strict):
+    """Whether the worker can be asked, and what it holds.
+
+    device, model: None until torch has been imported and a model loaded.  state: the folder of its job
+    list, below the cache.  note: what a reader should know, or empty.
+    """
+
+    ok: bool
+    device: str | None
+    model: str | None
+    jobs_running: int
+    version: str
+    pid: int
+    state: str
+    note: str
+
+
+class ModelCard(Strict):
+    """A model that can be asked for by name; fingerprint None if its files are not on this machine."""
+
+    name: str
+    summary: str
+    embedded: bool
+    fingerprint: str | None
+
+
+class TaskCard(Strict):
+    """A task: labels, languages, and whether row i means the same in all of them."""
+
+    name: str
+    labels: list[str]
+    languages: list[str]
+    aligned: bool
+
+
+class LoadedModel(Strict):
+    """The resident model; grid is {stack: heads per layer}."""
+
+    name: str
+    revision: str
+    fingerprint: str
+    grid: dict[str, list[int]]
+    device: str
+    note: str
+
+
+class ExampleCard(Strict):
+    """One example of a task; label is its name."""
+
+    id: str
+    text: str
+    label: str
+    pair: str | None = None
+
+
+class Figure(Strict):
+    """Accuracy over the examples seen so far, one line of the answer to an evaluate request.
+
+    Without a mask low and high are Wilson's 95 % interval of the accuracy; with one, the paired
+    bootstrap interval of `difference` = accuracy - baseline.
+    """
+
+    language: str
+    n: int
+    total: int
+    accuracy: float
+    low: float
+    high: float
+    done: bool
+    baseline: float | None = None
+    difference: float | None = None
+    p: float | None = None
+    flipped_right: int | None = None
+    flipped_wrong: int | None = None
+
+
+class Weights(Strict):
+    """Attention by "stack.layer.head": [query][key], three decimals.  truncated: the sentence was longer."""
+
+    tokens: list[str]
+    weights: dict[str, list[list[float]]]
+    truncated: bool
+
+
+class Job(Strict):
+    """One row of the job list.  done, total: parts in thousands of a language; seconds_left may be unknown."""
+
+    id: int
+    kind: str
+    params: dict[str, Any]
+    state: State
+    done: int
+    total: int
+    note: str
+    error: str | None
+    seconds_left: float | None
+    attempts: int
+    created: float
+    started: float | None
+    ended: float | None
+
+
+class Submitted(Strict):
+    """The job that will do the work; the same spec asked twice is one job."""
+
+    id: int
+    state: State
+
+
+class Problem(Strict):
+    """Why a request was refused, as a sentence."""
+
+    error: str

@@ -1,0 +1,37 @@
+"""What does this head look at, in this sentence?"""
+
+import streamlit as st
+
+from headlab.records import HeadGrid
+from headlab.ui import attention_draw
+from headlab.ui.attention_choose import pick_heads, pick_sentences
+from headlab.ui.attention_view import Panel
+from headlab.ui.names import head_key, head_words
+from headlab.ui.shell import client, found, page
+
+INTRO = "What chosen heads look at, token by token, in a sentence of the task or one of your own."
+
+
+@st.cache_data(max_entries=128, show_spinner=False)
+def attention(_client, model, fingerprint, text, pair, heads):
+    return _client.attention(model, text, heads, pair)
+
+
+with page("Attention", INTRO) as choice:
+    worker = client()
+    with st.spinner("Loading the model …"):
+        loaded = worker.model(choice.model)
+    grid = HeadGrid.from_json(loaded["grid"])
+    heads = pick_heads(grid, found(choice))
+    sentences = pick_sentences(worker, choice)
+    view = st.radio("View", attention_draw.VIEWS, horizontal=True, key="view", bind="query-params")
+    if not heads:
+        st.info("No head is chosen. Pick one or more above.")
+    elif not sentences:
+        st.info("No sentence is chosen. Pick a language above, or write a sentence.")
+    else:
+        asked = [list(head) for head in heads]
+        answers = [attention(worker, choice.model, loaded["fingerprint"], s.text, s.pair, asked) for s in sentences]
+        panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
+        names = {head_key(head): head_words(head, len(grid.stacks) > 1) for head in heads}
+        attention_draw.draw(view, panels, names)

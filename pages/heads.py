@@ -1,0 +1,80 @@
+"""One map per language on one scale, and one head in every language."""
+
+import streamlit as st
+
+from headlab.ui import heads_card, heads_maps, heads_table
+from headlab.ui.links import page_link
+from headlab.ui.names import head_from, head_key, language_title
+from headlab.ui.shell import found, page, unknown_in_link
+
+
+def pick(language, head):
+    st.session_state["head"] = head_key(head)
+    if language != st.session_state.get("focus"):
+        st.session_state["focus"] = language
+
+
+def select(scores):
+    """The widget twins of a click: language and head by name."""
+    first = next(iter(scores.values()))
+    heads = [head_key(head) for head in first.grid.heads]
+    for param, what, options in (("focus", "language", list(scores)), ("head", "head", heads)):
+        if sentence := unknown_in_link(param, what, options):
+            st.warning(sentence)
+    left, right = st.columns(2)
+    focus = left.selectbox("Language", list(scores), format_func=str, key="focus", bind="query-params")
+    best = int(first.values.argmax())
+    head = right.selectbox("Head (stack.layer.head)", heads, index=best, key="head", bind="query-params")
+    return focus, head_from(head)
+
+
+def tables(choice, scores, confidence, head):
+    st.subheader(f"Head {head_key(head)} in numbers")
+    heads_card.details(scores, confidence, head)
+    st.subheader("Every head")
+    table = heads_table.every_head(scores)
+    name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+    st.download_button(
+        "Download every head as CSV",
+        lambda: table.to_csv(index=False),
+        name,
+        "text/csv",
+        on_click="ignore",
+        icon=":material/download:",
+    )
+    shown = table.drop(columns=["method", "estimand", "unit"])
+    st.dataframe(shown, hide_index=True, height=320)
+    unit = table["unit"].iloc[0]
+    note = " (0.01 = one point)" if unit == "accuracy" else ""
+    st.caption(f"{len(table):,} rows: every head in every chosen language. Values in {unit}{note}.")
+
+
+def body(choice, results, confidence):
+    scores = results.scores
+    limit = heads_maps.common_limit(scores)
+    left, right = st.columns([10, 11], gap="large")
+    with left:
+        focus, head = select(scores)
+        heads_maps.one_map(
+            scores[focus], limit, key="large", selected=head, on_click=lambda h: pick(focus, h), compact=False
+        )
+    with right:
+        heads_card.draw(scores, confidence, head, focus)
+    st.subheader("Language by language")
+    heads_maps.small_multiples(scores, limit, key="small", selected=head, on_click=pick)
+    if results.missing:
+        st.caption(f"Not cached: {', '.join(map(language_title, results.missing))}.")
+        page_link("overview", "Compute them on the overview")
+    tables(choice, scores, confidence, head)
+
+
+with page("Heads") as choice:
+    results = found(choice)
+    if not choice.languages:
+        st.info("No language is chosen. Pick some in the sidebar, or press All.")
+    elif not results.scores:
+        st.info(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages.")
+        page_link("overview", "Compute them on the overview")
+    else:
+        st.markdown(heads_maps.reading(results.scores))
+        body(choice, results, found(choice, "confidence").scores)

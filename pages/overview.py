@@ -1,0 +1,72 @@
+"""What is this, what do the maps show, what is cached, where to go next."""
+
+import streamlit as st
+
+from headlab.methods.table import METHODS
+from headlab.ui import heads_maps, overview_coverage, overview_jobs
+from headlab.ui.links import page_link
+from headlab.ui.names import head_key
+from headlab.ui.shell import default_root, found, listing, page
+
+INTRO = (
+    "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
+    "switch heads off, watch the accuracy move, and leave with a mask."
+)
+
+
+def open_head(language, head):
+    st.session_state["_open"] = {"focus": language, "head": head_key(head)}
+
+
+def maps(choice, results):
+    if not results.scores:
+        st.info(
+            f"The cache folder ({default_root()}) has no {choice.method} results of {choice.model} on {choice.task} "
+            "for these languages. Compute them below, or choose another method."
+        )
+        return
+    st.markdown(heads_maps.reading(results.scores) + " Click a head to see it in every language.")
+    limit = heads_maps.common_limit(results.scores)
+    heads_maps.small_multiples(results.scores, limit, key="overview", on_click=open_head)
+
+
+def cached(choice, results):
+    st.subheader("What is cached, what is missing")
+    columns = {"Median ±": st.column_config.NumberColumn(format="%.3f")}
+    table = overview_coverage.by_language(results, choice.languages)
+    st.dataframe(table, hide_index=True, column_config=columns, height=38 + 35 * min(len(table), 20))
+    if results.variant:
+        st.caption(
+            f"All of one kind: {results.variant}."
+            + " Also cached, not shown: " * bool(results.others)
+            + "; ".join(results.others)
+        )
+    if results.missing:
+        overview_jobs.offer(choice, results.missing)
+    overview_jobs.progress()
+    every = {key: found(choice, key) for key in METHODS}
+    st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)
+    problems = listing().problems
+    if problems:
+        with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
+            st.markdown("\n".join(f"- {problem}" for problem in problems))
+
+
+def onward():
+    with st.container(horizontal=True, gap="medium"):
+        page_link("heads", "Heads: one head in every language")
+        page_link("languages", "Languages: who shares which heads")
+        page_link("prune", "Prune: switch heads off")
+        page_link("attention", "Attention: what a head looks at")
+
+
+with page("headlab", INTRO) as choice:
+    if "_open" in st.session_state:
+        st.switch_page("pages/heads.py", query_params=st.session_state.pop("_open"))
+    if not choice.languages:
+        st.info("No language is chosen. Pick some in the sidebar, or press All.")
+    else:
+        results = found(choice)
+        maps(choice, results)
+        onward()
+        cached(choice, results)

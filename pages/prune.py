@@ -1,0 +1,70 @@
+"""What does the model lose, or gain, when these heads are switched off?"""
+
+import secrets
+
+import streamlit as st
+
+from headlab.masks import Mask
+from headlab.records import HeadGrid
+from headlab.ui import prune_board, prune_files, prune_results
+from headlab.ui.history import follow_link, history, write_link
+from headlab.ui.prune_figures import SIZES, Question
+from headlab.ui.shell import client, found, guarded, page
+
+INTRO = "Switch heads off and watch the accuracy move, against the unpruned model on the same examples."
+SPLIT_HELP = (
+    f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting. A mask chosen while "
+    "looking at test flatters itself there."
+)
+READING = (
+    "Difference: accuracy with these heads off minus unpruned, in points, on the same examples; interval and p by "
+    "resampling groups of examples. p (Holm) pays for looking at several languages."
+)
+
+
+def pick_split():
+    uses = ["choose heads here", "report figures here"]
+    return st.radio(
+        "Examples", list(SIZES), captions=uses, horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
+    )
+
+
+@st.fragment
+def board(choice, identity, now, results):
+    with guarded():
+        known = st.session_state.setdefault("_figures", {})
+        split = pick_split()
+        headline = st.empty()
+        left, right = st.columns([5, 7], gap="large")
+        with left:
+            prune_board.toolbar(now)
+            drawn = prune_board.Board(now, results, prune_board.pick_scores(results))
+            prune_board.switches(drawn)
+            prune_board.suggestion(drawn)
+            prune_board.twin(now)
+        mask = Mask(now.grid, now.kept, identity, now.chosen)
+        asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
+        asked = mask if mask.removed else None
+        question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker)
+        with right:
+            details = st.empty()
+            st.caption(READING)
+            prune_files.draw(mask, now, question, known, choice.languages)
+        write_link(now)
+        # Last, because it goes on for as long as examples come in; a click ends it and starts anew.
+        prune_results.stream_into(headline, details, client(), question, choice.languages, known)
+
+
+with page("Prune", INTRO) as choice:
+    with st.spinner("Loading the model …"):
+        loaded = client().model(choice.model)
+    identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
+    now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
+    if sentence := follow_link(now):
+        st.warning(sentence)
+    if loaded.get("note"):
+        st.caption(loaded["note"])
+    if choice.languages:
+        board(choice, identity, now, found(choice))
+    else:
+        st.info("No language is chosen. Pick some in the sidebar.")

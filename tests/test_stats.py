@@ -1,0 +1,151 @@
+"""Statistics: second derivations, known answers, and coverage under the very stopping rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_allclose
+from scipy.stats import spearmanr
+
+from headlab import stats
+
+TERNARY = np.array([-1.0, 0.0, 1.0])
+FIVE = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+
+
+def test_capital_equals_betting_draw_by_draw() -> None:
+    counts = np.array([[3, 0], [10, 40], [5, 2]])
+    got = stats.log_capital(TERNARY, counts, np.array([0.1, -0.2]))
+    want = [reference.log_capital(TERNARY, counts[:, h], m, stats.FRACTIONS) for h, m in ((0, 0.1), (1, -0.2))]
+    assert_allclose(got, want, rtol=1e-12)
+
+
+def test_expected_capital_is_at_most_one_at_the_true_mean() -> None:
+    """The bound behind the intervals, exactly: sum over all outcomes of 6 draws."""
+    p = np.array([0.2, 0.5, 0.3])
+    mean = np.array([float(TERNARY @ p)])
+    total = 0.0
+    for outcome in np.ndindex(3, 3, 3, 3, 3, 3):
+        counts = np.bincount(outcome, minlength=3)[:, None]
+        total += float(np.prod(p[list(outcome)]) * np.exp(stats.log_capital(TERNARY, counts, mean)[0]))
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_interval_mirrors_when_gains_change_sign() -> None:
+    counts = np.array([[7], [90], [20]])
+    low, high = stats.betting_interval(TERNARY, counts)
+    mirrored = stats.betting_interval(TERNARY, counts[::-1])
+    assert_allclose([low, high], [-mirrored.high, -mirrored.low], atol=1e-12)
+    assert low[0] < stats.sample_mean(TERNARY, counts)[0] < high[0]
+
+
+def test_interval_without_draws_says_nothing() -> None:
+    low, high = stats.betting_interval(TERNARY, np.zeros((3, 2), dtype=np.int64))
+    assert (low == -1).all()
+    assert (high == 1).all()
+
+
+def test_p_value_agrees_with_the_interval() -> None:
+    counts = np.array([[0, 30], [500, 500], [30, 28]])
+    low, high = stats.betting_interval(TERNARY, counts, level=0.95)
+    p = stats.betting_p(TERNARY, counts)
+    assert low[0] > 0
+    assert p[0] < 0.05
+    assert low[1] < 0 < high[1]
+    assert p[1] > 0.05
+
+
+DISTRIBUTIONS = [
+    np.array(p) / np.sum(p)
+    for p in (
+        (0, 1, 0), (0, 0.99, 0.01), (0.01, 0.99, 0), (0.005, 0.99, 0.005), (0.02, 0.95, 0.03), (0.05, 0.9, 0.05), (0.1, 0.8, 0.1),
+        (0.3, 0.4, 0.3), (0, 0.5, 0.5), (0.5, 0, 0.5), (0.2, 0.2, 0.6), (0, 0, 1), (0.001, 0.997, 0.002),
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", DISTRIBUTIONS, ids=str)
+def test_coverage_when_stopped_at_the_first_decision(p: np.ndarray, rng: np.random.Generator) -> None:
+    """Look after every 16 draws, stop at a decided sign or a half-width of 0.02: still 95 %."""
+    runs, looks = 400, 64
+    draws = rng.choice(3, size=(runs, looks, 16), p=p)
+    counts = np.stack([(draws == v).sum(axis=2).cumsum(axis=1) for v in range(3)])  # [value, run, look]
+    low, high = (b.reshape(runs, looks) for b in stats.betting_interval(TERNARY, counts.reshape(3, -1)))
+    stop = (low > 0) | (high < 0) | (high - low < 0.04)
+    at = np.where(stop.any(axis=1), stop.argmax(axis=1), looks - 1)
+    mean, row = float(TERNARY @ p), np.arange(runs)
+    covered = (low[row, at] <= mean + 1e-12) & (mean - 1e-12 <= high[row, at])
+    assert covered.mean() >= 0.95 - 2 * np.sqrt(0.95 * 0.05 / runs)
+
+
+def test_coverage_with_balanced_cycles(rng: np.random.Generator) -> None:
+    """Examples drawn without replacement, looked at after each cycle and stopped at a decided sign."""
+    chance = rng.choice([0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1])  # each example's mean gain
+    runs, cycles = 400, 12
+    fired = rng.random((runs, cycles, 32)) < np.abs(chance)
+    gain = fired * np.sign(chance)
+    counts = np.stack([(gain == v).sum(axis=2).cumsum(axis=1) for v in (-1, 0, 1)])
+    low, high = (b.reshape(runs, cycles) for b in stats.betting_interval(TERNARY, counts.reshape(3, -1)))
+    stop = (low > 0) | (high < 0)
+    at = np.where(stop.any(axis=1), stop.argmax(axis=1), cycles - 1)
+    row = np.arange(runs)
+    assert ((low[row, at] <= chance.mean()) & (chance.mean() <= high[row, at])).mean() >= 0.95
+
+
+@pytest.mark.parametrize("flip", [0.0, 0.01, 0.1])
+def test_paired_bootstrap_covers_with_groups(flip: float, rng: np.random.Generator) -> None:
+    """Groups of 4 flip together: the interval for the difference still covers, near 95 %."""
+    covered = []
+    for _ in range(200):
+        before = rng.random(400) < 0.7
+        hit = np.repeat(rng.random(100) < flip, 4)
+        after = np.where(hit, ~before, before)
+        got = stats.paired_bootstrap(before, after, tuple(str(i // 4) for i in range(400)), rng, draws=400)
+        covered.append(got.low <= -flip * 0.4 <= got.high)
+    assert np.mean(covered) >= 0.9
+
+
+def test_paired_bootstrap_of_no_flips_is_no_certainty(rng: np.random.Generator) -> None:
+    same = np.ones(512, dtype=bool)
+    got = stats.paired_bootstrap(same, same, tuple(map(str, range(512))), rng)
+    assert got.difference == 0
+    assert got.low < -0.002 < 0.002 < got.high
+    assert got.p > 0.9
+
+
+def test_paired_bootstrap_finds_a_large_difference(rng: np.random.Generator) -> None:
+    before, after = np.zeros(200, dtype=bool), np.arange(200) < 60
+    got = stats.paired_bootstrap(before, after, tuple(map(str, range(200))), rng)
+    assert got.difference == pytest.approx(0.3)
+    assert got.p < 0.01
+    assert 0.2 < got.low < 0.3 < got.high < 0.4
+
+
+def test_adjusted_p_values() -> None:
+    p = np.array([0.01, 0.04, 0.03, 0.005])
+    assert_allclose(stats.holm(p), [0.03, 0.06, 0.06, 0.02])
+    assert_allclose(stats.benjamini_hochberg(p), [0.02, 0.04, 0.04, 0.02])
+
+
+def test_spearman_agrees_with_two_others(rng: np.random.Generator) -> None:
+    values = rng.integers(0, 6, size=(3, 40)).astype(float)
+    rho = stats.spearman(values)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert rho[i, j] == pytest.approx(reference.spearman(values[i], values[j]))
+        assert rho[i, j] == pytest.approx(spearmanr(values[i], values[j]).statistic)
+    assert np.isnan(stats.spearman(np.vstack([values[0], np.ones(40)]))[0, 1])
+
+
+def test_cluster_order_puts_twins_together(rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=(2, 50))
+    rows = np.stack([a, b, a + 0.01, b + 0.01])
+    order = list(stats.cluster_order(stats.spearman(rows)))
+    assert abs(order.index(0) - order.index(2)) == 1
+    assert abs(order.index(1) - order.index(3)) == 1
+
+
+def test_wilson() -> None:
+    low, high = stats.wilson(8, 10)
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # Newcombe 1998
+    assert stats.wilson(0, 0) == (0.0, 1.0)

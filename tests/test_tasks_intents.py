@@ -1,0 +1,265 @@
+"""The task `intents`: sizes, disjoint splits, balance, stability, and names that fit their context."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import headlab.tasks.intents
+from headlab.errors import HeadlabError
+from headlab.tasks import task
+from headlab.tasks.intents import data_versions, intents_task, read
+from headlab.tasks.intents.ambiguity import Judge, ambiguous_templates
+from headlab.tasks.intents.card import card, data_hash
+from headlab.tasks.intents.classes import CLASSES, LABELS, LANGUAGES, PINNED, SIZES
+from headlab.tasks.intents.splits import Splits, build
+from headlab.tasks.intents.templates import read_book
+from headlab.tasks.intents.words import KINDS, SLOTS, ambiguous_groups, load_words
+
+GOLDEN: dict[str, str] = {
+    "en": "f623a0393e49d23887e3e7de788cf62293b358cd28159b63b8337a86a03dd998",
+    "de": "b2e635b8b1fdc970140817d98f7455abb39f729ac596b8019708d9ff87e42065",
+    "fr": "e71e2fd3016acc4efff5bcd9e1dc9dd851e949c6f06fd5a120b60f0fc3f9c240",
+    "es": "24921a19c1dbfa8cc557b41bbcd031878a120258f1f07895041101be69457564",
+    "ru": "9aec7f3472d451a39f9cd88532dedeaaf1973940dcbdce434367c51ed9642031",
+    "bg": "09066f295dc1d7292e3fcb10f821aa46816693c52d187af5c40245a7b6b94be0",
+    "el": "98121f594920bf08d961776ac4cce61c71e564f36a6d3bce80f8d79ef99b0426",
+    "ar": "da65e73a73a01ffdbbe97b786d01718805af8d025150cf64a4263a06bcba8c6f",
+    "th": "05d8a2a370e22ee2b4c5156d28793770df3930cfdc4a082b8852b202d01ac624",
+    "vi": "74fccfaa5cd608dfe4d61a82d2d40ca0928b1038417d2e4992b6ccca4f13d139",
+    "zh-CN": "5d5e5dc1c61a22960d74f8233fd84d6ff9bcda35e68b4fe6c56af68df5269cb3",
+    "eu": "0627c6dafba16cd2a9354748aaf273b205c27249390d04bb5e3e473838046f6f",
+    "fi": "b41ed0d78d8a6c766bcb94b9fd19398f6706a741da5e1598fd957f7ddb793f8b",
+    "hu": "3cb3d1bc0ca40d38f97d9c8f703e7f3e5c3302948da61814b5c2448b88b0e977",
+    "ml": "c42083728eb8e4d30114359f1ba6f93ad4cbf42bf0c464d3d81fda4666315db8",
+}
+every_language = pytest.mark.parametrize("language", LANGUAGES)
+
+
+def texts(splits: Splits, split: str) -> set[str]:
+    return {e.text.casefold() for e in splits.examples[split]}
+
+
+def test_seventeen_classes_and_fifteen_languages() -> None:
+    assert len(LABELS) == len(set(LABELS)) == 17
+    assert len(LANGUAGES) == 15
+    grouped = [intent for c in CLASSES for intent in c.intents]
+    assert len(grouped) == len(set(grouped))
+
+
+@every_language
+def test_sizes_are_exact(language: str) -> None:
+    whole = task("intents")
+    assert len(whole.examples(language, "dev")) == 512
+    assert len(whole.examples(language, "test")) == 1000
+    assert len(whole.examples(language, "test", 17)) == 17
+    if language == "en":
+        assert len(whole.examples("en", "train")) == SIZES["train"]
+    else:
+        with pytest.raises(HeadlabError, match="no train examples"):
+            whole.examples(language, "train")
+
+
+@every_language
+def test_no_template_stands_in_two_splits(language: str) -> None:
+    splits = build(language, 0)
+    seen: dict[str, set[str]] = {}
+    for split, examples in splits.examples.items():
+        for e in examples:
+            seen.setdefault(e.group, set()).add(split)
+    crossing = {group for group, where in seen.items() if len(where) > 1}
+    per_class = Counter(t.label for t in splits.book.templates)
+    single = {t.group for t in splits.book.templates if per_class[t.label] == 1}
+    assert crossing == single
+    assert {LABELS[i] for i in splits.shared} == ({"set_volume"} if language == "vi" else set())
+
+
+@every_language
+def test_groups_are_real_templates_of_their_class(language: str) -> None:
+    splits = build(language, 0)
+    label = {t.group: t.label for t in splits.book.templates}
+    assert len(label) == len(splits.book.templates)  # no two templates share a hash
+    assert all(label[e.group] == e.label for rows in splits.examples.values() for e in rows)
+
+
+@every_language
+def test_no_sentence_stands_twice(language: str) -> None:
+    splits = build(language, 0)
+    everything = [e.text.casefold() for rows in splits.examples.values() for e in rows]
+    assert len(everything) == len(set(everything))
+
+
+@every_language
+def test_english_train_shares_no_sentence_with_any_dev_or_test(language: str) -> None:
+    train = texts(build("en", 0), "train")
+    assert not train & texts(build(language, 0), "dev")
+    assert not train & texts(build(language, 0), "test")
+
+
+@every_language
+def test_labels_are_balanced_as_far_as_templates_allow(language: str) -> None:
+    splits = build(language, 0)
+    present = {t.label for t in splits.book.templates}
+    assert len(present) == (16 if language == "vi" else 17)
+    for split, rows in splits.examples.items():
+        got = Counter(e.label for e in rows)
+        assert set(got) == present
+        full = max(got.values())
+        for label in present:  # below the others only if its templates have nothing new to say
+            few = sum(t.capacity for t in splits.plan[split][label])
+            assert got[label] >= full - 1 or got[label] > few / 6
+        assert sum(got[label] >= full - 1 for label in present) >= 15
+
+
+def test_english_train_is_balanced() -> None:
+    got = Counter(e.label for e in build("en", 0).examples["train"])
+    assert min(got.values()) >= 0.95 * max(got.values())
+
+
+@every_language
+def test_a_prefix_is_balanced(language: str) -> None:
+    first = Counter(e.label for e in task("intents").examples(language, "dev", 128))
+    assert sum(first.values()) == 128
+    ordinary = [n for n in first.values() if n >= 128 // 17]
+    assert len(ordinary) >= 15
+    assert max(first.values()) - min(ordinary) <= 2
+
+
+@every_language
+def test_templates_of_a_class_take_turns(language: str) -> None:
+    splits = build(language, 0)
+    for label, templates in splits.plan["test"].items():
+        got = Counter(e.group for e in splits.examples["test"] if e.label == label)
+        roomy = [got[t.group] for t in templates if t.capacity > 5000]
+        if roomy:
+            assert max(roomy) - min(roomy) <= 3, LABELS[label]
+
+
+@every_language
+def test_text_is_clean(language: str) -> None:
+    for rows in build(language, 0).examples.values():
+        for e in rows:
+            assert not re.search(r"[{}<>\[\]()|;\\]|%[FMNV]\b", e.text), e.text
+            assert e.text == " ".join(e.text.split())
+            assert len(e.text) > 1
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(HeadlabError, match="seed -1; use 0"):
+        read("de", "dev", -1)
+
+
+@every_language
+def test_ids_are_unique_and_the_data_is_the_known_one(language: str) -> None:
+    splits = build(language, 0)
+    ids = [e.id for rows in splits.examples.values() for e in rows]
+    assert len(ids) == len(set(ids))
+    assert re.fullmatch(rf"intents/{language}/dev/00017-[0-9a-f]{{8}}", splits.examples["dev"][17].id)
+    if data_versions() != PINNED:
+        pytest.skip("the golden hashes are of the pinned source packages")
+    assert data_hash(splits) == GOLDEN[language]
+
+
+def test_other_processes_give_the_same_data() -> None:
+    code = ("from headlab.tasks.intents.card import data_hash\nfrom headlab.tasks.intents.splits import build\n"
+            "print(*(data_hash(build(x, 0)) for x in ('de', 'th', 'vi')))")
+    for seed in ("1", "4711"):
+        run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed},
+                             capture_output=True, text=True, check=True)
+        assert run.stdout.split() == [data_hash(build(x, 0)) for x in ("de", "th", "vi")]
+
+
+def test_another_seed_gives_other_data() -> None:
+    assert data_hash(build("vi", 1)) != data_hash(build("vi", 0))
+    assert intents_task(seed=1).examples("vi", "dev") == build("vi", 1).examples["dev"]
+
+
+@every_language
+def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
+    words = load_words(language)
+    assert set(words.names) == set(KINDS)
+    assert set(words.slots) == set(SLOTS)
+    assert all(len(names) == len(set(names)) >= 6 for names in [*words.names.values(), *words.slots.values()])
+    for kind in ("light", "fan", "vacuum", "climate", "media_player", "person"):
+        others = {n for other in KINDS if other != kind for n in words.names[other]}
+        assert not set(words.names[kind]) & others, kind
+
+
+@pytest.mark.parametrize(("label", "domain"), [("vacuum", "vacuum"), ("set_temperature", "climate"),
+                                              ("get_temperature", "climate"), ("get_weather", "weather"),
+                                              ("media_skip", "media_player"), ("list_add", "todo")])
+@every_language
+def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
+    book = build(language, 0).book
+    named = [v for t in book.of(LABELS.index(label)) for v in t.variants if v.names]
+    assert named
+    for variant in named:
+        assert variant.kinds == (domain,)
+        assert set(variant.names) == set(book.words.names[domain])
+
+
+def test_no_vacuum_is_called_radiator() -> None:
+    english = build("en", 0)
+    radiators, robots = load_words("en").names["climate"], load_words("en").names["vacuum"]
+    for rows in english.examples.values():
+        for e in rows:
+            if LABELS[e.label] == "vacuum":
+                assert not any(name in e.text for name in radiators), e.text
+            if LABELS[e.label] in ("set_temperature", "get_temperature", "set_light", "set_volume"):
+                assert not any(name in e.text for name in robots), e.text
+
+
+def test_the_card_is_the_data() -> None:
+    committed = (Path(__file__).parents[1] / "docs" / "data-card.md").read_text("utf-8")
+    if data_versions() != PINNED:
+        pytest.skip("the card is of the pinned source packages")
+    assert card() == committed
+
+
+@pytest.mark.parametrize("language", ["en", "th", "vi"])
+def test_hassil_finds_the_labelled_class_and_no_other(language: str) -> None:
+    splits = build(language, 0)
+    judge = Judge(splits.book)
+    for e in splits.examples["test"][:40]:
+        assert judge.classes(e.text) == {e.label}, e.text
+
+
+def test_templates_of_two_classes_are_left_out() -> None:
+    whole = read_book("ru", ambiguous=True)
+    found = ambiguous_templates(whole, whole.of(LABELS.index("media_pause")))
+    assert found
+    assert found == {group: ambiguous_groups("ru")[group] for group in found}
+    assert not set(found) & {t.group for t in build("ru", 0).book.templates}
+
+
+def test_unknown_names_are_refused_with_what_exists() -> None:
+    with pytest.raises(HeadlabError, match="no task 'xnl1'; there is intents"):
+        task("xnl1")
+    with pytest.raises(HeadlabError, match=r"no language 'tlh'; it has en, de"):
+        task("intents", ["de", "tlh"])
+    with pytest.raises(HeadlabError, match="no language given"):
+        task("intents", [])
+
+
+def test_languages_are_chosen_by_name() -> None:
+    assert task("intents", "all").languages == task("intents").languages == LANGUAGES
+    assert task("intents", "de").languages == ("de",)
+    assert task("intents", ["th", "de", "th"]).languages == ("th", "de")
+    assert not task("intents").aligned
+    assert task("intents").labels == LABELS
+
+
+def test_a_missing_package_names_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(headlab.tasks.intents, "version", missing)
+    with pytest.raises(HeadlabError, match=r"pip install home-assistant-intents==\S+ hassil==\S+"):
+        read("de", "dev", 0)

@@ -1,0 +1,150 @@
+"""Attention as pictures: what reaches the page, escaped, cut, local."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from headlab.errors import HeadlabError
+from headlab.records import Head, HeadGrid, Stack
+from headlab.ui import attention_view
+from headlab.ui.attention_choose import heads_of_link
+from headlab.ui.attention_view import MAX_TOKENS, Panel, head_view, shading, strongest_links, weights_table
+
+EVIL = "</script><script>parent.document.title='PWNED'</script>"
+NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
+
+
+def answer(tokens, heads=("encoder.3.7",), truncated=False):
+    n = len(tokens)
+    weights = np.random.default_rng(n).dirichlet(np.ones(n), n)
+    return {"tokens": list(tokens), "weights": {h: weights.round(3).tolist() for h in heads}, "truncated": truncated}
+
+
+def panel(*tokens, heads=("encoder.3.7",), title="German (de)"):
+    return Panel.of(title, answer(tokens, heads))
+
+
+class Tags(HTMLParser):
+    """Tags, attributes and scripts of a page, as a browser would read them."""
+
+    def __init__(self, html):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.scripts, self.text, self._in = [], [], "", None
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._in = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._in = None
+
+    def handle_data(self, data):
+        if self._in == "script":
+            self.scripts[-1] += data
+        elif self._in != "style":
+            self.text += data
+
+    def count(self, tag):
+        return sum(t == tag for t, _ in self.tags)
+
+
+def test_a_token_cannot_open_or_close_an_element_in_any_view():
+    evil = panel("a", EVIL, "<!--", "&amp;", title=EVIL)
+    page = Tags(head_view([evil], {"encoder.3.7": EVIL}))
+    assert page.count("script") == 4  # jQuery, d3, the stand-in for RequireJS, BertViz
+    assert page.text.count(EVIL) == 2  # title and head's name, as text
+    assert json.loads(bertviz_params(page.scripts[-1]))["attention"]["0"]["left_text"] == ["a", EVIL, "<!--", "&amp;"]
+    light = Tags(shading(evil, {"encoder.3.7": EVIL}))
+    assert {tag for tag, _ in light.tags} <= {"p", "b", "span"}
+    assert EVIL in light.text
+
+
+def bertviz_params(script):
+    return re.search(r"const params = (\{.*\}); // HACK", script).group(1)
+
+
+def test_only_the_scripts_of_the_page_may_run_and_nothing_may_load():
+    page = Tags(head_view([panel("a", "b"), panel("c", "d", "e")], NAMES))
+    policy = next(attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+    rule = re.search("script-src ([^;]*)", policy).group(1).split()
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in page.scripts]
+    assert rule == hashes
+    assert not any(name in attrs for _, attrs in page.tags for name in ("src", "href", "onclick", "onerror"))
+
+
+def test_bertviz_gets_only_the_chosen_heads_rounded():
+    page = Tags(head_view([panel("a", "b", "c", heads=("encoder.3.7", "encoder.0.1"))], NAMES))
+    params = json.loads(bertviz_params(page.scripts[-1]))
+    attention = np.array(params["attention"]["0"]["attn"])
+    assert attention.shape == (1, 2, 3, 3)
+    assert np.array_equal(attention, attention.round(3))
+    assert (params["heads"], params["include_layers"], params["root_div_id"]) == ([0, 1], [0], "bertviz-0")
+
+
+def test_a_long_sentence_is_cut_and_says_so():
+    cut = panel(*(f"t{i}" for i in range(MAX_TOKENS + 9)))
+    assert len(cut.tokens) == MAX_TOKENS
+    assert cut.weights["encoder.3.7"].shape == (MAX_TOKENS, MAX_TOKENS)
+    assert cut.cut
+    assert not panel("a", "b").cut
+    assert Panel.of("x", answer(["a"], truncated=True)).cut
+
+
+def test_64_tokens_of_one_head_stay_small():
+    whole = len(head_view([panel(*(f"t{i}" for i in range(64)))], NAMES))
+    assert whole - len(head_view([panel("a")], NAMES)) < 60_000
+
+
+def test_weights_over_another_sequence_are_refused():
+    wrong = answer(["a", "b"]) | {"weights": {"cross.0.0": [[0.1, 0.2, 0.7]] * 2}}
+    with pytest.raises(HeadlabError, match=r"cross\.0\.0"):
+        Panel.of("x", wrong)
+
+
+def test_shading_is_by_share_of_the_largest_weight():
+    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
+    shown = shading(Panel("x", ("a", "b", "c"), {"h": rows}), {}, query=1)
+    assert [float(s) for s in re.findall(r'title="([\d.]+)"', shown)] == [0.5, 0.25, 0.25]
+    assert re.findall(r"#2478c8 (\d+)%", shown) == ["70", "35", "35"]
+    assert shown.count("2px solid") == 1
+    mean = shading(Panel("x", ("a", "b", "c"), {"h": rows}), {})
+    assert [float(s) for s in re.findall(r'title="([\d.]+)"', mean)] == [0.2, 0.15, 0.65]
+
+
+def test_the_table_holds_every_weight_even_where_tokens_repeat():
+    seen = panel("the", "the", "cat")
+    frame = weights_table(seen, "encoder.3.7")
+    assert frame.shape == (3, 3)
+    assert np.array_equal(frame.to_numpy(), seen.weights["encoder.3.7"])
+    assert frame.columns.is_unique
+
+
+def test_the_strongest_links_are_the_largest_weights_in_order():
+    rows = np.array([[0.1, 0.9], [0.6, 0.4]])
+    frame = strongest_links(Panel("x", ("a", "b"), {"h": rows}), {"h": "H"}, top=2)
+    assert frame.to_numpy().tolist() == [["H", "a", "b", 0.9], ["H", "b", "a", 0.6]]
+
+
+def test_a_missing_package_gives_the_command_to_run():
+    with pytest.raises(HeadlabError, match="pip install XStatic-Nothing"):
+        attention_view._package_file("XStatic-Nothing", "nothing.js")
+
+
+def test_heads_of_a_link_that_do_not_exist_are_named():
+    grid = HeadGrid((Stack("encoder", (2, 2)),))
+    heads, wrong = heads_of_link(grid, ["encoder.1.1", "encoder.9.0", "nonsense"])
+    assert heads == [Head("encoder", 1, 1)]
+    assert "9" in wrong
+    assert "nonsense" in wrong
+    assert heads_of_link(grid, ["encoder.0.0"]) == ([Head("encoder", 0, 0)], None)

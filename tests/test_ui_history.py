@@ -1,0 +1,175 @@
+"""The mask under the user's hands, and the link that carries it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from streamlit.testing.v1 import AppTest
+
+from headlab.errors import HeadlabError
+from headlab.records import HeadGrid, Stack
+from headlab.ui.history import DEPTH, History, decode, encode
+
+GRID = HeadGrid((Stack("encoder", (12,) * 12),))
+RAGGED = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
+
+
+def without(grid, *off):
+    kept = np.ones(grid.size, bool)
+    kept[list(off)] = False
+    return kept
+
+
+def test_undo_and_redo_walk_the_same_states():
+    now = History(GRID)
+    masks = [without(GRID, *range(i)) for i in range(1, 5)]
+    for mask in masks:
+        now.click(mask)
+    back = []
+    while now.can_undo:
+        back.append(now.kept)
+        now.undo()
+    assert [m.tolist() for m in back] == [m.tolist() for m in reversed(masks)]
+    assert now.kept.all()
+    for mask in masks:
+        now.redo()
+        assert np.array_equal(now.kept, mask)
+    assert not now.can_redo
+
+
+def test_a_change_after_undo_drops_what_was_undone():
+    now = History(GRID)
+    now.click(without(GRID, 1))
+    now.undo()
+    now.click(without(GRID, 2))
+    assert not now.can_redo
+    now.undo()
+    assert now.kept.all()
+
+
+def test_only_changes_from_outside_the_grid_raise_the_revision():
+    now = History(GRID)
+    now.click(without(GRID, 1))
+    assert now.rev == 0
+    for change in (now.undo, now.redo, now.reset, lambda: now.put(without(GRID, 5), {})):
+        before = now.rev
+        change()
+        assert now.rev == before + 1
+
+
+def test_walking_past_either_end_changes_nothing():
+    now = History(GRID)
+    now.undo()
+    now.redo()
+    assert (now.at, now.rev) == (0, 0)
+
+
+def test_reset_can_be_undone():
+    now = History(GRID)
+    now.click(without(GRID, 3, 4))
+    now.reset()
+    assert now.kept.all()
+    now.undo()
+    assert np.flatnonzero(~now.kept).tolist() == [3, 4]
+
+
+def test_a_long_session_keeps_the_newest_states():
+    now = History(GRID)
+    for i in range(DEPTH + 20):
+        now.click(without(GRID, i % 144))
+    assert len(now.steps) == DEPTH
+    assert np.flatnonzero(~now.kept).tolist() == [(DEPTH + 19) % 144]
+
+
+def test_clicks_after_a_suggestion_remember_where_they_started():
+    now = History(GRID)
+    now.put(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
+    now.click(without(GRID, 1, 2))
+    now.click(without(GRID, 1, 2, 3))
+    assert now.chosen == {"rule": "by hand", "started_from": {"rule": "harmful", "method": "shapley"}}
+
+
+def test_the_history_keeps_its_own_copy():
+    now, mask = History(GRID), without(GRID, 1)
+    now.click(mask)
+    mask[:] = False
+    assert np.flatnonzero(~now.kept).tolist() == [1]
+
+
+@given(some.lists(some.booleans(), min_size=9, max_size=9))
+def test_any_mask_survives_the_link(bits):
+    kept = np.array(bits)
+    assert np.array_equal(decode(encode(kept), RAGGED), kept)
+
+
+def test_a_12_by_12_mask_takes_24_characters():
+    text = encode(without(GRID, 0, 143))
+    assert len(text) == 24
+    assert text[0] == "g"
+    assert text[-1] == "B"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "!", "A", "AAAA", "A" * 48, "é" * 24, "AAAAAAAAAAAAAAAAAAAAAA==A", "<script>", "A" * 23 + "="]
+)
+def test_a_broken_link_is_refused_with_what_fits(text):
+    with pytest.raises(HeadlabError, match=r"encoder 12×12"):
+        decode(text, GRID)
+
+
+def test_bits_beyond_the_last_head_are_refused():
+    fits = encode(without(RAGGED, 8))  # 9 heads: 2 bytes, the last 7 bits unused
+    assert decode(fits, RAGGED).sum() == 8
+    with pytest.raises(HeadlabError, match="does not fit"):
+        decode("AAE", RAGGED)
+
+
+def page():
+    import numpy as np
+    import streamlit as st
+
+    from headlab.records import HeadGrid, Stack
+    from headlab.ui.history import follow_link, history, write_link
+
+    now = history("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
+    st.button("click", on_click=lambda: now.click(np.arange(144) != 7))
+    st.button("undo", on_click=now.undo)
+    st.warning(follow_link(now) or "no trouble")
+    write_link(now)
+    st.text(",".join(map(str, np.flatnonzero(~now.kept))))
+
+
+def run(link=None):
+    app = AppTest.from_function(page)
+    if link:
+        app.query_params["m"] = link
+    return app.run()
+
+
+def test_a_link_gives_its_mask_and_later_clicks_change_the_link():
+    app = run(encode(without(GRID, 3, 9)))
+    assert app.text[0].value == "3,9"
+    app.button[0].click().run()
+    assert app.text[0].value == "7"
+    assert encode(without(GRID, 7)) in app.query_params["m"]
+    app.button[1].click().run()
+    assert app.text[0].value == "3,9"
+
+
+def test_a_broken_link_gives_a_sentence_and_a_whole_model():
+    app = run("nonsense")
+    assert not app.exception
+    assert "cannot be read" in app.warning[0].value or "does not fit" in app.warning[0].value
+    assert app.text[0].value == ""
+    assert "m" not in app.query_params
+
+
+def test_undoing_everything_takes_the_mask_out_of_the_link():
+    app = run()
+    app.button[0].click().run()
+    assert app.query_params["m"]
+    app.button[1].click().run()
+    assert "m" not in app.query_params
+    assert app.text[0].value == ""

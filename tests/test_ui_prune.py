@@ -1,0 +1,254 @@
+"""The logic of the Prune page: suggestions, figures as they come in, and the mask file."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from headlab.errors import HeadlabError
+from headlab.masks import Mask
+from headlab.records import HeadGrid, Stack
+from headlab.scores import HeadScores
+from headlab.ui.background import polled
+from headlab.ui.history import History
+from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
+from headlab.ui.prune_files import mask_text, take
+from headlab.ui.prune_suggest import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+
+GRID = HeadGrid((Stack("encoder", (3, 3)),))
+FINGERPRINT = "f" * 64
+IDENTITY = {"name": "a/model", "revision": "r", "fingerprint": FINGERPRINT}
+VALUES = np.array([-0.03, -0.02, -0.01, 0.01, 0.02, 0.03])
+
+
+def scores(language="de", shift=0.0, half=0.015):
+    v = VALUES + shift
+    more = {} if half is None else {"low": v - half, "high": v + half}
+    return HeadScores(GRID, language, "shapley", v, "shapley-top50", "accuracy", 1, 1.0, **more)
+
+
+def mask(*off):
+    kept = np.ones(GRID.size, bool)
+    kept[list(off)] = False
+    return Mask(GRID, kept, IDENTITY, {"rule": "by hand"})
+
+
+def question(given=None):
+    return Question("a/model", FINGERPRINT, "intents", "dev", given, "me")
+
+
+class FakeClient:
+    """Streams like the worker's: a first figure, then the final one. Notes the order of what was asked."""
+
+    def __init__(self, broken=None):
+        self.log, self.closed, self.broken = [], [], broken
+
+    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None):
+        try:
+            for n in (64, size):
+                self.log.append((language, n))
+                if language == self.broken:
+                    raise HeadlabError("the worker cannot be reached")
+                row = {
+                    "language": language,
+                    "n": n,
+                    "total": size,
+                    "accuracy": 0.5,
+                    "low": 0.4,
+                    "high": 0.6,
+                    "done": n == size,
+                }
+                yield (
+                    row
+                    if mask is None
+                    else row | {"baseline": 0.6, "difference": -0.1, "p": 0.5, "flipped_right": 1, "flipped_wrong": 7}
+                )
+        finally:
+            self.closed.append(language)
+
+
+def test_every_language_has_a_first_figure_before_any_has_its_second():
+    client = FakeClient()
+    seen = list(figures(client, question(mask(0)), ["de", "th", "fr"], {}))
+    assert client.log == [("de", 64), ("th", 64), ("fr", 64), ("de", 512), ("th", 512), ("fr", 512)]
+    assert seen[0] == {}
+    assert {name: row.done for name, row in seen[-1].items()} == {"de": True, "th": True, "fr": True}
+
+
+def test_what_is_known_is_not_asked_again():
+    client, known = FakeClient(), {}
+    list(figures(client, question(mask(0)), ["de"], known))
+    again = list(figures(client, question(mask(0)), ["de", "th"], known))
+    assert again[0]["de"].done
+    assert [name for name, _ in client.log].count("de") == 2
+    assert set(again[-1]) == {"de", "th"}
+
+
+def test_another_mask_split_or_model_is_another_question():
+    asked = [question(mask(0)), question(mask(1)), question(None), question(mask(0, 1))]
+    asked += [
+        Question("a/model", FINGERPRINT, "intents", "test", mask(0)),
+        Question("b", "e" * 64, "intents", "dev", mask(0)),
+    ]
+    assert len({q.key("de") for q in asked}) == len(asked)
+    assert question(mask(0)).key("de") != question(mask(0)).key("th")
+
+
+def test_leaving_early_closes_every_stream():
+    client = FakeClient()
+    stream = figures(client, question(mask(0)), ["de", "th"], {})
+    for _ in range(3):
+        next(stream)
+    stream.close()
+    assert sorted(client.closed) == ["de", "th"]
+
+
+def test_an_unpruned_model_has_no_difference():
+    last = list(figures(FakeClient(), question(None), ["de"], {}))[-1]
+    assert (last["de"].difference, last["de"].low, last["de"].baseline) == (None, None, None)
+    assert list(table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
+
+
+def test_trouble_of_the_worker_reaches_the_reader_through_the_thread():
+    client = FakeClient(broken="th")
+    with pytest.raises(HeadlabError, match="cannot be reached"):
+        list(polled(lambda: figures(client, question(mask(0)), ["de", "th"], {}), lambda: None))
+
+
+def test_a_slow_answer_does_not_keep_the_reader_from_looking_up():
+    release, looks = threading.Event(), []
+
+    def slow():
+        release.wait(5)
+        yield "answer"
+
+    def look():
+        looks.append(time.monotonic())
+        if len(looks) == 3:
+            release.set()
+
+    assert list(polled(slow, look, every=0.01)) == ["answer"]
+    assert len(looks) >= 3
+
+
+def test_a_reader_who_leaves_ends_the_thread():
+    closed = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                time.sleep(0.005)
+                yield 1
+        finally:
+            closed.set()
+
+    reader = polled(endless, lambda: None, every=0.01)
+    next(reader)
+    reader.close()
+    assert closed.wait(5)
+
+
+def figure(language="de", **more):
+    given = {"n": 512, "total": 512, "accuracy": 0.7, "done": True, "baseline": 0.72, "difference": -0.02, "low": -0.03}
+    return Figure(language, **{**given, "high": -0.01, "p": 0.02, "flipped_right": 3, "flipped_wrong": 13, **more})
+
+
+def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
+    rows = {"de": figure(), "th": figure("th", p=0.04)}
+    frame = table(rows, ["de", "th"]).set_index("Language")
+    assert frame.loc["de", "Difference"] == pytest.approx(-2.0)
+    assert frame.loc["de", "95 % interval"] == "-3.0 … -1.0"
+    assert frame["p (Holm)"].tolist() == pytest.approx([0.04, 0.04])
+    assert (frame.loc["de", "Now right"], frame.loc["de", "Now wrong"]) == (3, 13)
+    assert "p (Holm)" not in table({"de": figure()}, ["de"])
+
+
+def test_a_language_without_a_figure_is_a_row_that_waits():
+    frame = table({"de": figure()}, ["de", "th"])
+    assert frame["Examples"].tolist() == ["512", "…"]
+    assert table({}, ["de"])["Examples"].tolist() == ["…"]
+
+
+def test_means_and_progress():
+    rows = {"de": figure(), "th": figure("th", accuracy=0.5, difference=0.04)}
+    assert mean_figure(rows) == pytest.approx((0.6, 0.01))
+    assert "Final: 512 dev" in progress_words(rows, ["de", "th"], "dev")
+    assert "1 of 2" in progress_words({"de": figure()}, ["de", "th"], "dev")
+    assert "Final: 400–512" in progress_words({"de": figure(n=400), "th": figure()}, ["de", "th"], "dev")
+
+
+def test_the_mean_of_scores_averages_values_and_bounds():
+    both = pooled({"de": scores(), "th": scores("th", shift=0.02)}, MEAN)
+    assert both.language == MEAN
+    assert both.values == pytest.approx(VALUES + 0.01)
+    assert both.high == pytest.approx(VALUES + 0.01 + 0.015)
+    assert pooled({"de": scores(), "th": scores("th")}, "th").language == "th"
+    assert pooled({}, MEAN) is None
+    assert pooled({"de": scores(), "th": scores("th", half=None)}, MEAN).high is None
+
+
+def test_suggestions_follow_the_rule_to_the_head():
+    assert np.flatnonzero(~suggest(scores(), Suggestion("harmful"))).tolist() == [0, 1]
+    assert np.flatnonzero(~suggest(scores(), Suggestion("bottom", k=3))).tolist() == [0, 1, 2]
+    assert np.flatnonzero(~suggest(scores(), Suggestion("threshold", threshold=-0.015))).tolist() == [0, 1]
+    assert rules_for(scores(half=None)) == ["bottom", "threshold"]
+
+
+def test_a_suggestion_from_the_mean_says_which_languages():
+    both = pooled({"de": scores(), "th": scores("th")}, MEAN)
+    chosen = how_chosen(both, Suggestion("bottom", k=2), ["de", "th"])
+    assert (chosen["rule"], chosen["k"], chosen["languages"], chosen["method"]) == (
+        "bottom",
+        2,
+        ["de", "th"],
+        "shapley",
+    )
+
+
+@pytest.mark.parametrize(("off", "words"), [(0, None), (3, None), (4, "4 of 6"), (6, "all 6")])
+def test_a_warning_where_most_heads_go(off, words):
+    sentence = risk(mask(*range(off)).kept)
+    assert (sentence is None) == (words is None)
+    assert words is None or words in sentence
+
+
+def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
+    known = {}
+    list(figures(FakeClient(), question(mask(1, 4)), ["de"], known))
+    text = mask_text(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
+    seen = json.loads(text)["chosen"]["evaluated"]
+    assert (seen["split"], seen["size"], list(seen["languages"])) == ("dev", 512, ["de"])
+    assert seen["languages"]["de"]["accuracy"] == 0.5
+    now = History(GRID)
+    take(text.encode(), "mask.json", now, FINGERPRINT)
+    assert np.flatnonzero(~now.kept).tolist() == [1, 4]
+    assert now.chosen == {"rule": "by hand", "imported": "mask.json"}
+
+
+def broken_masks():
+    good = json.loads(mask_text(mask(1), question(mask(1)), {}, []))
+    other = Mask(HeadGrid((Stack("encoder", (3, 4)),)), np.ones(7, bool), IDENTITY)
+    return {
+        "not json": b"{",
+        "binary": b"\xff\x00\x80",
+        "a list": b"[]",
+        "no mask": b"{}",
+        "another shape": json.dumps(other.to_json()).encode(),
+        "another model": json.dumps(good | {"model": {**IDENTITY, "fingerprint": "e" * 64}}).encode(),
+        "a later version": json.dumps(good | {"version": 99}).encode(),
+        "a wrong entry": json.dumps(good | {"kept": {"encoder": [[1, 1, 2], [1, 1, 1]]}}).encode(),
+    }
+
+
+@pytest.mark.parametrize("what", list(broken_masks()))
+def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what):
+    now = History(GRID)
+    now.click(mask(2).kept)
+    with pytest.raises(HeadlabError):
+        take(broken_masks()[what], "their.json", now, FINGERPRINT)
+    assert np.flatnonzero(~now.kept).tolist() == [2]
+    assert (len(now.steps), now.rev) == (2, 0)

@@ -1,0 +1,573 @@
+"""The worker's promises: live before jobs, nothing lost, nothing mixed, every refusal a sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from worker_fake import MODEL, STEPS, FakeBench
+from worker_running import Running, running, until
+
+from headlab.errors import HeadlabError
+from headlab.masks import full_mask
+from headlab.records import HeadGrid, Stack
+from headlab.worker import process, serve
+from headlab.worker.__main__ import main
+from headlab.worker.catalogue import admit_embedded, check_score
+from headlab.worker.client import Client
+from headlab.worker.home import take_home
+from headlab.worker.jobs import ATTEMPTS, Jobs
+from headlab.worker.process import Local, Remote
+from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
+
+FAKE = (sys.executable, str(Path(__file__).with_name("worker_fake.py")))
+SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
+SECRET = "turn off the secret lamp"
+
+
+class Fixture:
+    """A running worker around a fake bench."""
+
+    def __init__(self, run: Running, benches: list[FakeBench]) -> None:
+        self.client, self.url, self.jobs, self.engine = run.client, run.url, run.jobs, run.engine
+        self._benches = benches
+
+    @property
+    def bench(self) -> FakeBench:
+        until(lambda: bool(self._benches))
+        return self._benches[0]
+
+    def idle(self) -> bool:
+        waiting = self.engine._waiting
+        return not (self.engine._under_way or waiting._new or waiting._begun)
+
+    def evaluate(self, language: str = "de", **options: Any) -> Iterator[dict[str, Any]]:
+        return self.client.evaluate(MODEL, "intents", language, **options)
+
+    def started_job(self, **options: Any) -> int:
+        job = int(self.client.submit(spec={**SPEC, **options})["id"])
+        until(lambda: self.client.job(job)["done"] >= 2)
+        return job
+
+
+def made(benches: list[FakeBench], folder: Path, pause: float) -> FakeBench:
+    benches.append(FakeBench(folder, pause))
+    return benches[0]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Fixture]:
+    benches: list[FakeBench] = []
+    with running(tmp_path, partial(made, benches, tmp_path, 0.02)) as run:
+        yield Fixture(run, benches)
+
+
+@pytest.fixture
+def slow_worker(tmp_path: Path) -> Iterator[Fixture]:
+    """Long batches, so that what happens in the middle of an answer can be seen."""
+    benches: list[FakeBench] = []
+    with running(tmp_path, partial(made, benches, tmp_path, 0.1)) as run:
+        yield Fixture(run, benches)
+
+
+# Live requests
+
+
+def test_an_answer_grows_and_ends_done(worker: Fixture) -> None:
+    figures = list(worker.evaluate())
+    assert [f["n"] for f in figures] == [64, 256, 512]
+    assert [f["done"] for f in figures] == [False, False, True]
+    assert "baseline" not in figures[0]
+
+
+def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
+    job = worker.started_job()
+    begun = time.monotonic()
+    figures = list(worker.evaluate())
+    took = time.monotonic() - begun
+    assert figures[-1]["done"]
+    assert worker.client.job(job)["state"] == "running"
+    assert took < STEPS * worker.bench.pause
+    until(lambda: worker.client.job(job)["state"] == "done")
+
+
+def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: [(f["n"], time.monotonic()) for f in slow_worker.evaluate()])
+        until(lambda: slow_worker.bench.batches >= 2)
+        second = pool.submit(lambda: [(f["n"], time.monotonic()) for f in slow_worker.evaluate("fr")])
+        times, later = dict(first.result()), dict(second.result())
+    assert later[64] < times[256] < times[512]
+
+
+def test_a_newer_request_of_a_session_ends_the_older_ones(slow_worker: Fixture) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        other = pool.submit(list, slow_worker.evaluate(session="b"))
+        older = []
+        for size in (1, 2, 3):
+            older.append(pool.submit(list, slow_worker.evaluate(session="a", size=size)))
+            time.sleep(0.1)
+        newest = list(slow_worker.evaluate(session="a", size=4))
+        assert newest[-1]["done"]
+        assert other.result()[-1]["done"]
+        for asked in older:
+            assert not any(figure["done"] for figure in asked.result())
+    assert [line for line in slow_worker.bench.log if line.startswith("end a")] == ["end a 4"]
+
+
+def test_two_languages_of_a_session_do_not_end_each_other(worker: Fixture) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda language: list(worker.evaluate(language, session="a")), ("de", "fr")))
+    assert all(figures[-1]["done"] for figures in both)
+
+
+def test_an_answer_stops_when_its_reader_has_gone(slow_worker: Fixture) -> None:
+    figures = slow_worker.evaluate()
+    next(figures)
+    figures.close()  # type: ignore[attr-defined] # a generator
+    until(slow_worker.idle)
+    assert slow_worker.bench.batches < 13
+    assert not any(line.startswith("end") for line in slow_worker.bench.log)
+
+
+def test_nothing_is_computed_for_a_client_that_left_while_it_waited(slow_worker: Fixture) -> None:
+    slow_worker.bench.pause = 0.5
+    body = {"model": MODEL, "task": "intents", "language": "de", "session": "gone"}
+    with httpx.Client(timeout=0.05) as impatient, pytest.raises(httpx.TimeoutException):
+        impatient.post(f"{slow_worker.url}/evaluate", json=body)
+    until(lambda: slow_worker.bench.log == ["begin gone 512"])
+    until(slow_worker.idle)
+    assert slow_worker.bench.batches <= 2
+
+
+def test_gates_of_a_job_are_unseen_by_live_requests(worker: Fixture) -> None:
+    """The fake job sets a context variable as gates do; the fake evaluation asserts that it sees none."""
+    worker.started_job()
+    assert list(worker.evaluate())[-1]["done"]
+    assert list(worker.evaluate())[-1]["done"]
+
+
+def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
+    worker.started_job()
+    with pytest.raises(HeadlabError, match="computes scores with fake now; wait"):
+        worker.client.model("other")
+    assert worker.client.model(MODEL)["grid"] == {"encoder": [4, 4]}
+
+
+def test_too_many_waiting_requests_are_refused(slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_worker.engine._waiting, "_limit", 1)
+    first = slow_worker.evaluate()
+    next(first)
+    with ThreadPoolExecutor(6) as pool:
+        answers = [pool.submit(lambda: list(slow_worker.evaluate())) for _ in range(6)]
+        errors = [str(a.exception()) for a in answers if a.exception() is not None]
+    assert errors
+    assert all("waiting for the worker; try again in a moment" in error for error in errors)
+
+
+def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
+    ready = threading.Event()
+
+    def make() -> FakeBench:
+        ready.wait(20)
+        return FakeBench(tmp_path)
+
+    with running(tmp_path, make) as run:
+        health = run.client.health()
+        assert health["ok"]
+        assert (health["device"], health["model"], health["pid"]) == (None, None, os.getpid())
+        ready.set()
+        run.client.model(MODEL)
+        assert (run.client.health()["device"], run.client.health()["model"]) == ("fake device", MODEL)
+
+
+def test_starting_a_worker_does_not_import_torch() -> None:
+    code = "import sys, headlab.worker.serve, headlab.worker.process; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> None:
+    def make() -> FakeBench:
+        raise HeadlabError("device 'cuda' cannot be used here; use cpu")
+
+    with running(tmp_path, make) as run:
+        until(lambda: not run.client.health()["ok"])
+        assert "use cpu" in run.client.health()["note"]
+        with pytest.raises(HeadlabError, match="use cpu"):
+            run.client.model(MODEL)
+
+
+# Jobs
+
+
+def test_the_same_job_twice_is_one_job(worker: Fixture) -> None:
+    job = worker.started_job()
+    assert worker.client.submit(spec=SPEC)["id"] == job
+    assert worker.client.submit(spec={**SPEC, "options": {}, "split": "dev"})["id"] == job
+    assert worker.client.submit(spec={**SPEC, "seed": 2})["id"] != job
+    until(lambda: worker.client.job(job)["state"] == "done")
+    assert worker.client.submit(spec=SPEC)["id"] > job
+
+
+def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
+    params = check_score({**SPEC, "languages": "all"})
+    assert len(params["languages"]) == 15
+    assert params == check_score({**SPEC, "languages": params["languages"]})
+
+
+def test_progress_and_time_left(worker: Fixture) -> None:
+    job = worker.started_job()
+    until(lambda: worker.client.job(job)["seconds_left"] is not None)
+    seen = worker.client.job(job)
+    assert seen["total"] == STEPS
+    assert seen["note"].startswith("step ")
+    assert 0 < seen["seconds_left"] < 20 * STEPS * worker.bench.pause
+    assert worker.client.health()["jobs_running"] == 1
+    until(lambda: worker.client.job(job)["state"] == "done")
+    assert worker.client.job(job)["seconds_left"] is None
+    assert [j["id"] for j in worker.client.jobs()] == [job]
+
+
+def test_cancel_a_running_and_a_waiting_job_and_resume(worker: Fixture) -> None:
+    job = worker.started_job()
+    waiting = worker.client.submit(spec={**SPEC, "seed": 2})["id"]
+    assert worker.client.cancel(waiting)["state"] == "cancelled"
+    worker.client.cancel(job)
+    until(lambda: worker.client.job(job)["state"] == "cancelled")
+    done = worker.client.job(job)["done"]
+    assert 2 <= done < STEPS
+    assert worker.client.resume(job)["state"] == "queued"
+    until(lambda: worker.client.job(job)["state"] == "done")
+    steps = [line for line in worker.bench.log if line.startswith("step")]
+    assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
+    with pytest.raises(HeadlabError, match=f"job {job} is done; only a cancelled or failed job"):
+        worker.client.resume(job)
+
+
+def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: Fixture) -> None:
+    running_job = worker.started_job()
+    first = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
+    worker.client.cancel(first)
+    again = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
+    assert again != first
+    with pytest.raises(HeadlabError, match="already queued or running"):
+        worker.client.resume(first)
+    worker.client.cancel(running_job)
+
+
+def test_a_failed_job_says_so_and_the_next_one_runs(worker: Fixture, caplog: pytest.LogCaptureFixture) -> None:
+    bad = worker.client.submit(spec={**SPEC, "seed": 13})["id"]
+    good = worker.client.submit(spec=SPEC)["id"]
+    until(lambda: worker.client.job(good)["state"] == "done")
+    failed = worker.client.job(bad)
+    assert failed["state"] == "failed"
+    assert "worker.log" in failed["error"]
+    assert "KeyError" in caplog.text
+    assert SECRET not in failed["error"] + caplog.text
+
+
+def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Fixture) -> None:
+    with pytest.raises(HeadlabError, match="unknown method 'magic'; use one of shapley"):
+        worker.client.submit(spec={**SPEC, "method": "magic"})
+    with pytest.raises(HeadlabError, match="no language 'tlh'"):
+        worker.client.submit(spec={**SPEC, "languages": ["tlh"]})
+    with pytest.raises(HeadlabError, match="has no option depth"):
+        worker.client.submit(spec={**SPEC, "options": {"depth": 3}})
+    assert worker.client.jobs() == []
+
+
+def test_stopping_in_order_puts_the_job_back(tmp_path: Path) -> None:
+    with running(tmp_path, lambda: FakeBench(tmp_path)) as run:
+        job = run.client.submit(spec=SPEC)["id"]
+        until(lambda: run.client.job(job)["done"] >= 2)
+    jobs = Jobs(tmp_path / "jobs.db")
+    assert (jobs.get(job).state, jobs.get(job).attempts) == ("queued", 0)
+    jobs.close()
+
+
+def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        jobs = Jobs(tmp_path / "jobs.db")
+        jobs.submit("score", SPEC)
+        claimed = jobs.claim()
+        assert claimed is not None
+        assert claimed.attempts == attempt
+        jobs.close()  # and never another word: as after kill -9
+    jobs = Jobs(tmp_path / "jobs.db")
+    given_up = jobs.get(claimed.id)
+    assert given_up.state == "failed"
+    assert given_up.error is not None
+    assert "died 3 times" in given_up.error
+    assert jobs.claim() is None
+    assert jobs.resume(claimed.id).attempts == 0
+    jobs.close()
+
+
+def test_a_cancellation_outlives_the_worker(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path / "jobs.db")
+    job = jobs.submit("score", SPEC).id
+    jobs.claim()
+    jobs.cancel(job)
+    jobs.close()
+    jobs = Jobs(tmp_path / "jobs.db")
+    assert jobs.get(job).state == "cancelled"
+    jobs.close()
+
+
+def test_a_broken_job_list_is_put_aside(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").write_bytes(b"not a database" * 1000)
+    jobs = Jobs(tmp_path / "jobs.db")
+    assert jobs.list() == []
+    assert "put aside" in jobs.note
+    assert len(list(tmp_path.glob("jobs.db.broken-*"))) == 1
+    jobs.close()
+
+
+def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "jobs.db")
+    db.execute("pragma user_version=99")
+    db.close()
+    with pytest.raises(HeadlabError, match="version 99"):
+        Jobs(tmp_path / "jobs.db")
+
+
+def test_too_many_waiting_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlab.worker.jobs.MAX_WAITING", 2)
+    jobs = Jobs(tmp_path / "jobs.db")
+    for seed in range(2):
+        jobs.submit("score", {**SPEC, "seed": seed})
+    with pytest.raises(Refusal, match="2 jobs are waiting"):
+        jobs.submit("score", {**SPEC, "seed": 9})
+    jobs.close()
+
+
+# Refusals
+
+
+def test_errors_are_sentences(worker: Fixture) -> None:
+    with pytest.raises(HeadlabError, match="has no language 'xx'; it has en, de"):
+        list(worker.evaluate("xx"))
+    with pytest.raises(HeadlabError, match="no model missing; there is fake"):
+        worker.client.model("missing")
+    with pytest.raises(HeadlabError, match="there is no job 77"):
+        worker.client.job(77)
+    with pytest.raises(HeadlabError, match="no task 'nothing'"):
+        worker.client.sentences("nothing", "de")
+    assert list(worker.evaluate())[-1]["done"]
+
+
+@pytest.mark.parametrize("language", ["boom", "late"])
+def test_the_unexpected_is_logged_without_what_was_typed(
+    worker: Fixture, caplog: pytest.LogCaptureFixture, language: str
+) -> None:
+    with pytest.raises(HeadlabError, match=r"the worker failed \(KeyError\); see the worker's log") as caught:
+        list(worker.evaluate(language))
+    assert "worker_fake.py" in caplog.text
+    assert SECRET not in caplog.text + str(caught.value)
+    assert list(worker.evaluate())[-1]["done"]
+
+
+def test_a_crash_outside_the_device_is_a_sentence_too(
+    worker: Fixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash() -> list[Any]:
+        raise KeyError(SECRET)
+
+    monkeypatch.setattr("headlab.worker.catalogue.tasks", crash)
+    with pytest.raises(HeadlabError, match=r"the worker failed \(KeyError\)"):
+        worker.client.tasks()
+    assert "GET /tasks: KeyError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_every_request_is_described(worker: Fixture) -> None:
+    described = httpx.get(f"{worker.url}/openapi.json").json()
+    assert set(described["paths"]) >= {"/health", "/evaluate", "/attention", "/jobs", "/jobs/{job}/cancel"}
+    assert "session" in described["components"]["schemas"]["EvaluateRequest"]["properties"]
+
+
+def test_limits_of_a_request(worker: Fixture) -> None:
+    heads = [["encoder", 0, h] for h in range(MAX_HEADS + 1)]
+    with pytest.raises(HeadlabError, match="heads: List should have at most 48"):
+        worker.client.attention(MODEL, "hello", heads)
+    with pytest.raises(HeadlabError, match="text: String should have at most 2000") as caught:
+        worker.client.attention(MODEL, "a secret" * MAX_CHARACTERS, heads[:1])
+    assert "secret" not in str(caught.value)
+    with pytest.raises(HeadlabError, match="language"):
+        list(worker.evaluate("../../etc"))
+    with pytest.raises(HeadlabError, match="size"):
+        list(worker.evaluate(size=0))
+    assert worker.client.attention(MODEL, "hello", heads[:1])["tokens"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b'{"model": "fake", "colour": 1}', "application/json", 422),
+        (b'{"model": "fa', "application/json", 422),
+        (b'{"model": "fake"}', "text/plain", 422),
+        (b'{"model": "' + b"x" * (1 << 20) + b'"}', "application/json", 413),
+    ],
+)
+def test_a_strange_body_is_refused(worker: Fixture, body: bytes, kind: str, status: int) -> None:
+    answer = httpx.post(f"{worker.url}/model", content=body, headers={"content-type": kind})
+    assert answer.status_code == status
+    assert answer.json().keys() == {"error"}
+
+
+def test_a_body_without_a_length_is_cut_off(worker: Fixture) -> None:
+    endless = (b"x" * 65536 for _ in range(64))
+    answer = httpx.post(f"{worker.url}/model", content=endless, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_a_page_of_another_site_is_refused(worker: Fixture) -> None:
+    assert httpx.get(f"{worker.url}/tasks", headers={"origin": "https://evil.example"}).status_code == 403
+    assert httpx.get(f"{worker.url}/tasks", headers={"host": "evil.example"}).status_code == 400
+    assert httpx.get(f"{worker.url}/tasks", headers={"origin": worker.url}).status_code == 200
+
+
+def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
+    with running(tmp_path, lambda: FakeBench(tmp_path), token="right") as run:
+        assert run.client.model(MODEL)["name"] == MODEL
+        for wrong in (None, "wrong", "righ", "rightt"):
+            stranger = Client(run.url, wrong)
+            with pytest.raises(HeadlabError, match="needs a token: set HEADLAB_TOKEN"):
+                stranger.models()
+            assert stranger.health()["ok"]
+            stranger.close()
+
+
+def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
+    with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=admit_embedded) as run:
+        for name in ("/etc", "../..", "someone/model"):
+            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+                run.client.model(name)
+            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+                run.client.submit(spec={**SPEC, "model": name})
+
+
+# Processes
+
+
+def test_a_port_in_use_and_an_open_host_without_token_are_refused(
+    tmp_path: Path, worker: Fixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = worker.url.rpartition(":")[2]
+    assert main(["--port", port, "--cache", str(tmp_path)]) == 2
+    assert "choose another port with --port" in capsys.readouterr().err
+    monkeypatch.delenv("HEADLAB_TOKEN", raising=False)
+    with pytest.raises(HeadlabError, match="set HEADLAB_TOKEN"):
+        serve.serve(serve.Settings(tmp_path, host="0.0.0.0", port=0))
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Local]:
+    started = Local(tmp_path, command=FAKE)
+    yield started
+    started.stop()
+
+
+def test_a_killed_worker_is_started_again_and_its_job_goes_on(local: Local, tmp_path: Path) -> None:
+    client = local.client()
+    job = client.submit(spec=SPEC)["id"]
+    until(lambda: client.job(job)["done"] >= 4)
+    killed = local.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: local.pid is None)
+    kept = int((tmp_path / f"job-{job}.txt").read_text())
+    assert kept >= 4
+    seen = client.job(job)  # starts it again
+    assert local.pid not in (None, killed)
+    assert seen["state"] in ("queued", "running")
+    until(lambda: client.job(job)["attempts"] == 2 and client.job(job)["done"] >= kept)
+    until(lambda: client.job(job)["state"] == "done")
+    assert client.health()["state"] == ".worker"
+
+
+def test_a_second_worker_on_one_cache_keeps_its_own_list(local: Local, tmp_path: Path) -> None:
+    other = Local(tmp_path, command=FAKE)
+    try:
+        assert other.url != local.url
+        health = other.client().health()
+        assert health["state"] == ".worker/2"
+        assert "another worker uses this cache" in health["note"]
+        assert local.client().health()["note"] == ""
+    finally:
+        other.stop()
+
+
+def test_the_lock_is_freed_with_its_holder(local: Local, tmp_path: Path) -> None:
+    local.stop()
+    home = take_home(tmp_path)
+    assert home.label == ".worker"
+    home.lock.close()
+    with pytest.raises(HeadlabError, match="stopped"):
+        local.client().health()
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from headlab.worker.process import Local\n"
+        f"w = Local(Path({str(tmp_path)!r}), command={FAKE!r}); print(w.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+        # The next app on this cache waits for the orphan and takes over its job list.
+        heir = Local(tmp_path, command=FAKE)
+        assert heir.client().health()["state"] == ".worker"
+        heir.stop()
+    until(lambda: not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(HeadlabError, match="ended as it started"):
+        Local(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HeadlabError, match="choose a folder you may write to"):
+        Local(tmp_path / "file", command=FAKE)
+
+
+def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADLAB_WORKER", worker.url + "/")
+    named = process.connect()
+    assert isinstance(named, Remote)
+    assert named.client().model(MODEL)["name"] == MODEL
+    named.stop()
+    monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:9")
+    with pytest.raises(HeadlabError, match=r"127\.0\.0\.1:9, cannot be used: the worker cannot be reached"):
+        process.connect()
+    monkeypatch.setenv("HEADLAB_WORKER", "localhost:8700")
+    with pytest.raises(HeadlabError, match="must look like http://host:port"):
+        process.ensure_local_worker(Path("nowhere"))
+
+
+def test_logs_stay_with_the_owner(local: Local, tmp_path: Path) -> None:
+    assert local.client().health()["ok"]
+    for name in ("worker.log", "jobs.db"):
+        assert (tmp_path / ".worker" / name).stat().st_mode & 0o077 == 0
+    assert logging.getLogger("headlab.worker").isEnabledFor(logging.ERROR)
+
+
+def test_a_mask_travels_as_its_json(worker: Fixture) -> None:
+    mask = full_mask(HeadGrid((Stack("encoder", (4, 4)),)))
+    assert list(worker.evaluate(mask=mask))[-1]["done"]
+    assert np.all(mask.kept)

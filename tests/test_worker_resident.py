@@ -1,0 +1,205 @@
+"""The real bench on a tiny real model: figures as the library gives them, and no mask ever mixed with another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny import VOCAB, tiny_model
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from worker_running import Running, running, until
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator, compare
+from headlab.gates import Model
+from headlab.masks import Mask
+from headlab.methods.run import score
+from headlab.records import Head, HeadGrid
+from headlab.stats import wilson
+from headlab.store import Store
+from headlab.tasks import Example, Task
+from headlab.worker.resident import Resident
+from headlab.worker.schemas import EvaluateRequest
+
+NAME = "tiny-bert"
+LANGUAGES = ("de", "fr")
+SPEC: dict[str, Any] = {
+    "model": NAME,
+    "task": "intents",
+    "languages": list(LANGUAGES),
+    "method": "shapley",
+    "size": 96,
+    "options": {"samples": 256},
+}
+
+
+def words() -> PreTrainedTokenizerFast:
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, **{f"w{n}": n for n in range(2, VOCAB)}}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def sentences(language: str, split: str, seed: int) -> Sequence[Example]:
+    rng = np.random.default_rng([len(language), ord(language[0]), seed])
+    return [
+        Example(
+            f"{language}-{n}",
+            " ".join(f"w{w}" for w in rng.integers(2, VOCAB, rng.integers(3, 9))),
+            int(rng.integers(5)),
+        )
+        for n in range(320)
+    ]
+
+
+def toy(_: str) -> Task:
+    return Task("intents", tuple(f"L{n}" for n in range(5)), LANGUAGES, False, sentences)
+
+
+def load(name: str) -> Model:
+    if name != NAME:
+        raise HeadlabError(f"no model {name}; there is {NAME}")
+    return tiny_model("bert", torch.float32, tokenizer=words())
+
+
+def masks(model: Model, count: int) -> list[Mask]:
+    rng = np.random.default_rng(7)
+    identity = {"name": NAME, "fingerprint": model.fingerprint}
+    return [Mask(model.grid, rng.random(model.grid.size) < 0.7, identity) for _ in range(count)]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Running]:
+    with running(tmp_path, lambda: Resident(tmp_path, "cpu", loader=load, tasks=toy)) as run:
+        yield run
+
+
+def expected(model: Model, language: str, mask: Mask) -> dict[str, Any]:
+    evaluator = Evaluator(model, toy("intents"), language, "dev", 320)
+    both = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
+    return {**both.__dict__, "done": True}
+
+
+def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
+    return list(worker.client.evaluate(NAME, "intents", language, mask, size=320))
+
+
+def test_the_model_is_described(worker: Running) -> None:
+    loaded = worker.client.model(NAME)
+    assert loaded["grid"] == {"encoder": [4, 4, 4]}
+    assert loaded["fingerprint"] == load(NAME).fingerprint
+    assert worker.client.health()["model"] == NAME
+
+
+def test_figures_are_the_library_s(worker: Running) -> None:
+    model = load(NAME)
+    mask = masks(model, 1)[0]
+    figures = ask(worker, "de", mask)
+    assert [f["n"] for f in figures] == [64, 256, 320]
+    assert figures[-1] == expected(model, "de", mask)
+    whole = ask(worker, "de", None)[-1]
+    assert whole["accuracy"] == figures[-1]["baseline"]
+    assert (whole["low"], whole["high"]) == wilson(round(whole["accuracy"] * 320), 320)
+
+
+@pytest.mark.filterwarnings("default:this mask removes")
+def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(worker: Running, tmp_path: Path) -> None:
+    model = load(NAME)
+    chosen = masks(model, 6)
+    want = {(language, n): expected(model, language, mask) for language in LANGUAGES for n, mask in enumerate(chosen)}
+    assert len({figure["accuracy"] for figure in want.values()}) > len(chosen)
+    job = worker.client.submit(spec=SPEC)["id"]
+    until(lambda: worker.client.job(job)["state"] == "running")
+
+    def last(which: tuple[str, int]) -> dict[str, Any]:
+        return ask(worker, which[0], chosen[which[1]])[-1]
+
+    with ThreadPoolExecutor(8) as pool:
+        for which, got in zip(want, pool.map(last, want), strict=True):
+            assert got == want[which]
+    until(lambda: worker.client.job(job)["state"] == "done", 120)
+    for language in LANGUAGES:
+        undisturbed = score(model, toy("intents"), language=language, method="shapley", size=96, samples=256)
+        kept = Store(tmp_path).find(language=language)[0].scores
+        assert kept.values_sha256() == undisturbed.values_sha256()
+        assert kept.spec == undisturbed.spec
+
+
+def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
+    small = {**SPEC, "method": "random", "options": {}}
+    ids = []
+    for _ in range(2):
+        ids.append(worker.client.submit(spec=small)["id"])
+        until(lambda: worker.client.job(ids[-1])["state"] == "done")
+    assert ids[0] != ids[1]
+    assert worker.client.job(ids[1])["note"] == "de, fr done"
+
+
+def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
+    model = load(NAME)
+    foreign = Mask(model.grid, np.ones(model.grid.size, bool), {"name": "other", "fingerprint": "0" * 64})
+    with pytest.raises(HeadlabError, match="the mask was made for other"):
+        ask(worker, "de", foreign)
+    with pytest.raises(HeadlabError, match="has no language 'th'"):
+        ask(worker, "th", None)
+    with pytest.raises(HeadlabError, match="no model other"):
+        worker.client.model("other")
+
+
+def test_attention_of_chosen_heads(worker: Running) -> None:
+    heads = [["encoder", 1, 2], ["encoder", 2, 0]]
+    text = " ".join(f"w{n % 90 + 3}" for n in range(64))
+    answer = worker.client.attention(NAME, text, heads)
+    assert answer["tokens"] == text.split()
+    assert not answer["truncated"]
+    assert list(answer["weights"]) == ["encoder.1.2", "encoder.2.0"]
+    for rows in answer["weights"].values():
+        np.testing.assert_allclose(np.array(rows).sum(axis=1), 1, atol=64 * 0.0005)
+    assert worker.client.attention(NAME, text + " w5", heads)["truncated"]
+    with pytest.raises(HeadlabError, match="no head"):
+        worker.client.attention(NAME, text, [["encoder", 3, 0]])
+
+
+def test_evaluators_used_longest_ago_are_dropped_when_they_hold_too_much(tmp_path: Path) -> None:
+    bench = Resident(tmp_path, "cpu", loader=load, tasks=toy, state_bytes=1)
+    for language in ("de", "fr", "de"):
+        before = list(bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=language)))[-1]
+        assert list(bench._evaluators) == [("intents", language, "dev", 512)]
+    roomy = Resident(tmp_path, "cpu", loader=load, tasks=toy)
+    for language in LANGUAGES:
+        after = list(roomy.evaluate(EvaluateRequest(model=NAME, task="intents", language=language)))[-1]
+    assert len(roomy._evaluators) == 2
+    assert before.total == after.total == 320
+
+
+@pytest.mark.slow
+def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) -> None:
+    """Its first figure, with a job running, comes sooner than one whole evaluation takes without."""
+    name, job = "e5-small-intents", {"task": "intents", "languages": ["de"]}
+    with running(tmp_path, lambda: Resident(tmp_path)) as run:
+        loaded = run.client.model(name)
+        grid = HeadGrid.from_json(loaded["grid"])
+        kept = np.ones(grid.size, bool)
+        kept[grid.index(Head("encoder", 6, 3))] = False
+        mask = Mask(grid, kept, {"name": name, "fingerprint": loaded["fingerprint"]})
+        begun = time.monotonic()
+        whole = list(run.client.evaluate(name, "intents", "th"))[-1]
+        whole_seconds = time.monotonic() - begun
+        number = run.client.submit(spec={"model": name, **job})["id"]
+        until(lambda: run.client.job(number)["state"] == "running")
+        begun = time.monotonic()
+        figures = run.client.evaluate(name, "intents", "th", mask)
+        assert next(figures)["n"] == 64
+        assert time.monotonic() - begun < whole_seconds
+        last = list(figures)[-1]
+        assert last["done"]
+        assert last["baseline"] == whole["accuracy"]
+        assert run.client.cancel(number)["state"] == "running"
+        until(lambda: run.client.job(number)["state"] == "cancelled")

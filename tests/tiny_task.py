@@ -1,0 +1,41 @@
+"""A made-up task and tokenizer for the tiny models."""
+
+from __future__ import annotations
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from headlab.tasks.base import Example, Split, Task
+from tiny import VOCAB
+
+LABELS = ("a", "b", "c", "d", "e")
+SIZES = {"dev": 24, "test": 30, "train": 12}
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a word, `<s> ... </s>` around it."""
+    vocabulary = {"[PAD]": 0, "<s>": 1, "</s>": 2, "[UNK]": 3, **{f"w{i}": i for i in range(4, VOCAB)}}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
+        model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def _read(language: str, split: Split, seed: int) -> list[Example]:
+    rng = np.random.default_rng([seed, ord(language[0]), len(split), ord(split[0])])
+    out = []
+    for i in range(SIZES[split]):
+        words = " ".join(f"w{w}" for w in rng.integers(4, VOCAB, rng.integers(2, 9)))
+        out.append(Example(f"{language}/{split}/{i}", words, int(rng.integers(len(LABELS))), group=str(i // 2)))
+    return out
+
+
+def tiny_task() -> Task:
+    """Two languages, five labels, random words and labels."""
+    return Task("tiny", LABELS, ("xx", "yy"), False, _read)

@@ -1,0 +1,96 @@
+"""A bench without a model: slow on purpose, so that tests can look at what happens meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from headlab.errors import HeadlabError
+from headlab.worker.jobs import Running
+from headlab.worker.schemas import AttentionRequest, EvaluateRequest, Figure, LoadedModel, Weights
+
+MODEL = "fake"
+STEPS = 40
+LEAK: ContextVar[str] = ContextVar("leak", default="clean")
+
+
+class FakeBench:
+    """Three figures an evaluation, `STEPS` steps a job; every batch takes `pause` seconds.
+
+    folder: where a job keeps its checkpoint, one file a job.
+    """
+
+    def __init__(self, folder: Path, pause: float = 0.02) -> None:
+        self.folder, self.pause = folder, pause
+        self.tick: Callable[[], None] = lambda: None
+        self.device, self.resident = "fake device", None
+        self.thread = threading.get_ident()
+        self.batches = 0
+        self.log: list[str] = []
+
+    def load(self, model: str) -> LoadedModel:
+        assert threading.get_ident() == self.thread
+        if model.startswith("missing"):
+            raise HeadlabError(f"no model {model}; there is {MODEL}")
+        self.resident = model
+        return LoadedModel(
+            name=model, revision="1", fingerprint="f" * 64, grid={"encoder": [4, 4]}, device="fake device", note=""
+        )
+
+    def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
+        assert threading.get_ident() == self.thread
+        assert LEAK.get() == "clean"
+        if request.language == "xx":
+            raise HeadlabError("task intents has no language 'xx'; it has en, de")
+        if request.language == "boom":
+            raise KeyError("turn off the secret lamp")
+        self.load(request.model)
+        self.log.append(f"begin {request.session} {request.size}")
+        for n in (64, 256, 512):
+            for _ in range(n // 64 if n > 64 else 1):
+                time.sleep(self.pause)
+                self.batches += 1
+                self.tick()
+            if request.language == "late" and n == 256:
+                raise KeyError("turn off the secret lamp")
+            yield Figure(language=request.language, n=n, total=512, accuracy=0.5, low=0.4, high=0.6, done=n == 512)
+        self.log.append(f"end {request.session} {request.size}")
+
+    def attention(self, request: AttentionRequest) -> Weights:
+        assert threading.get_ident() == self.thread
+        return Weights(tokens=["a"], weights={"encoder.0.0": [[1.0]]}, truncated=False)
+
+    def run(self, running: Running) -> None:
+        assert threading.get_ident() == self.thread
+        spec = running.job.params
+        self.load(str(spec["model"]))
+        LEAK.set("a job's")
+        kept = self.folder / f"job-{running.job.id}.txt"
+        done = int(kept.read_text()) if kept.exists() else 0
+        running.progress(done, STEPS, "resumed" if done else "begun", fresh=True)
+        while done < STEPS:
+            time.sleep(self.pause)
+            if spec["seed"] == 13 and done == 3:
+                raise KeyError("turn off the secret lamp")
+            done += 1
+            kept.write_text(str(done))
+            self.log.append(f"step {done}")
+            running.progress(done, STEPS, f"step {done}")
+
+
+def main() -> None:
+    """A real worker process around the fake bench; takes the worker's own arguments."""
+    from headlab.worker.__main__ import parser
+    from headlab.worker.serve import Settings, serve
+
+    given = parser().parse_args()
+    settings = Settings(given.cache, given.host, given.port, given.device, given.warm, given.parent, given.told)
+    serve(settings, lambda: FakeBench(given.cache, 0.05))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""A worker in this process: the real engine, job list and HTTP server, on a free port."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from headlab.worker import catalogue
+from headlab.worker.client import Client
+from headlab.worker.engine import Bench, Engine
+from headlab.worker.jobs import Jobs
+from headlab.worker.server import create_app
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    client: Client
+    engine: Engine
+    jobs: Jobs
+
+
+@contextmanager
+def running(
+    folder: Path,
+    make: Callable[[], Bench],
+    token: str | None = None,
+    admit: Callable[[str], str] = catalogue.admit_local,
+) -> Iterator[Running]:
+    jobs = Jobs(folder / "jobs.db")
+    engine = Engine(make, jobs, catalogue.CHECKS)
+    app = create_app(engine, token=token, admit=admit, state=".worker")
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    client = Client(url, token)
+    try:
+        yield Running(url, client, engine, jobs)
+    finally:
+        client.close()
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+        engine.stop(0)
+        jobs.close()
+        listener.close()
+
+
+def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that must come; fail loudly if it does not."""
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.01)
