@@ -37,10 +37,10 @@ def describe(row: Comparison | Evaluation) -> str:
     if isinstance(row, Evaluation):
         low, high = wilson(int(row.correct.sum()), row.n)
         return f"{row.language:6} {row.accuracy:6.1%}  [{low:.1%}, {high:.1%}]  n={row.n}"
-    points, low, high = (f"{100 * value:+.1f}" for value in (row.difference, row.low, row.high))
+    points, lower, upper = (f"{100 * value:+.1f}" for value in (row.difference, row.low, row.high))
     return (
-        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} points [{low}, {high}]  "
-        f"p={row.p:.3g}  right +{row.flipped_right} / wrong +{row.flipped_wrong}  n={row.n}"
+        f"{row.language:6} {row.accuracy:6.1%}  untouched {row.baseline:.1%}  difference {points} points "
+        f"[{lower}, {upper}]  p={row.p:.3g}  right +{row.flipped_right} / wrong +{row.flipped_wrong}  n={row.n}"
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
-from headlab.masks import Mask, full_mask, warn_if_risky
+from headlab.masks import Mask, full_mask
 from headlab.records import Bools, Comparison, Evaluation, Ints
 from headlab.stats import paired_bootstrap
 from headlab.tasks.base import Example, Split, Task
@@ -79,7 +80,7 @@ class Evaluator:
     def _make_chunks(self) -> list[list[Batch]]:
         edges = [0, *(int(e) for e in np.cumsum(CHUNKS)), len(self.examples)]
         edges = sorted({min(e, len(self.examples)) for e in edges})
-        return [self.batches(np.arange(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+        return [self.batches(np.arange(a, b)) for a, b in pairwise(edges)]
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its own longest."""
@@ -106,7 +107,6 @@ class Evaluator:
         """
         kept = full_mask(self.model.grid) if mask is None else mask
         kept.check(self.model.grid, self.model.fingerprint)
-        warn_if_risky(kept.kept)
         key = f"{kept.digest}:{ablation}"
         if key in self._seen:
             self._seen.move_to_end(key)
@@ -170,11 +170,7 @@ class Evaluator:
 
     def evaluate(self, mask: Mask | None = None, *, ablation: str = "zero") -> Evaluation:
         """Evaluation of a mask (None: the untouched model) on all examples."""
-        last: Evaluation | None = None
-        for last in self.stream(mask, ablation=ablation):
-            pass
-        assert last is not None
-        return last
+        return deque(self.stream(mask, ablation=ablation), maxlen=1)[0]
 
     def correct(self, gates: Bools, rows: Ints, *, ablation: str = "zero") -> Bools:
         """Right or wrong for rows of (coalition, example): gates bool [row, layer, head], rows int [row]."""
@@ -208,15 +204,14 @@ def label_columns(model: Model, task: Task) -> list[int]:
 
     Raises HeadlabError if the model is no classifier of this task.
     """
-    by_id: dict[int, str] = model.module.config.id2label or {}
-    names = [str(by_id[i]) for i in sorted(by_id)]
+    names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
     if set(task.labels) <= set(names):
         return [names.index(label) for label in task.labels]
     if len(names) == len(task.labels) and all(name.startswith("LABEL_") for name in names):
         return list(range(len(names)))
     raise HeadlabError(
-        f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has {len(task.labels)} "
-        f"({', '.join(task.labels[:4])}…); choose the model that was tuned on this task"
+        f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
+        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task"
     )
 
 

@@ -55,7 +55,7 @@ class Mask:
             "version": MASK_VERSION,
             "model": dict(self.model),
             "grid": self.grid.to_json(),
-            "kept": {s: rows for s, rows in self._rows().items()},
+            "kept": self._rows(),
             "removed": len(self.removed),
             "chosen": dict(self.chosen),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -77,9 +77,10 @@ class Mask:
             )
         made_for = self.model.get("fingerprint")
         if fingerprint and made_for and made_for != fingerprint:
+            name = self.model.get("name", "another model")
             raise HeadlabError(
-                f"the mask was made for {self.model.get('name', 'another model')} (fingerprint {str(made_for)[:12]}); this "
-                f"model's is {fingerprint[:12]}. The shapes agree, but heads of one model say nothing about another's"
+                f"the mask was made for {name} (fingerprint {str(made_for)[:12]}); this model's is {fingerprint[:12]}. "
+                "The shapes agree, but heads of one model say nothing about another's"
             )
 
 
@@ -193,6 +194,9 @@ def warn_if_risky(kept: Bools) -> str | None:
     gone = int((~kept).sum())
     if gone <= RISKY_SHARE * kept.size:
         return None
-    sentence = f"this mask removes {gone} of {kept.size} heads; few models keep their accuracy beyond half: check it on dev first"
+    sentence = (
+        f"this mask removes {gone} of {kept.size} heads; "
+        "few models keep their accuracy beyond half: check it on dev first"
+    )
     warnings.warn(sentence, UserWarning, stacklevel=3)
     return sentence

@@ -49,10 +49,12 @@ class Stack:
 
     @property
     def layers(self) -> int:
+        """Number of layers."""
         return len(self.heads)
 
     @property
     def size(self) -> int:
+        """Heads of all layers."""
         return sum(self.heads)
 
 
@@ -73,6 +75,7 @@ class HeadGrid:
 
     @property
     def size(self) -> int:
+        """Heads of all stacks."""
         return len(self.heads)
 
     @property
@@ -181,6 +184,7 @@ class Evaluation:
 
     @property
     def done(self) -> bool:
+        """Whether all examples were seen."""
         return self.n == self.total
 
 

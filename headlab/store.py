@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -49,13 +48,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one spec: result, checkpoint, progress, log."""
+    """The folder of one spec: result, checkpoint, log."""
 
     folder: Path
     spec: Mapping[str, Any]
 
     @property
     def key(self) -> str:
+        """sha256 of the spec: the folder's name."""
         return content_key(self.spec)
 
     def open(self) -> None:
@@ -72,7 +72,6 @@ class Run:
         self.open()
         write_atomic(self.folder / "result.npz", pack(scores, meta))
         (self.folder / "checkpoint.npz").unlink(missing_ok=True)
-        (self.folder / "progress.json").unlink(missing_ok=True)
 
     def checkpoint(self) -> dict[str, np.ndarray[Any, Any]] | None:
         """Arrays saved by an interrupted run, or None (also when the file is torn: the run starts over)."""
@@ -178,7 +177,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise HeadlabError(
-            f"{path.name} is torn or not an npz file ({type(error).__name__}); delete its folder and run the score again"
+            f"{path.name} is torn or not an npz file ({type(error).__name__}); "
+            "delete its folder and run the score again"
         ) from error
 
 
@@ -220,8 +220,3 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
 
 def _named(spec: Mapping[str, Any]) -> tuple[str, str]:
     return spec["task"]["language"], spec["method"]["name"]
-
-
-def progress_json(done: int, total: int, note: str) -> bytes:
-    """The content of progress.json."""
-    return json.dumps({"done": done, "total": total, "note": note}).encode()

@@ -32,6 +32,7 @@ def pick_split():
 @st.fragment
 def board(choice, identity, now, results):
     with guarded():
+        print("RUN", id(now), now.at, now.rev, flush=True)
         known = st.session_state.setdefault("_figures", {})
         split = pick_split()
         headline = st.empty()

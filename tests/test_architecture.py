@@ -24,7 +24,7 @@ LEVELS = (
     {"scores"},
     {"models"},
     {"gates", "store", "plots"},
-    {"evaluate"},
+    {"evaluator"},
     {"methods", "training", "prune", "roles"},
     {"api", "worker"},
     {"cli", "ui"},

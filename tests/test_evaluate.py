@@ -105,5 +105,5 @@ def test_misuse_is_refused(model: Model) -> None:
     with pytest.raises(HeadlabError, match="unknown split"):
         Evaluator(model, task, "xx", "validation")  # type: ignore[arg-type]
     other = headlab.task("intents")
-    with pytest.raises(HeadlabError, match="5 classes.*17"):
+    with pytest.raises(HeadlabError, match=r"5 classes.*17"):
         Evaluator(model, other, "en")

@@ -207,7 +207,7 @@ def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.Mon
         return context
 
     monkeypatch.setattr("headlab.gates.sdpa.apply_gates", watch_only)
-    with pytest.raises(HeadlabError, match="self-test failed for BertFor.*closed gate"):
+    with pytest.raises(HeadlabError, match=r"self-test failed for BertFor.*closed gate"):
         attach(Checkpoint("x", "", "x", tiny_module("bert"), None))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
         masks = [choose(GRID, values, None, "bottom", k=k) for k in range(8)]
     for k, mask in enumerate(masks):
         assert (~mask).sum() == k
-    assert all((later <= earlier).all() for earlier, later in zip(masks, masks[1:], strict=False))
+    assert all((later <= earlier).all() for earlier, later in pairwise(masks))
 
 
 @pytest.mark.parametrize(

@@ -168,11 +168,18 @@ def test_ids_are_unique_and_the_data_is_the_known_one(language: str) -> None:
 
 
 def test_other_processes_give_the_same_data() -> None:
-    code = ("from headlab.tasks.intents.card import data_hash\nfrom headlab.tasks.intents.splits import build\n"
-            "print(*(data_hash(build(x, 0)) for x in ('de', 'th', 'vi')))")
+    code = (
+        "from headlab.tasks.intents.card import data_hash\nfrom headlab.tasks.intents.splits import build\n"
+        "print(*(data_hash(build(x, 0)) for x in ('de', 'th', 'vi')))"
+    )
     for seed in ("1", "4711"):
-        run = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed},
-                             capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert run.stdout.split() == [data_hash(build(x, 0)) for x in ("de", "th", "vi")]
 
 
@@ -192,9 +199,17 @@ def test_fillers_are_complete_and_kinds_do_not_mix(language: str) -> None:
         assert not set(words.names[kind]) & others, kind
 
 
-@pytest.mark.parametrize(("label", "domain"), [("vacuum", "vacuum"), ("set_temperature", "climate"),
-                                              ("get_temperature", "climate"), ("get_weather", "weather"),
-                                              ("media_skip", "media_player"), ("list_add", "todo")])
+@pytest.mark.parametrize(
+    ("label", "domain"),
+    [
+        ("vacuum", "vacuum"),
+        ("set_temperature", "climate"),
+        ("get_temperature", "climate"),
+        ("get_weather", "weather"),
+        ("media_skip", "media_player"),
+        ("list_add", "todo"),
+    ],
+)
 @every_language
 def test_names_fit_the_context(language: str, label: str, domain: str) -> None:
     book = build(language, 0).book

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from tiny import VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.tasks.base import Example, Split, Task
-from tiny import VOCAB
 
 LABELS = ("a", "b", "c", "d", "e")
 SIZES = {"dev": 24, "test": 30, "train": 12}
@@ -21,8 +21,9 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
     )
+    names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", **names,
         model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from headlab.cli.output import (
     Seed,
     Size,
     TaskName,
+    check_ablation,
     print_json,
     progress_bar,
     split_languages,
@@ -43,10 +44,13 @@ def evaluate(
     import headlab
     from headlab.api import describe
 
+    check_ablation(ablation)
     loaded_mask = load_mask(mask) if mask is not None else None
     chosen = headlab.task(task, split_languages(languages))
     chosen.check(chosen.languages[0], split)
     loaded = headlab.load(model, device=device)
+    if loaded_mask is not None:
+        loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):

@@ -40,8 +40,8 @@ def finetune(
             log.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
 
         folder = train(
-            base_folder(cache_folder()), [e.text for e in examples], [e.label for e in examples], chosen.labels, out=out,
-            options=FinetuneOptions(seed=seed, **given), progress=progress, evaluate=accuracies(chosen),
+            base_folder(cache_folder()), [e.text for e in examples], [e.label for e in examples], chosen.labels,
+            out=out, options=FinetuneOptions(seed=seed, **given), progress=progress, evaluate=accuracies(chosen),
         )  # fmt: skip
     report(folder, log, json)
 

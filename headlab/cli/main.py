@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-import click
 import typer
 
 from headlab.cli import evaluate, finetune, lists, prune, score, worker
@@ -19,7 +21,10 @@ Exit codes: 0 done, 2 a problem you can solve (one sentence on stderr), 130 inte
 
 def build() -> typer.Typer:
     """The application with all its commands."""
-    app = typer.Typer(help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    # Without rich markup a wrong argument is told in plain lines, and help may say [layer][head].
+    app = typer.Typer(
+        help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
     app.command("score")(score.score)
     app.command("evaluate")(evaluate.evaluate)
     app.command("prune")(prune.prune)
@@ -35,19 +40,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     command = typer.main.get_command(build())
     try:
-        result = command.main(
-            args=None if arguments is None else list(arguments), prog_name="headlab", standalone_mode=False
-        )
-        return result if isinstance(result, int) else OK
+        with warnings_as_sentences():
+            command.main(args=None if arguments is None else list(arguments), prog_name="headlab")
     except HeadlabError as error:
         print(f"headlab: {error}", file=sys.stderr)
         return FAILED
-    except click.ClickException as error:
-        error.show()
-        return FAILED
-    except (KeyboardInterrupt, click.Abort):
-        print("headlab: interrupted; the same command goes on where this one stopped", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return OK
+    except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
+        if ended.code == INTERRUPTED:
+            print("headlab: interrupted; the same command goes on where this one stopped", file=sys.stderr)
+        return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED
+    return OK
+
+
+@contextmanager
+def warnings_as_sentences() -> Iterator[None]:
+    """Print a warning meant for the user as one line, once, without the place in the code."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        otherwise = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category is not UserWarning:
+                otherwise(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                print(f"headlab: note: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        yield

@@ -36,16 +36,23 @@ Device = Annotated[
 ]
 CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
 MODEL, TASK = "e5-small-intents", "intents"
+ABLATIONS = ("zero", "mean")
 
 
 def split_languages(text: str) -> list[str] | str:
-    """ "de,th" -> ["de", "th"]; "all" stays."""
+    """Language codes from a comma-separated text; "all" stays."""
     if text == "all":
         return text
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise HeadlabError("no language given; name some, like --languages de,th, or all")
     return names
+
+
+def check_ablation(name: str) -> None:
+    """Raise HeadlabError unless this is a way to remove a head."""
+    if name not in ABLATIONS:
+        raise HeadlabError(f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}")
 
 
 def open_store(root: Path | None) -> Store:
@@ -60,7 +67,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with time left, on stderr; call it with (text, done, total)."""
+    """A bar with time left, on stderr where that is a terminal; call it with (text, done, total)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -68,7 +75,8 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task(title, total=None)
 
         def update(text: str, done: int, total: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,7 @@ from headlab.cli.output import (
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import Comparison
-from headlab.store import Result
+from headlab.store import Result, Store, matches
 
 
 def prune(
@@ -48,20 +49,23 @@ def prune(
 
     chosen = headlab.task(task, split_languages(languages))
     chosen.check(chosen.languages[0], split)
+    if out is not None and out.suffix == ".json" and len(chosen.languages) > 1:
+        raise HeadlabError(f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder")
     loaded = headlab.load(model, device=device)
+    store = open_store(cache)
+    results = {language: latest(store, loaded.identity(), task, method, language) for language in chosen.languages}
     rows: dict[str, tuple[Mask, Comparison]] = {}
     with progress_bar("pruning") as show:
-        for number, language in enumerate(chosen.languages):
-            show(language, number, len(chosen.languages))
-            result = latest(
-                open_store(cache).find(model=model, task=task, method=method, language=language), method, language
-            )
+        for number, (language, result) in enumerate(results.items()):
+            show(language, number, len(results))
             mask = result.scores.mask(rule, k=k, threshold=threshold)
-            report = headlab.evaluate(loaded, chosen.restricted([language]), mask, split=as_split(split), size=size)
+            if out is not None:
+                mask.save(out if out.suffix == ".json" else out / f"{language}.json")
+            part, ablation = chosen.restricted([language]), result.scores.spec["ablation"]
+            report = headlab.evaluate(loaded, part, mask, split=as_split(split), size=size, ablation=ablation)
             comparison = report[language]
             assert isinstance(comparison, Comparison)
             rows[language] = mask, comparison
-    save(rows, out)
     if json:
         print_json(
             {
@@ -73,30 +77,32 @@ def prune(
         typer.echo(table(rows, split))
 
 
-def latest(results: list[Result], method: str, language: str) -> Result:
-    """The result with most samples. Raises HeadlabError if there is none."""
+def latest(store: Store, model: Mapping[str, Any], task: str, method: str, language: str) -> Result:
+    """The result with most samples of just this model. Raises HeadlabError if there is none."""
+    listing = store.scan()
+    found = [r for r in listing.results if matches(r, None, task, method, language)]
+    results = [r for r in found if r.scores.spec["model"]["fingerprint"] == model["fingerprint"]]
     if not results:
+        older = f" ({len(found)} of another model or version)" if found else ""
+        torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
         raise HeadlabError(
-            f"no {method} scores for {language} in the cache; run: headlab score --method {method} --languages {language}"
+            f"no {method} scores of {model['name']} for {language} in {store.root}{older}{torn}; run: headlab score "
+            f"--model {model['name']} --task {task} --method {method} --languages {language}"
         )
     return max(results, key=lambda r: 0 if r.scores.samples is None else int(r.scores.samples.sum()))
 
 
-def save(rows: dict[str, tuple[Mask, Any]], out: Path | None) -> None:
-    """Write the mask, or one mask a language into a folder."""
-    if out is None:
-        return
-    for language, (mask, _) in rows.items():
-        mask.save(out if len(rows) == 1 and out.suffix == ".json" else out / f"{language}.json")
-
-
 def table(rows: dict[str, tuple[Mask, Comparison]], split: str) -> str:
     """A Markdown table: accuracy untouched and masked, difference in points with its interval."""
-    head = f"| language | untouched ({split}) | heads removed | masked ({split}) | difference, points | 95 % interval | p |"
-    lines = [head, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    lines = [
+        f"| language | untouched ({split}) | heads removed | masked ({split}) "
+        "| difference, points | 95 % interval | p |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
     for language, (mask, c) in rows.items():
-        bounds = f"[{100 * c.low:+.1f}, {100 * c.high:+.1f}]"
-        lines.append(
-            f"| {language} | {c.baseline:.1%} | {len(mask.removed)} | {c.accuracy:.1%} | {100 * c.difference:+.1f} | {bounds} | {c.p:.3f} |"
-        )
+        cells = (
+            language, f"{c.baseline:.1%}", str(len(mask.removed)), f"{c.accuracy:.1%}", f"{100 * c.difference:+.1f}",
+            f"[{100 * c.low:+.1f}, {100 * c.high:+.1f}]", f"{c.p:.3f}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

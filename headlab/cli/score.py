@@ -17,6 +17,7 @@ from headlab.cli.output import (
     Seed,
     Size,
     TaskName,
+    check_ablation,
     open_store,
     parse_options,
     print_json,
@@ -47,6 +48,7 @@ def score(
     """Score every head on dev. Interrupt it when you like: the same command goes on where it stopped."""
     import headlab
 
+    check_ablation(ablation)
     method_of(method).resolve(given := parse_options(option or []))
     chosen = headlab.task(task, split_languages(languages))
     loaded = headlab.load(model, device=device)

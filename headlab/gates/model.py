@@ -40,22 +40,27 @@ class Model:
 
     @property
     def name(self) -> str:
+        """Name it was loaded by."""
         return self.checkpoint.name
 
     @property
     def fingerprint(self) -> str:
+        """sha256 of what it was made of."""
         return self.checkpoint.fingerprint
 
     @property
     def module(self) -> PreTrainedModel:
+        """The transformers model; its forward pass is gated only inside `gated`."""
         return self.checkpoint.module
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Its tokenizer."""
         return self.checkpoint.tokenizer
 
     @property
     def device(self) -> torch.device:
+        """Where its weights are."""
         return self.module.device
 
     def identity(self) -> dict[str, Any]:
@@ -94,7 +99,8 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
     want = (model.grid.layers, model.grid.width)
     if tensor.dim() not in (2, 3) or tuple(tensor.shape[-2:]) != want:
         raise HeadlabError(
-            f"gates have shape {tuple(tensor.shape)}; {model.name} has {model.grid}, so pass {want} or (rows, {want[0]}, {want[1]})"
+            f"gates have shape {tuple(tensor.shape)}; {model.name} has {model.grid}, so pass {want} "
+            f"or (rows, {want[0]}, {want[1]})"
         )
     return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)
 

@@ -22,10 +22,14 @@ class Game(Protocol):
     """What an estimator knows of a model: players, examples, and gains along orders."""
 
     @property
-    def players(self) -> int: ...
+    def players(self) -> int:
+        """Number of players."""
+        ...
 
     @property
-    def examples(self) -> int: ...
+    def examples(self) -> int:
+        """Number of examples."""
+        ...
 
     def gains(self, orders: Ints, examples: Ints) -> Gains:
         """v(before) - v(after) at each step of each walk: orders int [row, step], examples int [row].
@@ -49,10 +53,12 @@ class ModelGame:
 
     @property
     def players(self) -> int:
+        """Heads of the model."""
         return self.evaluator.model.grid.size
 
     @property
     def examples(self) -> int:
+        """Examples of the evaluator."""
         return len(self.evaluator.examples)
 
     def gains(self, orders: Ints, examples: Ints) -> Gains:

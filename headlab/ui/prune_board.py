@@ -152,6 +152,7 @@ def _whole_layers(now: History, several: bool) -> None:
         return (f"{layer[0]} " if several else "") + f"layer {layer[1]}: {off} off"
 
     def put(on: bool) -> None:
+        print("PUT", on, st.session_state["twin-layer"], id(now), flush=True)
         kept = now.kept.copy()
         kept[_heads_of(now.grid, st.session_state["twin-layer"])] = on
         now.by_hand(kept)

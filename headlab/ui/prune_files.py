@@ -45,12 +45,14 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
     key = f"mask-upload-{st.session_state.get(UPLOADS, 0)}"
     st.file_uploader("Import a mask", type="json", key=key, on_change=_uploaded, args=(key, now, question.fingerprint))
     message = st.session_state.get(MESSAGE)
+    print("MSG", message, now.at, now.rev, id(now), flush=True)
     if message and message["when"] == (now.at, now.rev):
         (st.success if message["ok"] else st.error)(message["text"])
 
 
 def _uploaded(key: str, now: History, fingerprint: str) -> None:
     file = st.session_state.get(key)
+    print("UPLOADED", key, file, id(now), flush=True)
     if file is None:
         return
     try:
