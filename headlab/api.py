@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from headlab.evaluator import DEV_SIZE, Evaluator, compare
+from headlab.evaluator import DEV_SIZE, Evaluator, accuracy_interval, compare
 from headlab.gates import Model
 from headlab.masks import Mask
 from headlab.records import Comparison, Evaluation
-from headlab.stats import wilson
 from headlab.tasks.base import Split, Task
 
 
@@ -35,7 +34,7 @@ class Report(Mapping[str, Comparison | Evaluation]):
 def describe(row: Comparison | Evaluation) -> str:
     """One language as a line of text, in percent and points."""
     if isinstance(row, Evaluation):
-        low, high = wilson(int(row.correct.sum()), row.n)
+        low, high = accuracy_interval(row)
         return f"{row.language:6} {row.accuracy:6.1%}  [{low:.1%}, {high:.1%}]  n={row.n}"
     points, lower, upper = (f"{100 * value:+.1f}" for value in (row.difference, row.low, row.high))
     return (

@@ -15,7 +15,7 @@ from headlab.errors import HeadlabError
 from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
 from headlab.masks import Mask, full_mask
 from headlab.records import Bools, Comparison, Evaluation, Ints
-from headlab.stats import paired_bootstrap
+from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import Example, Split, Task
 
 DEV_SIZE = 512
@@ -90,9 +90,7 @@ class Evaluator:
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
-        picked = {name: [values[i] for i in rows] for name, values in self._tokens.items()}
-        padded = self.model.tokenizer.pad(picked, return_tensors="pt")
-        return {name: tensor.to(self.model.device) for name, tensor in padded.items()}
+        return pad(self.model, self._tokens, rows)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the task's labels, [row, label], in the task's order. Counts the forwards."""
@@ -161,11 +159,15 @@ class Evaluator:
         return np.asarray(out, dtype=np.int64)
 
     def means(self, ablation: str) -> torch.Tensor:
-        """Every head's mean output over these examples, [layer, head, head_dim]; computed once."""
+        """Every head's mean output over the language's dev examples, [layer, head, head_dim]; computed once."""
         if ablation != "mean":
             raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"')
         if self._means is None:
-            self._means = head_means(self.model, (b.inputs for chunk in self._chunks for b in chunk))
+            dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whatever is evaluated, test included
+            tokens = encode(self.model, dev)
+            edges = range(0, len(dev), self.batch_size)
+            parts = (np.arange(at, min(at + self.batch_size, len(dev))) for at in edges)
+            self._means = head_means(self.model, (pad(self.model, tokens, rows) for rows in parts))
         return self._means
 
     def evaluate(self, mask: Mask | None = None, *, ablation: str = "zero") -> Evaluation:
@@ -199,11 +201,26 @@ def encode(model: Model, examples: Sequence[Example]) -> dict[str, list[list[int
     return {name: encoded[name] for name in encoded}
 
 
+def pad(model: Model, tokens: Mapping[str, list[list[int]]], rows: Ints) -> dict[str, torch.Tensor]:
+    """Model inputs of some examples, padded to the longest of them, on the model's device."""
+    picked = {name: [values[i] for i in rows] for name, values in tokens.items()}
+    return {name: t.to(model.device) for name, t in model.tokenizer.pad(picked, return_tensors="pt").items()}
+
+
 def label_columns(model: Model, task: Task) -> list[int]:
     """Columns of the model's logits for the task's labels, matched by name where the model names them.
 
     Raises HeadlabError if the model is no classifier of this task.
     """
+    if not type(model.module).__name__.endswith("ForSequenceClassification"):
+        raise HeadlabError(
+            f"{model.name} is a {type(model.module).__name__}, no sequence classifier; "
+            f"task {task.name} needs one that was tuned on it"
+        )
+    if model.tokenizer.pad_token is None:
+        raise HeadlabError(
+            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder"
+        )
     names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
     if set(task.labels) <= set(names):
         return [names.index(label) for label in task.labels]
@@ -234,3 +251,8 @@ def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
         int((new & ~old).sum()),
         int((old & ~new).sum()),
     )
+
+
+def accuracy_interval(evaluation: Evaluation, seed: int = 0) -> tuple[float, float]:
+    """95 % interval for an accuracy, by resampling groups of examples."""
+    return share_interval(evaluation.correct, evaluation.groups, np.random.default_rng(seed))

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def write_atomic(path: Path, data: bytes) -> None:
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the sentence above says more than a failed clean-up
+            temporary.unlink(missing_ok=True)
 
 
 def unwritable(path: Path, error: OSError) -> HeadlabError:

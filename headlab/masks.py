@@ -116,8 +116,8 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
     model, chosen = value.get("model"), value.get("chosen", {})
     if not isinstance(model, dict) or not isinstance(chosen, dict):
         raise HeadlabError(f"{what}: model and chosen must be objects")
-    if not all(isinstance(model.get(key, ""), str) for key in ("name", "fingerprint")):
-        raise HeadlabError(f"{what}: the model's name and fingerprint must be text")
+    if not all(isinstance(model.get(key), str) and model[key] for key in ("name", "fingerprint")):
+        raise HeadlabError(f"{what}: model must hold the name and the fingerprint of the model it was made for")
     return Mask(grid, np.array(flat, dtype=bool), model, chosen)
 
 

@@ -135,7 +135,10 @@ class HeadGrid:
                 raise HeadlabError(
                     f"{what}: stack {s.name} has {describe(tuple(map(len, given)))}; this model has {self}"
                 )
-        return np.array([v for s in self.stacks for row in rows[s.name] for v in row])
+        flat = [v for s in self.stacks for row in rows[s.name] for v in row]
+        if not all(isinstance(v, int | float) for v in flat):
+            raise HeadlabError(f"{what}: every head must have one number")
+        return np.array(flat)
 
     def to_json(self) -> dict[str, list[int]]:
         """{stack: heads per layer}."""

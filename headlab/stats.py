@@ -30,7 +30,7 @@ def log_capital(support: Floats, counts: Ints, mean: Floats) -> Floats:
     support: float [value] in [-1, 1], the values a draw can take.  counts: int [value, head].
     mean: float [head].  Returns float [head].  Under the hypothesis the wealth is a nonnegative
     supermartingale whatever the order of the draws, so 1 / wealth is a p-value at any stopping
-    time. Waudby-Smith & Ramdas 2023, equation 23, with a mixture of constant bets in place of a
+    time. Waudby-Smith & Ramdas 2023, section 4, with a mixture of constant bets in place of a
     running one: the wealth then depends on the counts alone.
     """
     share = (1 + support)[:, None] / np.maximum(1 + mean, 1e-300)[None, :]  # [value, head]
@@ -98,6 +98,41 @@ def benjamini_hochberg(p: Floats) -> Floats:
     return out
 
 
+class Bootstrap(NamedTuple):
+    """Interval for a mean, and a two-sided p-value of "the mean is 0"; each float [row]."""
+
+    low: Floats
+    high: Floats
+    p: Floats
+
+
+def group_bootstrap(
+    values: Floats,
+    groups: tuple[str, ...],
+    rng: np.random.Generator,
+    *,
+    made_up: tuple[float, float] = (1.0, -1.0),
+    draws: int = 2000,
+    level: float = 0.95,
+) -> Bootstrap:
+    """Percentile intervals for the means of several rows, by resampling whole groups of examples.
+
+    values: float [row, example].  groups: label [example]; examples of one group are drawn together.
+    made_up: two values added to the pool as examples of their own, so that rows without any
+    difference do not get an interval of length 0 (after Agresti & Min 2005).
+    """
+    _, member = np.unique(np.array(groups), return_inverse=True)
+    count = int(member.max()) + 1
+    sums = np.stack([np.bincount(member, row, minlength=count) for row in values])
+    sums = np.concatenate([sums, np.tile(made_up, (len(sums), 1))], axis=1)
+    sizes = np.append(np.bincount(member), [1, 1])
+    picks = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws).astype(np.float64)
+    resampled = (picks @ sums.T) / np.maximum(picks @ sizes, 1)[:, None]
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    tail = 1 + np.minimum((resampled <= 0).sum(axis=0), (resampled >= 0).sum(axis=0))
+    return Bootstrap(low, high, np.minimum(1.0, 2 * tail / (draws + 1)))
+
+
 class Paired(NamedTuple):
     """Mean paired difference, its interval, and a two-sided p-value."""
 
@@ -115,31 +150,21 @@ def paired_bootstrap(
     draws: int = 2000,
     level: float = 0.95,
 ) -> Paired:
-    """Difference in accuracy on the same examples, by resampling whole groups.
+    """Difference in accuracy on the same examples, by resampling whole groups (Koehn 2004).
 
-    before, after: bool [example].  groups: label [example]; examples of one group are drawn
-    together.  One made-up flip each way is added to the pool, so that few or no flips do not give an
-    interval of length 0 (after Agresti & Min 2005).  Pairwise bootstrap: Koehn 2004.
+    before, after: bool [example].  groups, draws, level: as in `group_bootstrap`.
     """
-    gain = after.astype(np.int64) - before.astype(np.int64)
-    _, member = np.unique(np.array(groups), return_inverse=True)
-    sums = np.append(np.bincount(member, gain), [1.0, -1.0])
-    sizes = np.append(np.bincount(member), [1, 1])
-    picks = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws)
-    resampled = (picks @ sums) / np.maximum(picks @ sizes, 1)
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    tail = 1 + min(int((resampled <= 0).sum()), int((resampled >= 0).sum()))
-    return Paired(float(gain.mean()), float(low), float(high), min(1.0, 2 * tail / (draws + 1)))
+    gain = after.astype(np.float64) - before.astype(np.float64)
+    low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws, level=level)
+    return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
-def wilson(right: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval for a share of n examples (Wilson 1927); (0, 1) for n = 0."""
-    from scipy.stats import binomtest
-
-    if n == 0:
-        return 0.0, 1.0
-    interval = binomtest(right, n).proportion_ci(level, method="wilson")
-    return float(interval.low), float(interval.high)
+def share_interval(
+    correct: Bools, groups: tuple[str, ...], rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Interval for an accuracy, by resampling whole groups; one example right and one wrong are made up."""
+    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0), level=level)
+    return float(low[0]), float(high[0])
 
 
 def spearman(values: Floats) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import parse_json, read_json, write_atomic, write_json
+from headlab.files import parse_json, read_json, unwritable, write_atomic, write_json
 from headlab.records import HeadGrid, canonical_json, content_key
 from headlab.scores import HeadScores
 
@@ -60,8 +60,13 @@ class Run:
 
     def open(self) -> None:
         """Make the folder and write its spec, if they are not there."""
-        if not (self.folder / "spec.json").exists():
-            write_json(self.folder / "spec.json", self.spec)
+        path = self.folder / "spec.json"
+        try:
+            same = path.exists() and read_json(path) == self.spec
+        except HeadlabError:
+            same = False
+        if not same:
+            write_json(path, self.spec)
 
     def result(self) -> Result | None:
         """The finished result, or None. Raises HeadlabError if a file is there but cannot be trusted."""
@@ -69,6 +74,13 @@ class Run:
 
     def finish(self, scores: HeadScores, meta: Mapping[str, Any]) -> None:
         """Write the result whole, then drop the checkpoint."""
+        for name in FLOATS:
+            array = getattr(scores, name)
+            if array is not None and not np.isfinite(array).all():
+                raise HeadlabError(
+                    f"{scores.method} gave a value that is not a number for {scores.language}; nothing was stored. "
+                    "Check that the model gives finite outputs on this data"
+                )
         self.open()
         write_atomic(self.folder / "result.npz", pack(scores, meta))
         (self.folder / "checkpoint.npz").unlink(missing_ok=True)
@@ -89,9 +101,13 @@ class Run:
 
     def log(self, line: str) -> None:
         """Append a line to the run's log."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "log.txt").open("a", encoding="utf-8") as file:
-            file.write(line.rstrip("\n") + "\n")
+        path = self.folder / "log.txt"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line.rstrip("\n") + "\n")
+        except OSError as error:
+            raise unwritable(path, error) from error
 
 
 class Store:
@@ -118,7 +134,7 @@ class Store:
             try:
                 results.append(read_result(folder))
             except HeadlabError as error:
-                problems.append(f"{folder.name[:12]} skipped: {error}")
+                problems.append(f"skipped: {error}")
         return Listing(tuple(results), tuple(problems))
 
     def find(
@@ -176,14 +192,20 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise HeadlabError(
-            f"{path.name} is torn or not an npz file ({type(error).__name__}); "
-            "delete its folder and run the score again"
-        ) from error
+        raise HeadlabError(f"{path.name} is torn or not an npz file ({type(error).__name__})") from error
 
 
 def read_result(folder: Path) -> Result:
-    """Read one run folder, trusting nothing. Raises HeadlabError saying what is wrong."""
+    """Read one run folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    try:
+        return _read_result(folder)
+    except HeadlabError as error:
+        raise HeadlabError(
+            f"{folder.name}: {error}. Delete that folder of the cache and run the score again"
+        ) from error
+
+
+def _read_result(folder: Path) -> Result:
     spec = read_json(folder / "spec.json")
     if not isinstance(spec, dict) or spec.get("format") != FORMAT:
         raise HeadlabError(
@@ -191,16 +213,14 @@ def read_result(folder: Path) -> Result:
         )
     key = content_key(spec)
     if key != folder.name:
-        raise HeadlabError("its name does not fit its spec, so it was changed or copied by hand; run the score again")
+        raise HeadlabError("its name does not fit its spec, so it was changed or copied by hand")
     arrays = read_arrays(folder / "result.npz")
     try:
         about = parse_json(str(arrays["about"]), "about")
-        scores = _scores(arrays, about, spec)
+        scores, meta = _scores(arrays, about, spec), dict(about["meta"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise HeadlabError(
-            f"its result lacks or mangles a field ({type(error).__name__}: {error}); run the score again"
-        ) from error
-    return Result(key, folder, scores, about["meta"])
+        raise HeadlabError(f"its result lacks or mangles a field ({type(error).__name__}: {error})") from error
+    return Result(key, folder, scores, meta)
 
 
 def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> HeadScores:
@@ -208,13 +228,13 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     given = {name: arrays[name] for name in (*FLOATS, "samples") if name in arrays}
     for name, array in given.items():
         if array.shape != (grid.size,) or array.dtype != (np.int64 if name == "samples" else np.float64):
-            raise HeadlabError(f"its {name} is {array.dtype} {array.shape}, the grid is {grid}; run the score again")
+            raise HeadlabError(f"its {name} is {array.dtype} {array.shape}, the grid is {grid}")
         if not np.isfinite(array).all():
-            raise HeadlabError(f"its {name} holds a value that is not a number; run the score again")
+            raise HeadlabError(f"its {name} holds a value that is not a number")
     names = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
     scores = HeadScores(grid, spec=spec, **{name: about[name] for name in names}, **given)  # type: ignore[arg-type] # checked above
     if scores.values_sha256() != about["values_sha256"] or (scores.language, scores.method) != _named(spec):
-        raise HeadlabError("its values do not fit what is written beside them; run the score again")
+        raise HeadlabError("its values do not fit what is written beside them")
     return scores
 
 

@@ -32,10 +32,9 @@ def pick_split():
 @st.fragment
 def board(choice, identity, now, results):
     with guarded():
-        print("RUN", id(now), now.at, now.rev, flush=True)
         known = st.session_state.setdefault("_figures", {})
         split = pick_split()
-        headline = st.empty()
+        headline = st.container()
         left, right = st.columns([5, 7], gap="large")
         with left:
             prune_board.toolbar(now)
@@ -48,12 +47,12 @@ def board(choice, identity, now, results):
         asked = mask if mask.removed else None
         question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker)
         with right:
-            details = st.empty()
+            details = st.container()
             st.caption(READING)
             prune_files.draw(mask, now, question, known, choice.languages)
         write_link(now)
-        # Last, because it goes on for as long as examples come in; a click ends it and starts anew.
-        prune_results.stream_into(headline, details, client(), question, choice.languages, known)
+        live = prune_results.running(client(), question, choice.languages, known)
+        prune_results.show(headline, details, live, choice.languages, question)
 
 
 with page("Prune", INTRO) as choice:

@@ -198,34 +198,35 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3])
-def test_an_interrupted_run_ends_the_same_bit_for_bit(model: Model, tmp_path: Path, stop: int) -> None:
-    options = {"samples": 20, "round": 5}
-    want = score(model, tiny_task(), language="xx", size=8, seed=3, **options)
+def interrupted(model: Model, store: Store, after: int, method: str, options: dict[str, int]) -> None:
+    """Start a run and break it off once its progress has passed `after`."""
 
     def interrupt(progress: Progress) -> None:
-        if progress.done > 5 * stop:
+        if progress.done > after:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        score(
-            model, tiny_task(), language="xx", size=8, seed=3, store=Store(tmp_path), on_progress=interrupt, **options
-        )
+        score(model, tiny_task(), language="xx", method=method, store=store, on_progress=interrupt, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "after", "options"),
+    [("shapley", n, {"samples": 20, "round": 5, "size": 8, "seed": 3}) for n in (6, 11, 17)]
+    + [("leave-one-out", n, {"size": 24}) for n in (5, 9)],
+)
+def test_an_interrupted_run_ends_the_same_bit_for_bit(
+    model: Model, tmp_path: Path, key: str, after: int, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelGame, "tokens", 60)
+    want = score(model, tiny_task(), language="xx", method=key, **options)
+    interrupted(model, Store(tmp_path), after, key, options)
     seen: list[int] = []
-    got = score(
-        model,
-        tiny_task(),
-        language="xx",
-        size=8,
-        seed=3,
-        store=Store(tmp_path),
-        on_progress=lambda p: seen.append(p.done),
-        **options,
-    )
+    watch = {"store": Store(tmp_path), "on_progress": lambda p: seen.append(p.done)}
+    got = score(model, tiny_task(), language="xx", method=key, **watch, **options)
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards
-    assert seen[0] >= 5 * stop
-    again = score(model, tiny_task(), language="xx", size=8, seed=3, store=Store(tmp_path), **options)
+    assert seen[0] > 1
+    again = score(model, tiny_task(), language="xx", method=key, store=Store(tmp_path), **options)
     assert again.seconds == got.seconds  # read, not computed
 
 

@@ -143,7 +143,22 @@ def test_cluster_order_puts_twins_together(rng: np.random.Generator) -> None:
     assert abs(order.index(1) - order.index(3)) == 1
 
 
-def test_wilson() -> None:
-    low, high = stats.wilson(8, 10)
-    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # Newcombe 1998
-    assert stats.wilson(0, 0) == (0.0, 1.0)
+def test_share_interval_covers_with_groups(rng: np.random.Generator) -> None:
+    """Right or wrong by whole groups of 5: the interval for the accuracy still covers."""
+    groups, covered = tuple(str(i // 5) for i in range(400)), []
+    for _ in range(150):
+        low, high = stats.share_interval(np.repeat(rng.random(80) < 0.7, 5), groups, rng)
+        covered.append(low <= 0.7 <= high)
+    assert np.mean(covered) >= 0.9
+    low, high = stats.share_interval(np.ones(50, bool), tuple(map(str, range(50))), rng)
+    assert low < 0.99
+    assert high <= 1
+
+
+def test_many_rows_equal_one_at_a_time() -> None:
+    rows = np.random.default_rng(1).choice([-1.0, 0.0, 1.0], size=(3, 60), p=[0.1, 0.8, 0.1])
+    groups = tuple(str(i // 3) for i in range(60))
+    together = stats.group_bootstrap(rows, groups, np.random.default_rng(2), draws=200)
+    for i, row in enumerate(rows):
+        alone = stats.group_bootstrap(row[None], groups, np.random.default_rng(2), draws=200)
+        assert_allclose([together.low[i], together.high[i], together.p[i]], [alone.low[0], alone.high[0], alone.p[0]])

@@ -74,7 +74,8 @@ def test_a_torn_result_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
     listing = Store(tmp_path).scan()
     assert [r.folder for r in listing.results] == [good]
     assert len(listing.problems) == 1
-    assert bad.name[:12] in listing.problems[0]
+    assert bad.name in listing.problems[0]
+    assert "run the score again" in listing.problems[0]
     with pytest.raises(HeadlabError):
         Store(tmp_path).run(spec_of("th")).result()
 

@@ -52,20 +52,29 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     assert (switches["mode"], switches["off"], switches["rev"]) == ("switch", [0, 1, 2, 8], 3)
 
 
-def test_an_event_is_the_whole_state():
-    kept = switched({"rev": 2, "off": [0, 8]}, GRID, 2)
-    assert np.flatnonzero(~kept).tolist() == [0, 8]
-    assert switched({"rev": 2, "off": []}, GRID, 2).all()
+def off(states):
+    return [(click, np.flatnonzero(~kept).tolist()) for click, kept in states]
 
 
-@pytest.mark.parametrize("event", [None, {}, {"rev": 1, "off": [0]}, {"off": [0]}])
+def test_an_event_holds_the_whole_state_after_each_click():
+    event = {"rev": 2, "id": "x", "trail": [[1, [0]], [2, [0, 8]], [3, []]]}
+    assert off(switched(event, GRID, 2)) == [(1, [0]), (2, [0, 8]), (3, [])]
+
+
+def test_a_click_is_taken_once():
+    event = {"rev": 2, "id": "x", "trail": [[1, [0]], [2, [0, 8]]]}
+    assert off(switched(event, GRID, 2, seen=1)) == [(2, [0, 8])]
+    assert switched(event, GRID, 2, seen=2) == []
+
+
+@pytest.mark.parametrize("event", [None, {}, {"rev": 1, "trail": [[1, [0]]]}, {"trail": [[1, [0]]]}, {"rev": 2}])
 def test_an_event_that_answers_an_older_mask_is_dropped(event):
-    assert switched(event, GRID, 2) is None
+    assert switched(event, GRID, 2) == []
 
 
 def test_heads_that_do_not_exist_are_ignored():
-    kept = switched({"rev": 0, "off": [-1, 9, 10**9, "3", 2.5, None, 4]}, GRID, 0)
-    assert np.flatnonzero(~kept).tolist() == [4]
+    event = {"rev": 0, "trail": [[1, [-1, 9, 10**9, "3", 2.5, None, 4]]]}
+    assert off(switched(event, GRID, 0)) == [(1, [4])]
 
 
 def test_tips_say_value_half_width_and_samples_in_points():

@@ -59,6 +59,19 @@ def test_only_changes_from_outside_the_grid_raise_the_revision():
         assert now.rev == before + 1
 
 
+def test_the_list_is_told_of_every_change_but_its_own():
+    now = History(GRID)
+    now.set_list(without(GRID, 1))
+    assert (now.stamp, now.rev) == (0, 1)
+    for change in (lambda: now.click(without(GRID, 2)), now.undo, now.redo, now.reset):
+        before = now.stamp
+        change()
+        assert now.stamp == before + 1
+    now.set_layer(without(GRID, 3))
+    assert np.flatnonzero(~now.kept).tolist() == [3]
+    assert now.chosen["rule"] == "by hand"
+
+
 def test_walking_past_either_end_changes_nothing():
     now = History(GRID)
     now.undo()
@@ -164,6 +177,8 @@ def test_a_broken_link_gives_a_sentence_and_a_whole_model():
     assert "cannot be read" in app.warning[0].value or "does not fit" in app.warning[0].value
     assert app.text[0].value == ""
     assert "m" not in app.query_params
+    assert app.run().warning[0].value != "no trouble"
+    assert app.button[0].click().run().warning[0].value == "no trouble"
 
 
 def test_undoing_everything_takes_the_mask_out_of_the_link():

@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
-from headlab.ui.background import polled
+from headlab.ui.background import Latest
 from headlab.ui.history import History
 from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
 from headlab.ui.prune_files import mask_text, take
@@ -113,29 +113,33 @@ def test_an_unpruned_model_has_no_difference():
     assert list(table(last, ["de"])) == ["Language", "Accuracy %", "Examples"]
 
 
-def test_trouble_of_the_worker_reaches_the_reader_through_the_thread():
-    client = FakeClient(broken="th")
-    with pytest.raises(HeadlabError, match="cannot be reached"):
-        list(polled(lambda: figures(client, question(mask(0)), ["de", "th"], {}), lambda: None))
+def test_trouble_of_the_worker_is_kept_for_the_page_with_what_came_before():
+    live = Latest(lambda: figures(FakeClient(broken="th"), question(mask(0)), ["de", "th"], {}))
+    live.wait(99, 5)
+    assert live.done
+    assert "cannot be reached" in str(live.error)
+    assert list(live.value) == ["de"]
 
 
-def test_a_slow_answer_does_not_keep_the_reader_from_looking_up():
-    release, looks = threading.Event(), []
+def test_looking_does_not_wait_for_a_slow_answer():
+    release = threading.Event()
 
     def slow():
+        yield "known before"
         release.wait(5)
         yield "answer"
 
-    def look():
-        looks.append(time.monotonic())
-        if len(looks) == 3:
-            release.set()
+    live = Latest(slow)
+    start = time.monotonic()
+    live.wait(2, 0.05)
+    assert time.monotonic() - start < 2
+    assert (live.value, live.done) == ("known before", False)
+    release.set()
+    live.wait(3, 5)
+    assert (live.value, live.done, live.error) == ("answer", True, None)
 
-    assert list(polled(slow, look, every=0.01)) == ["answer"]
-    assert len(looks) >= 3
 
-
-def test_a_reader_who_leaves_ends_the_thread():
+def test_what_nobody_wants_any_more_is_closed():
     closed = threading.Event()
 
     def endless():
@@ -146,9 +150,8 @@ def test_a_reader_who_leaves_ends_the_thread():
         finally:
             closed.set()
 
-    reader = polled(endless, lambda: None, every=0.01)
-    next(reader)
-    reader.close()
+    live = Latest(endless)
+    live.stop()
     assert closed.wait(5)
 
 
@@ -176,9 +179,15 @@ def test_a_language_without_a_figure_is_a_row_that_waits():
 def test_means_and_progress():
     rows = {"de": figure(), "th": figure("th", accuracy=0.5, difference=0.04)}
     assert mean_figure(rows) == pytest.approx((0.6, 0.01))
-    assert "Final: 512 dev" in progress_words(rows, ["de", "th"], "dev")
-    assert "1 of 2" in progress_words({"de": figure()}, ["de", "th"], "dev")
-    assert "Final: 400–512" in progress_words({"de": figure(n=400), "th": figure()}, ["de", "th"], "dev")
+    both, asked = ["de", "th"], question(mask(0, 1))
+    assert progress_words(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
+    assert "1 of 2 languages" in progress_words({"de": figure()}, both, asked)
+    assert "400–512" in progress_words({"de": figure(n=400), "th": figure()}, both, asked)
+    assert (
+        progress_words({"de": figure(n=64, done=False)}, ["de"], question())
+        == "All heads on: 64 of 512 dev examples so far …"
+    )
+    assert progress_words({}, both, question(mask(3))) == "1 head off: waiting for the first dev examples …"
 
 
 def test_the_mean_of_scores_averages_values_and_bounds():

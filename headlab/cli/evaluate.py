@@ -15,17 +15,17 @@ from headlab.cli.output import (
     Languages,
     ModelName,
     Seed,
-    Size,
     TaskName,
     check_ablation,
     print_json,
     progress_bar,
     split_languages,
 )
-from headlab.masks import load_mask
+from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation
-from headlab.stats import wilson
 from headlab.tasks.base import Split
+
+DEV_SIZE = 512
 
 
 def evaluate(
@@ -34,8 +34,8 @@ def evaluate(
     languages: Languages = "all",
     mask: Annotated[Path | None, typer.Option(help="mask file; compared with the untouched model")] = None,
     split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
-    size: Size = 512,
-    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    size: Annotated[int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")] = None,
+    ablation: Annotated[str | None, typer.Option(help="zero or mean; default: as the mask was chosen")] = None,
     seed: Seed = 0,
     device: Device = None,
     json: AsJson = False,
@@ -44,8 +44,10 @@ def evaluate(
     import headlab
     from headlab.api import describe
 
-    check_ablation(ablation)
     loaded_mask = load_mask(mask) if mask is not None else None
+    ablation = ablation or chosen_ablation(loaded_mask)
+    check_ablation(ablation)
+    size = size or (DEV_SIZE if split == "dev" else None)
     chosen = headlab.task(task, split_languages(languages))
     chosen.check(chosen.languages[0], split)
     loaded = headlab.load(model, device=device)
@@ -71,6 +73,13 @@ def evaluate(
         typer.echo("\n".join(describe(row) for row in rows.values()))
 
 
+def chosen_ablation(mask: Mask | None) -> str:
+    """The ablation under which a mask's heads were chosen; zero where the mask does not say."""
+    score = {} if mask is None else mask.chosen.get("score", {})
+    found = score.get("ablation", "zero") if isinstance(score, dict) else "zero"
+    return str(found)
+
+
 def as_split(text: str) -> Split:
     """A checked split as its literal type."""
     return "test" if text == "test" else "train" if text == "train" else "dev"
@@ -79,7 +88,9 @@ def as_split(text: str) -> Split:
 def record(row: Comparison | Evaluation) -> dict[str, Any]:
     """One language as JSON."""
     if isinstance(row, Evaluation):
-        low, high = wilson(int(row.correct.sum()), row.n)
+        from headlab.evaluator import accuracy_interval
+
+        low, high = accuracy_interval(row)
         return {"accuracy": row.accuracy, "n": row.n, "accuracy_low": low, "accuracy_high": high}
     names = ("accuracy", "n", "baseline", "difference", "low", "high", "p", "flipped_right", "flipped_wrong")
     return {name: getattr(row, name) for name in names}

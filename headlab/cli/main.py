@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
-            print("headlab: interrupted; the same command goes on where this one stopped", file=sys.stderr)
+            print("headlab: interrupted; score and finetune go on where they stopped when run again", file=sys.stderr)
         return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED
     return OK
 

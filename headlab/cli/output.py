@@ -56,8 +56,11 @@ def check_ablation(name: str) -> None:
 
 
 def open_store(root: Path | None) -> Store:
-    """The store of a command."""
-    return Store(root)
+    """The store of a command. Raises HeadlabError if its folder is a file."""
+    store = Store(root)
+    if store.root.exists() and not store.root.is_dir():
+        raise HeadlabError(f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE")
+    return store
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -26,7 +26,8 @@ from headlab.cli.output import (
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import Comparison
-from headlab.store import Result, Store, matches
+from headlab.store import Listing, Result, Store, matches
+from headlab.tasks.base import Task
 
 
 def prune(
@@ -53,7 +54,10 @@ def prune(
         raise HeadlabError(f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder")
     loaded = headlab.load(model, device=device)
     store = open_store(cache)
-    results = {language: latest(store, loaded.identity(), task, method, language) for language in chosen.languages}
+    listing = store.scan()
+    results = {
+        language: latest(listing, store, loaded.identity(), chosen, method, language) for language in chosen.languages
+    }
     rows: dict[str, tuple[Mask, Comparison]] = {}
     with progress_bar("pruning") as show:
         for number, (language, result) in enumerate(results.items()):
@@ -77,19 +81,42 @@ def prune(
         typer.echo(table(rows, split))
 
 
-def latest(store: Store, model: Mapping[str, Any], task: str, method: str, language: str) -> Result:
-    """The result with most samples of just this model. Raises HeadlabError if there is none."""
-    listing = store.scan()
-    found = [r for r in listing.results if matches(r, None, task, method, language)]
-    results = [r for r in found if r.scores.spec["model"]["fingerprint"] == model["fingerprint"]]
+def latest(listing: Listing, store: Store, model: Mapping[str, Any], task: Task, method: str, language: str) -> Result:
+    """The dev result with most samples of just this model and today's examples.
+
+    Raises HeadlabError if there is none, or if several variants (estimand, ablation, seed) have as many.
+    """
+    found = [r for r in listing.results if matches(r, None, task.name, method, language)]
+    results = [r for r in found if fits(r, model, task, language)]
     if not results:
-        older = f" ({len(found)} of another model or version)" if found else ""
+        older = f" ({len(found)} of another model, split or version of the data)" if found else ""
         torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
         raise HeadlabError(
             f"no {method} scores of {model['name']} for {language} in {store.root}{older}{torn}; run: headlab score "
-            f"--model {model['name']} --task {task} --method {method} --languages {language}"
+            f"--model {model['name']} --task {task.name} --method {method} --languages {language}"
         )
-    return max(results, key=lambda r: 0 if r.scores.samples is None else int(r.scores.samples.sum()))
+    most = max(map(samples, results))
+    best = [r for r in results if samples(r) == most]
+    if len(best) > 1:
+        keys = ", ".join(r.key[:12] for r in best)
+        raise HeadlabError(
+            f"{len(best)} {method} results for {language} have equally many samples but differ in options, ablation or "
+            f"seed ({keys}); keep one of them in {store.root}, or name another folder with --cache"
+        )
+    return best[0]
+
+
+def fits(result: Result, model: Mapping[str, Any], task: Task, language: str) -> bool:
+    """Whether scores may choose heads: of this model, on dev, on the examples the task gives today."""
+    spec = result.scores.spec
+    if spec["model"]["fingerprint"] != model["fingerprint"] or spec["task"]["split"] != "dev":
+        return False
+    return bool(spec["task"]["data_hash"] == task.data_hash(task.examples(language, "dev", spec["task"]["size"])))
+
+
+def samples(result: Result) -> int:
+    """Samples behind a result; 0 where the method draws none."""
+    return 0 if result.scores.samples is None else int(result.scores.samples.sum())
 
 
 def table(rows: dict[str, tuple[Mask, Comparison]], split: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +26,10 @@ from headlab.cli.output import (
 )  # fmt: skip
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Progress
 from headlab.scores import HeadScores
+
+if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
+    from headlab.methods.work import Progress
 
 
 def score(

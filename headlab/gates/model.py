@@ -112,8 +112,13 @@ def attach(checkpoint: Checkpoint) -> Model:
     exactly what zeroing the output projection's columns does.
     """
     module = checkpoint.module.eval()
-    with torch.inference_mode():
+    try:
         untouched = _logits(module)
+    except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        raise HeadlabError(
+            f"{type(module).__name__} cannot be run on a short made-up text ({error}); "
+            "headlab works with text models only"
+        ) from error
     calls, through_function = watch(module)
     grid, rows = grid_of(calls, module)
     by_row = [call for _, call in sorted(zip(rows, calls, strict=True), key=lambda pair: pair[0])]

@@ -43,6 +43,9 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """A short made-up input that any text model accepts."""
     vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
     ids = (torch.arange(PROBE_TOKENS, device=model.device) * 7 + 5)[None] % vocab
+    end = model.config.eos_token_id  # some classifiers read the state at the end of sentence
+    if model.config.is_encoder_decoder and isinstance(end, int):
+        ids[:, -1] = end
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = ids.flip(1)

@@ -68,4 +68,5 @@ def attention_weights(
     elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
-    return torch.softmax(scores.float(), dim=-1)
+    # A row that may attend to nothing (left padding) gives 0, as SDPA does, and not NaN.
+    return torch.softmax(scores.float(), dim=-1).nan_to_num(0.0)

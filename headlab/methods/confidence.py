@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
 from headlab.gates import sum_weights
 from headlab.methods.work import Outcome, Progress, Work
-
-EXCLUDE = ("separator", "special", "none")
 
 
 def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
@@ -26,8 +23,6 @@ def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
 def run(work: Work) -> Outcome:
     """Mean over real tokens of the largest weight on a token that counts, in [0, 1]."""
     evaluator, exclude = work.evaluator, work.options["exclude"]
-    if exclude not in EXCLUDE:
-        raise HeadlabError(f"confidence: exclude is one of {', '.join(EXCLUDE)}; given {exclude!r}")
     model = evaluator.model
     banned = torch.tensor(excluded_ids(model.tokenizer, exclude), device=model.device)
     total, tokens = np.zeros((model.grid.layers, model.grid.width)), 0.0

@@ -101,21 +101,24 @@ class ModelGame:
             predicted = self.evaluator.logits(inputs).argmax(dim=1).cpu().numpy()
         return np.asarray(predicted == labels)
 
-    def without_each(self) -> Gains:
-        """v(all) - v(all without h) for every head and example, int8 [head, example]."""
-        evaluator, grid = self.evaluator, self.evaluator.model.grid
-        out = np.zeros((grid.size, len(evaluator.examples)), dtype=np.int8)
-        for rows in self._parts(np.arange(len(evaluator.examples))):
-            inputs, labels = evaluator.tensors(rows), evaluator.labels[rows]
-            states = LayerStates(grid.layers) if evaluator.model.resumable else None
-            gates = as_gates(evaluator.model, np.ones((grid.layers, grid.width), dtype=bool))
-            whole = self._right(inputs, labels, Active(gates=gates, states=states)).astype(np.int8)
-            for player, (layer, head) in enumerate(grid.flat):
-                if states is not None:
-                    states.begin(torch.full((len(labels),), int(layer), device=evaluator.model.device), frozen=True)
-                gates[layer, head] = 0
-                fill = None if self.ablation == "zero" else evaluator.means(self.ablation)
-                out[player, rows] = whole - self._right(inputs, labels, Active(gates=gates, fill=fill, states=states))
-                gates[layer, head] = 1
-                evaluator.tick()
+    def parts(self) -> list[Ints]:
+        """Examples in length-sorted batches, for `without_each`."""
+        return self._parts(np.arange(self.examples))
+
+    def without_each(self, rows: Ints) -> Gains:
+        """v(all) - v(all without h) for every head and the given examples, int8 [head, row]."""
+        evaluator, model = self.evaluator, self.evaluator.model
+        inputs, labels = evaluator.tensors(rows), evaluator.labels[rows]
+        fill = None if self.ablation == "zero" else evaluator.means(self.ablation)
+        states = LayerStates(model.grid.layers) if model.resumable else None
+        gates = as_gates(model, np.ones((model.grid.layers, model.grid.width), dtype=bool))
+        out = np.zeros((model.grid.size, len(rows)), dtype=np.int8)
+        whole = self._right(inputs, labels, Active(gates=gates, states=states)).astype(np.int8)
+        for player, (layer, head) in enumerate(model.grid.flat):
+            if states is not None:
+                states.begin(torch.full((len(rows),), int(layer), device=model.device), frozen=True)
+            gates[layer, head] = 0
+            out[player] = whole - self._right(inputs, labels, Active(gates=gates, fill=fill, states=states))
+            gates[layer, head] = 1
+            evaluator.tick()
         return out

@@ -6,13 +6,10 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.gates import Active
 from headlab.methods.work import Outcome, Progress, Work
 from headlab.records import Floats, HeadGrid, by_layer
-
-FORMS = ("example", "token", "batch")
 
 
 def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = False) -> torch.Tensor:
@@ -73,10 +70,6 @@ def normalised(grid: HeadGrid, values: Floats) -> Floats:
 def run(work: Work) -> Outcome:
     """Gradient importance in the chosen form."""
     form, size = work.options["form"], int(work.options["batch_size"])
-    if form not in FORMS or size < 1:
-        raise HeadlabError(
-            f"gradient: form is one of {', '.join(FORMS)} and batch_size at least 1; given {dict(work.options)}"
-        )
     values = importance(work.evaluator, form, size, work)
     if work.options["normalise"]:
         values = normalised(work.evaluator.model.grid, values)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.methods.game import ModelGame
+from headlab.methods.game import Gains, ModelGame
 from headlab.methods.work import Outcome, Work, reporting
-from headlab.stats import betting_interval, betting_p, sample_mean
-
-SUPPORT = np.array([-1.0, 0.0, 1.0])
+from headlab.stats import group_bootstrap
 
 
 def run(work: Work) -> Outcome:
     """Exact on these examples; the interval says how far it may lie from that of unseen examples.
 
-    Sign: positive = accuracy falls without the head. Examples are taken as independent draws.
+    Sign: positive = accuracy falls without the head. Intervals and p-values resample groups of examples.
     """
-    game = ModelGame(work.evaluator, work.ablation)
+    game, level = ModelGame(work.evaluator, work.ablation), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
-        gains = game.without_each()
-    counts = np.stack([(gains == value).sum(axis=1) for value in (-1, 0, 1)]).astype(np.int64)
-    level = float(work.options["level"])
-    low, high = betting_interval(SUPPORT, counts, level)
-    return Outcome(sample_mean(SUPPORT, counts), low, high, counts.sum(axis=0), betting_p(SUPPORT, counts), level)
+        gains = _gains(work, game).astype(np.float64)
+    groups = tuple(e.group or e.id for e in work.evaluator.examples)
+    low, high, p = group_bootstrap(gains, groups, np.random.default_rng([work.seed, 4]), level=level)
+    samples = np.full(game.players, game.examples, dtype=np.int64)
+    return Outcome(gains.mean(axis=1), low, high, samples, p, level)
+
+
+def _gains(work: Work, game: ModelGame) -> Gains:
+    """What each head was worth on each example, int8 [head, example]; saved batch by batch."""
+    saved = work.saved or {}
+    gains, done = np.zeros((game.players, game.examples), dtype=np.int8), 0
+    if "gains" in saved and saved["gains"].shape == gains.shape and "done" in saved:
+        gains, done = saved["gains"].astype(np.int8), int(saved["done"])
+        work.evaluator.forwards = int(saved.get("forwards", 0))
+    for number, rows in enumerate(game.parts()[done:], start=done + 1):
+        gains[:, rows] = game.without_each(rows)
+        work.save({"gains": gains, "done": np.array(number), "forwards": np.array(work.evaluator.forwards)})
+    return gains

@@ -8,5 +8,6 @@ from headlab.methods.work import Outcome, Work
 
 
 def run(work: Work) -> Outcome:
-    """Independent uniform draws in [0, 1), from the seed alone."""
-    return Outcome(np.random.default_rng([work.seed, 3]).random(work.evaluator.model.grid.size))
+    """Independent uniform draws in [0, 1), from the seed and the language."""
+    entropy = [work.seed, 3, *work.evaluator.language.encode()]
+    return Outcome(np.random.default_rng(entropy).random(work.evaluator.model.grid.size))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
@@ -31,7 +32,7 @@ def make_spec(
     task = evaluator.task
     return {
         "format": FORMAT,
-        "model": evaluator.model.identity(),
+        "model": evaluator.model.identity() | _precision(evaluator.model),
         "task": {
             "name": task.name,
             "language": evaluator.language,
@@ -44,6 +45,12 @@ def make_spec(
         "method": {"name": chosen.key, "options": dict(options)},
         "seed": seed,
     }
+
+
+def _precision(model: Model) -> dict[str, str]:
+    """Numbers other than float32 give other scores, so they are part of what names a run."""
+    name = str(model.module.dtype).removeprefix("torch.")
+    return {} if name == "float32" else {"dtype": name}
 
 
 def versions() -> dict[str, str]:
@@ -81,6 +88,8 @@ def score(
     called between batches; either may raise to stop.  Raises HeadlabError for anything that does not fit.
     """
     chosen = method_of(method)
+    if seed < 0:
+        raise HeadlabError(f"seed is {seed}; choose 0 or more")
     resolved = chosen.resolve(options)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator, chosen, resolved, seed, ablation)
@@ -142,6 +151,12 @@ def _compute(
     )
     if run is not None:
         run.finish(
-            scores, {"versions": versions(), "threads": torch.get_num_threads(), "device": evaluator.model.device.type}
+            scores,
+            {
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "versions": versions(),
+                "threads": torch.get_num_threads(),
+                "device": evaluator.model.device.type,
+            },
         )
     return scores

@@ -49,7 +49,7 @@ def estimate(
 
     A sample is one example and an antithetic pair of orders (an order and its reverse). `shapley-top50`
     walks each until half the heads are gone, so that a pair gives every head one gain; `shapley` walks
-    to the end and averages the pair (Castro et al. 2009, equation 3). Examples come in balanced
+    to the end and averages the pair (Castro et al. 2009). Examples come in balanced
     cycles. Every pair's randomness comes from (seed, pair), so that a run started from a saved tally
     equals an uninterrupted one.
     """
@@ -112,22 +112,25 @@ def run(work: Work) -> Outcome:
     """
     options, game = work.options, ModelGame(work.evaluator, work.ablation)
     samples, target, level = int(options["samples"]), options["target"], float(options["level"])
-    if samples < 1 or not 0 < level < 1 or (target is not None and not 0 < target < 1):
-        raise HeadlabError(f"shapley needs samples >= 1 and level, target between 0 and 1; given {dict(options)}")
     tally = _restore(work, game)
     with reporting(work, 2 * (walk_length(options["estimand"], game.players) + 1), samples, "samples a head"):
-        while tally is None or tally.pairs < samples:
-            size = min(int(options["round"]), samples - (tally.pairs if tally else 0))
+        while tally is None or not _finished(tally, game, samples, target, level):
+            done = tally.pairs if tally else 0
+            size = min(int(options["round"]), samples - done, game.examples - done % game.examples)
             tally = next(
                 estimate(game, seed=work.seed, estimand=options["estimand"], pairs_per_round=size, start=tally)
             )
-            work.save(
-                {"counts": tally.counts, "pairs": np.array(tally.pairs), "forwards": np.array(work.evaluator.forwards)}
-            )
-            if target is not None and tally.pairs % game.examples == 0 and decided(tally.outcome(level), target):
-                break
+            forwards = np.array(work.evaluator.forwards)
+            work.save({"counts": tally.counts, "pairs": np.array(tally.pairs), "forwards": forwards})
     work.report(Progress(tally.pairs, tally.pairs, "samples a head"))
     return tally.outcome(level)
+
+
+def _finished(tally: Tally, game: Game, samples: int, target: float | None, level: float) -> bool:
+    if tally.pairs >= samples:
+        return True
+    whole = tally.pairs % game.examples == 0
+    return target is not None and whole and decided(tally.outcome(level), target)
 
 
 def _restore(work: Work, game: Game) -> Tally | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,37 @@ from headlab.errors import HeadlabError
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a method: its default decides its type; choices, if any, are all it may be."""
+    """One option of a method.
+
+    choices, if any, are all it may be; numbers lie in [low, high], or strictly between if `open`.
+    """
 
     default: Any
     help: str
     choices: tuple[str, ...] = ()
     kind: type = str
+    low: float = -math.inf
+    high: float = math.inf
+    open: bool = False
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value has the right type and lies in range."""
+        good = type(value) is self.kind or (self.kind is float and type(value) is int)
+        if not good or (self.choices and value not in self.choices):
+            return False
+        if self.kind not in (int, float):
+            return True
+        number = float(value)
+        return self.low < number < self.high if self.open else self.low <= number <= self.high
+
+    @property
+    def range(self) -> str:
+        """What fits, in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.open:
+            return f"a {self.kind.__name__} between {self.low:g} and {self.high:g}"
+        return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
 
 
 @dataclass(frozen=True)
@@ -54,14 +80,12 @@ class Method:
 def _checked(method: str, name: str, option: Option, value: Any) -> Any:
     if value is None and option.default is None:
         return None
-    good = type(value) is option.kind or (option.kind is float and type(value) is int)
-    if not good or (option.choices and value not in option.choices):
-        fits = " or ".join(option.choices) if option.choices else option.kind.__name__
-        raise HeadlabError(f"method {method}: {name} is {value!r}, but must be {fits}")
+    if not option.fits(value):
+        raise HeadlabError(f"method {method}: {name} is {value!r}, but must be {option.range}")
     return option.kind(value)
 
 
-LEVEL = Option(0.95, "confidence level of the intervals", kind=float)
+LEVEL = Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True)
 METHODS: dict[str, Method] = {
     method.key: method
     for method in (
@@ -80,11 +104,18 @@ METHODS: dict[str, Method] = {
                     "shapley-top50", "walk until half the heads are gone, or to the end", ("shapley-top50", "shapley")
                 ),
                 "samples": Option(
-                    512, "samples a head at most; one sample is one example and two opposite orders", kind=int
+                    512, "samples a head at most; one sample is one example and two opposite orders", kind=int, low=1
                 ),
-                "target": Option(None, "stop when every head has a decided sign or this half-width", kind=float),
+                "target": Option(
+                    None,
+                    "stop when every head has a decided sign or this half-width",
+                    kind=float,
+                    low=0,
+                    high=1,
+                    open=True,
+                ),
                 "level": LEVEL,
-                "round": Option(256, "samples between two checkpoints", kind=int),
+                "round": Option(256, "samples between two checkpoints", kind=int, low=1),
             },
         ),
         Method(
@@ -104,7 +135,7 @@ METHODS: dict[str, Method] = {
                     ("example", "token", "batch"),
                 ),
                 "normalise": Option(False, "divide each layer's scores by their Euclidean length", kind=bool),
-                "batch_size": Option(32, "examples a batch (changes the scores of form batch only)", kind=int),
+                "batch_size": Option(32, "examples a batch (changes the scores of form batch only)", kind=int, low=1),
             },
         ),
         Method(

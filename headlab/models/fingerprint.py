@@ -10,6 +10,15 @@ from headlab.errors import HeadlabError
 from headlab.records import content_key
 
 WEIGHTS = "*.safetensors"
+TOKENIZER = (
+    "tokenizer*.json",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 BLOCK = 1 << 20
 
 
@@ -31,6 +40,6 @@ def fingerprint_files(parts: Iterable[tuple[str, Path]]) -> str:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Fingerprint of a Hugging Face folder: its config.json and every safetensors file."""
-    files = [folder / "config.json", *sorted(folder.glob(WEIGHTS))]
+    """Fingerprint of a Hugging Face folder: its config.json, its tokenizer and every safetensors file."""
+    files = {folder / "config.json", *(path for pattern in (WEIGHTS, *TOKENIZER) for path in folder.glob(pattern))}
     return fingerprint_files((path.name, path) for path in files)

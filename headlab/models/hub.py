@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headlab.errors import HeadlabError
+from headlab.files import unwritable
 
 PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
 
@@ -14,7 +15,9 @@ def hub_folder(name: str, revision: str | None) -> Path:
 
     Raises HeadlabError if the model is in neither, or the name is no hub id.
     """
+    import httpx
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
@@ -32,3 +35,9 @@ def hub_folder(name: str, revision: str | None) -> Path:
         raise HeadlabError(
             f"the hub has no model {name}{at} that you may read; check the id, the revision and your token"
         ) from error
+    except httpx.HTTPError as error:
+        raise HeadlabError(
+            f"{name} could not be fetched whole ({type(error).__name__}); try again, or pass a folder"
+        ) from error
+    except OSError as error:
+        raise unwritable(Path(HF_HUB_CACHE), error) from error

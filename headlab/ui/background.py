@@ -1,58 +1,53 @@
-"""An iterator read in a thread of its own, so that a click need not wait for its next value."""
+"""An iterator read in a thread of its own, so that no click waits for its next value."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-POLL_SECONDS = 0.04
 
 
-@dataclass(frozen=True)
-class _End:
-    """The last thing the thread sends. error: what ended it, if anything did."""
+class Latest(Generic[T]):
+    """The newest value of an iterator that a thread reads from now on.
 
-    error: Exception | None = None
-
-
-def polled(make: Callable[[], Generator[T]], touch: Callable[[], object], every: float = POLL_SECONDS) -> Iterator[T]:
-    """Yield what `make()` gives, calling `touch` every `every` seconds while waiting.
-
-    Streamlit ends a run for a newer one only where the script touches it; `touch` is that place.  When
-    the reader stops early, the thread ends at the next value.  An error of the iterator is raised here.
+    Streamlit lets a click in a fragment wait for the end of the run under way, so a run must be short:
+    the page looks at `value` again and again instead of reading the iterator itself.  error: what ended
+    the iterator, if anything did.
     """
-    answers: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
-    stop = threading.Event()
-    threading.Thread(target=_read, args=(make, answers, stop), name="figures", daemon=True).start()
-    try:
-        while True:
-            try:
-                answer = answers.get(timeout=every)
-            except queue.Empty:
-                touch()
-                continue
-            if isinstance(answer, _End):
-                if answer.error is not None:
-                    raise answer.error
-                return
-            yield answer
-    finally:
-        stop.set()
 
+    def __init__(self, make: Callable[[], Generator[T]]) -> None:
+        self.value: T | None = None
+        self.error: Exception | None = None
+        self.done = False
+        self._make = make
+        self._seen = 0
+        self._news = threading.Condition()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._read, name="figures", daemon=True).start()
 
-def _read(make: Callable[[], Generator[T]], answers: queue.SimpleQueue[T | _End], stop: threading.Event) -> None:
-    try:
-        with closing(make()) as values:
-            for value in values:
-                answers.put(value)
-                if stop.is_set():
-                    break
-    except Exception as error:  # it belongs to the reader, not to this thread
-        answers.put(_End(error))
-    else:
-        answers.put(_End())
+    def stop(self) -> None:
+        """Close the iterator at its next value."""
+        self._stopped.set()
+
+    def wait(self, values: int, seconds: float) -> None:
+        """Return once so many values have come, or the end, or the time is up."""
+        with self._news:
+            self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
+
+    def _read(self) -> None:
+        try:
+            with closing(self._make()) as values:
+                for value in values:
+                    with self._news:
+                        self.value, self._seen = value, self._seen + 1
+                        self._news.notify_all()
+                    if self._stopped.is_set():
+                        break
+        except Exception as error:  # it belongs to whoever looks, not to this thread
+            self.error = error
+        with self._news:
+            self.done = True
+            self._news.notify_all()

@@ -68,7 +68,7 @@ def head_switches(
     tips: Sequence[str] = (),
     signed: bool = True,
 ) -> None:
-    """Draw every head as a switch; each change calls `on_change(kept)` with the whole state, bool [head].
+    """Draw every head as a switch; each click calls `on_change(kept)` with the whole state, bool [head].
 
     rev: raise it whenever the mask changes by anything but this grid; events that answer an older
     one are dropped, so that a click on its way cannot undo an import.
@@ -83,21 +83,29 @@ def head_switches(
     }
 
     def changed() -> None:
-        now = switched(_event(key, "heads"), grid, rev)
-        if now is not None:
+        event = _event(key, "heads") or {}
+        seen = st.session_state.setdefault(f"{key}:seen", {})
+        for click, now in switched(event, grid, rev, seen.get(event.get("id"), 0)):
+            seen[event.get("id")] = click
             on_change(now)
 
     _component()(key=key, data=data, on_heads_change=changed)
 
 
-def switched(event: Any, grid: HeadGrid, rev: int) -> Bools | None:
-    """Heads kept (bool [head]) by an event of the board of switches; None if it is stale or not one."""
+def switched(event: Any, grid: HeadGrid, rev: int, seen: int = 0) -> list[tuple[int, Bools]]:
+    """Each click's number and the heads kept after it (bool [head]), of an event of the board of switches.
+
+    seen: number of the last click that was taken.  Empty for an event that answers an older `rev`.
+    """
     if not event or event.get("rev") != rev:
-        return None
-    off = [i for i in event.get("off", ()) if isinstance(i, int) and 0 <= i < grid.size]
-    kept = np.ones(grid.size, bool)
-    kept[off] = False
-    return kept
+        return []
+    states = []
+    for click, off in event.get("trail", ()):
+        if click > seen:
+            kept = np.ones(grid.size, bool)
+            kept[[i for i in off if isinstance(i, int) and 0 <= i < grid.size]] = False
+            states.append((click, kept))
+    return states
 
 
 def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:

@@ -15,7 +15,7 @@ from headlab.errors import HeadlabError
 from headlab.records import Bools, HeadGrid
 
 DEPTH = 500
-LINKED = "_linked_mask"
+LINKED, TROUBLE = "_linked_mask", "_link_trouble"
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,15 @@ class History:
     """All states of one model's mask in this session.
 
     rev: raised whenever the mask changes by anything but the grid itself; the grid takes the server's
-    state only then, and the server drops events that answer an older one.
+    state only then, and the server drops events that answer an older one.  stamp: the same for the list of
+    heads beside the grid.
     """
 
     grid: HeadGrid
     steps: list[Step] = field(default_factory=list)
     at: int = 0
     rev: int = 0
+    stamp: int = 0
 
     def __post_init__(self) -> None:
         self.steps = self.steps or [Step(np.ones(self.grid.size, bool), {})]
@@ -64,17 +66,22 @@ class History:
 
     def click(self, kept: Bools) -> None:
         """Take the state the grid of switches sent; the grid shows it already."""
-        before = self.chosen
-        start = before.get("started_from") if before.get("rule") == "by hand" else dict(before)
-        self._push(kept, {"rule": "by hand", **({"started_from": start} if start else {})})
+        self.stamp += 1
+        self._by_hand(kept)
 
     def put(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
-        """Take a mask from elsewhere (a suggestion, a file, a link, a list of heads)."""
+        """Take a mask from elsewhere: a suggestion, a file, a link."""
         self.rev += 1
+        self.stamp += 1
         self._push(kept, chosen)
 
-    def by_hand(self, kept: Bools) -> None:
-        """As `click`, from a widget beside the grid, which must follow."""
+    def set_list(self, kept: Bools) -> None:
+        """Take the state of the list of heads; the list shows it already, the grid must follow."""
+        self.rev += 1
+        self._by_hand(kept)
+
+    def set_layer(self, kept: Bools) -> None:
+        """Take a whole layer's change; grid and list must follow."""
         self.rev += 1
         self.click(kept)
 
@@ -92,7 +99,12 @@ class History:
 
     def _go(self, to: int) -> None:
         if 0 <= to < len(self.steps):
-            self.at, self.rev = to, self.rev + 1
+            self.at, self.rev, self.stamp = to, self.rev + 1, self.stamp + 1
+
+    def _by_hand(self, kept: Bools) -> None:
+        before = self.chosen
+        start = before.get("started_from") if before.get("rule") == "by hand" else dict(before)
+        self._push(kept, {"rule": "by hand", **({"started_from": start} if start else {})})
 
     def _push(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
         if np.array_equal(kept, self.kept):
@@ -129,16 +141,19 @@ def decode(text: str, grid: HeadGrid) -> Bools:
 
 
 def follow_link(now: History) -> str | None:
-    """Take the link's mask if it is news to this session. Returns a sentence if it cannot be used."""
+    """Take the link's mask if it is news to this session. Returns a sentence if it could not be used.
+
+    The sentence stands until the mask changes, for a page may run again at any time.
+    """
     text = st.query_params.get("m")
-    if not text or text == st.session_state.get(LINKED):
-        return None
-    st.session_state[LINKED] = text
-    try:
-        now.put(decode(text, now.grid), {"rule": "link"})
-    except HeadlabError as error:
-        return str(error)
-    return None
+    if text and text != st.session_state.get(LINKED):
+        st.session_state[LINKED] = text
+        try:
+            now.put(decode(text, now.grid), {"rule": "link"})
+        except HeadlabError as error:
+            st.session_state[TROUBLE] = (str(error), now.at, now.rev)
+    sentence, *when = st.session_state.get(TROUBLE, (None,))
+    return sentence if when == [now.at, now.rev] else None
 
 
 def write_link(now: History) -> None:

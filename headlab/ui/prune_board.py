@@ -131,36 +131,39 @@ def twin(now: History) -> None:
     def words(index: int) -> str:
         return head_words(now.grid.heads[index], several)
 
+    # A list of its own for every state that did not come from it: what the browser still sends of an older one
+    # has no widget any more, so it cannot take back a click in the grid.
+    key = f"twin-heads-{now.stamp}"
+
     def listed() -> None:
         kept = np.ones(now.grid.size, bool)
-        kept[st.session_state["twin-heads"]] = False
-        now.by_hand(kept)
+        kept[st.session_state[key]] = False
+        now.set_list(kept)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
-        st.session_state["twin-heads"] = np.flatnonzero(~now.kept).tolist()
-        st.multiselect(
-            "Heads that are off", range(now.grid.size), format_func=words, key="twin-heads", on_change=listed
-        )
+        off = np.flatnonzero(~now.kept).tolist()
+        every = list(range(now.grid.size))
+        st.multiselect("Heads that are off", every, default=off, format_func=words, key=key, on_change=listed)
         _whole_layers(now, several)
 
 
 def _whole_layers(now: History, several: bool) -> None:
-    layers = list(dict.fromkeys((head.stack, head.layer) for head in now.grid.heads))
+    layers = {
+        (f"{stack} " if several else "") + f"layer {layer}": (stack, layer)
+        for stack, layer in dict.fromkeys((head.stack, head.layer) for head in now.grid.heads)
+    }
 
-    def words(layer: tuple[str, int]) -> str:
-        off = int((~now.kept[_heads_of(now.grid, layer)]).sum())
-        return (f"{layer[0]} " if several else "") + f"layer {layer[1]}: {off} off"
-
-    def put(on: bool) -> None:
-        print("PUT", on, st.session_state["twin-layer"], id(now), flush=True)
+    def put(layer: tuple[str, int], on: bool) -> None:
         kept = now.kept.copy()
-        kept[_heads_of(now.grid, st.session_state["twin-layer"])] = on
-        now.by_hand(kept)
+        kept[_heads_of(now.grid, layer)] = on
+        now.set_layer(kept)
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox("A whole layer", layers, format_func=words, key="twin-layer", width=200)
-        st.button("Switch it off", on_click=put, args=(False,))
-        st.button("Switch it on", on_click=put, args=(True,))
+        layer = layers[st.selectbox("A whole layer", list(layers), key="twin-layer", width=150)]
+        st.button("Switch it off", on_click=put, args=(layer, False))
+        st.button("Switch it on", on_click=put, args=(layer, True))
+    off = [f"{name} {n}" for name, layer in layers.items() if (n := int((~now.kept[_heads_of(now.grid, layer)]).sum()))]
+    st.caption("Heads off: " + (", ".join(off) if off else "none") + ".")
 
 
 def _heads_of(grid: HeadGrid, layer: tuple[str, int]) -> Bools:

@@ -110,7 +110,7 @@ def figures(client: Asks, question: Question, languages: Sequence[str], known: K
 def _ask(client: Asks, question: Question, language: str) -> Generator[Figure]:
     names = {f.name for f in fields(Figure)} - {"language"}
     if question.mask is None:
-        names -= {"low", "high"}  # Wilson's, of the accuracy: not a difference
+        names -= {"low", "high"}  # of the accuracy: not a difference
     answers = client.evaluate(
         question.model, question.task, language, question.mask, question.split, question.size, session=question.session
     )
@@ -170,18 +170,20 @@ def mean_figure(rows: Mapping[str, Figure]) -> tuple[float, float | None]:
     return accuracy, float(np.mean(differences)) if len(differences) == len(rows) else None
 
 
-def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], split: str) -> str:
-    """How far the figures are: what they are based on now."""
-    done = sum(row.done for row in rows.values())
+def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], question: Question) -> str:
+    """What the figures are based on now: how many heads are off, and how many examples have come in."""
+    done, split = sum(row.done for row in rows.values()), question.split
+    off = len(question.mask.removed) if question.mask else 0
+    mask = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
+    if not rows:
+        return f"{mask}: waiting for the first {split} examples …"
     if done == len(languages):
         sizes = sorted({row.n for row in rows.values()})
-        return f"Final: {'–'.join(map(str, sizes[:: len(sizes) - 1 or 1]))} {split} examples a language."
-    if not rows:
-        return f"Waiting for the first {split} examples …"
+        return f"{mask}: final, {'–'.join(map(str, sizes[:: len(sizes) - 1 or 1]))} {split} examples a language."
     if len(languages) == 1:
         row = next(iter(rows.values()))
-        return f"So far {row.n} of {row.total} {split} examples …"
-    return f"So far {len(rows)} of {len(languages)} languages have a figure, {done} of them a final one …"
+        return f"{mask}: {row.n} of {row.total} {split} examples so far …"
+    return f"{mask}: {len(rows)} of {len(languages)} languages have a figure so far, {done} a final one …"
 
 
 def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from headlab.masks import Mask, mask_from_text
 from headlab.ui.history import History
 from headlab.ui.prune_figures import Known, Question, evaluated
 
-MESSAGE, UPLOADS = "_import_message", "_uploads"
+MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
 
 
 def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
@@ -42,27 +42,27 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
         on_click="ignore",
         icon=":material/download:",
     )
-    key = f"mask-upload-{st.session_state.get(UPLOADS, 0)}"
-    st.file_uploader("Import a mask", type="json", key=key, on_change=_uploaded, args=(key, now, question.fingerprint))
+    st.file_uploader("Import a mask", type="json", key=UPLOAD, on_change=_uploaded, args=(now, question.fingerprint))
     message = st.session_state.get(MESSAGE)
-    print("MSG", message, now.at, now.rev, id(now), flush=True)
-    if message and message["when"] == (now.at, now.rev):
+    if not message:
+        return
+    # A message stands until the mask changes; a click may have come in with the upload, so count from here.
+    message.setdefault("when", (now.at, now.rev))
+    if message["when"] == (now.at, now.rev):
         (st.success if message["ok"] else st.error)(message["text"])
 
 
-def _uploaded(key: str, now: History, fingerprint: str) -> None:
-    file = st.session_state.get(key)
-    print("UPLOADED", key, file, id(now), flush=True)
-    if file is None:
+def _uploaded(now: History, fingerprint: str) -> None:
+    file = st.session_state.get(UPLOAD)
+    if file is None or file.file_id == st.session_state.get(TAKEN):
         return
+    st.session_state[TAKEN] = file.file_id
     try:
         take(file.getvalue(), file.name, now, fingerprint)
         ok, text = True, f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off."
     except HeadlabError as error:
         ok, text = False, f"Not imported, the mask stays as it was: {str(error).rstrip('.')}."
-    st.session_state[MESSAGE] = {"ok": ok, "text": text, "when": (now.at, now.rev)}
-    # A fresh uploader, so that the same file can be chosen again.
-    st.session_state[UPLOADS] = st.session_state.get(UPLOADS, 0) + 1
+    st.session_state[MESSAGE] = {"ok": ok, "text": text}
 
 
 def _plain(name: str) -> str:

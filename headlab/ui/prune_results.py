@@ -1,4 +1,4 @@
-"""The figures of the Prune page: drawn at once from what is known, then again as the worker sends more."""
+"""The figures of the Prune page: drawn from what is known, then again as the worker sends more."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any, Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from headlab.ui.background import polled
+from headlab.ui.background import Latest
 from headlab.ui.names import language_title
 from headlab.ui.prune_figures import Asks, Figure, Known, Question, figures, mean_figure, progress_words, table
+from headlab.ui.shell import guarded
 
+LIVE = "_live"
+POLL_SECONDS, FIRST_SECONDS = 0.2, 0.25
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
 
@@ -32,25 +35,61 @@ def _columns() -> dict[str, Any]:
     }
 
 
-def stream_into(
+def running(client: Asks, question: Question, languages: Sequence[str], known: Known) -> Latest[dict[str, Figure]]:
+    """The figures of a question as they come in; begun now unless this session began it before."""
+    key = [question.key(name) for name in languages]
+    held: tuple[list[tuple[str, ...]], Latest[dict[str, Figure]]] | None = st.session_state.get(LIVE)
+    if held is not None and held[0] == key:
+        return held[1]
+    if held is not None:
+        held[1].stop()
+    begun = Latest(lambda: figures(client, question, languages, known))
+    st.session_state[LIVE] = (key, begun)
+    return begun
+
+
+def show(
     headline: DeltaGenerator,
     details: DeltaGenerator,
-    client: Asks,
-    question: Question,
+    live: Latest[dict[str, Figure]],
     languages: Sequence[str],
-    known: Known,
+    question: Question,
 ) -> None:
-    """Draw the figures into two places (`st.empty`), again with every answer of the worker."""
+    """Draw the figures into two containers, again and again until they are final."""
+    live.wait(2, FIRST_SECONDS)  # the first value is what was known before
+    polling = not live.done
 
-    def touch() -> object:
-        return st.session_state.get("_figures")
+    @st.fragment(run_every=POLL_SECONDS if polling else None)
+    def look() -> None:
+        with guarded():
+            _draw(headline, details, live, languages, question)
+        if polling and live.done:
+            st.rerun()  # one full run, which ends the timer
 
-    for rows in polled(lambda: figures(client, question, languages, known), touch):
-        with headline.container():
-            _metrics(rows, languages)
-            st.caption(progress_words(rows, languages, question.split))
+    look()
+
+
+def _draw(
+    headline: DeltaGenerator,
+    details: DeltaGenerator,
+    live: Latest[dict[str, Figure]],
+    languages: Sequence[str],
+    question: Question,
+) -> None:
+    rows = live.value or {}
+    with headline:
+        _metrics(rows, languages)
+    with details:
         height = HEADER + ROW * len(languages)
-        details.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height)
+        st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height)
+        st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
+        if live.error is not None:
+            st.button("Ask again", icon=":material/refresh:", on_click=_forget)
+            raise live.error
+
+
+def _forget() -> None:
+    st.session_state.pop(LIVE, None)
 
 
 def _metrics(rows: Mapping[str, Figure], languages: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ class Client:
     ) -> Iterator[Record]:
         """Figures over more and more examples; the last has `done` true.
 
-        With a mask: the fields of `Comparison`; without: language, accuracy, low, high (Wilson), n, total.
+        With a mask: the fields of `Comparison`; without: language, accuracy, low, high, n, total.
         session: who asks; a newer call of the same session, task, language and split ends this one, which
         then simply stops before `done`. Closing the iterator stops the work at the worker's next batch.
         """

@@ -170,12 +170,19 @@ class Engine:
             self._broken = error
         if self._broken is None and self._warm is not None:
             self._warm_up(self._warm)
+        try:
+            self._loop()
+        except Exception as error:  # nothing may end this thread unseen: health would stay good and requests hang
+            log_failure(log, "the device's thread ended", error)
+            self._broken = error
+        self._refuse_rest()
+
+    def _loop(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
             self._serve()
             if not self._run_next_job():
                 self._wake.wait(IDLE_SECONDS)
-        self._refuse_rest()
 
     def _warm_up(self, model: str) -> None:
         try:

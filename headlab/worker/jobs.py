@@ -55,7 +55,10 @@ class Jobs:
             if not path.exists() or isinstance(error, sqlite3.OperationalError):
                 raise _failed(error) from error
             aside = path.with_name(f"{path.name}.broken-{time.time_ns()}")
-            path.rename(aside)
+            for suffix in ("", "-wal", "-shm"):  # left behind, SQLite would replay them into the new file
+                part = path.with_name(path.name + suffix)
+                if part.exists():
+                    part.rename(aside.with_name(aside.name + suffix))
             self.note = (
                 f"the job list could not be read ({error}); it was put aside as {aside.name} and a new one begun"
             )

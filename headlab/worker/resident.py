@@ -8,18 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, compare
+from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.gates import Model, attention, load
 from headlab.masks import Mask, mask_from_json
 from headlab.methods.run import score
 from headlab.methods.work import Progress
 from headlab.models.load import pick_device
 from headlab.records import Evaluation, Head
-from headlab.stats import wilson
 from headlab.store import Store
 from headlab.tasks import Task, task
 from headlab.worker.jobs import Running
@@ -210,7 +208,7 @@ def _paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterat
 
 
 def _figure(seen: Evaluation) -> Figure:
-    low, high = wilson(int(np.count_nonzero(seen.correct)), seen.n)
+    low, high = accuracy_interval(seen)
     return Figure(
         language=seen.language, n=seen.n, total=seen.total, accuracy=seen.accuracy, low=low, high=high, done=seen.done
     )

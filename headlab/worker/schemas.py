@@ -156,7 +156,7 @@ class ExampleCard(Strict):
 class Figure(Strict):
     """Accuracy over the examples seen so far, one line of the answer to an evaluate request.
 
-    Without a mask low and high are Wilson's 95 % interval of the accuracy; with one, the paired
+    Without a mask low and high are the 95 % interval of the accuracy; with one, the paired
     bootstrap interval of `difference` = accuracy - baseline.
     """
 

@@ -22,6 +22,9 @@ class HeadGrid {
     this.focus = 0;
     this.last = null;
     this.pending = null;
+    this.id = Math.random().toString(36).slice(2);
+    this.clicks = 0;
+    this.trail = [];
     for (const kind of ['click', 'keydown', 'pointerover', 'pointerleave', 'focusin', 'focusout']) {
       this.root.addEventListener(kind, (event) => this[kind](event));
     }
@@ -34,6 +37,7 @@ class HeadGrid {
     if (this.rev !== data.rev) {
       this.rev = data.rev;
       this.off = new Set(data.off);
+      this.trail = [];
     }
     this.takeSelected(data.selected);
     const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed]);
@@ -218,8 +222,11 @@ class HeadGrid {
   set(those, off) {
     for (const i of those) off ? this.off.add(i) : this.off.delete(i);
     this.paint();
+    // Fast clicks reach the server as one event: it carries the states between, so that each can be undone.
+    this.clicks += 1;
+    this.trail = [...this.trail, [this.clicks, [...this.off].sort((a, b) => a - b)]].slice(-20);
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.setStateValue('heads', { rev: this.rev, off: [...this.off].sort((a, b) => a - b) }), 0);
+    this.timer = setTimeout(() => this.setStateValue('heads', { rev: this.rev, id: this.id, trail: this.trail }), 0);
   }
 
   keydown(event) {

@@ -1,0 +1,62 @@
+"""Tiny models on disk, as a user has them: a folder with configuration, safetensors and a tokenizer."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import torch
+import transformers as hf
+from tiny import SMALL, VOCAB, tiny_module
+from tiny_task import tiny_tokenizer
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from headlab.models.adapter import quiet
+from headlab.tasks.intents.classes import LABELS
+
+LAYERS, HEADS = 2, 3
+
+
+def letter_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character, so that real sentences differ."""
+    characters = (string.ascii_lowercase + string.ascii_uppercase + string.digits + "äöüß ")[: VOCAB - 4]
+    vocabulary = {"[PAD]": 0, "<s>": 1, "</s>": 2, "[UNK]": 3, **{c: i for i, c in enumerate(characters, 4)}}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "bos_token": "<s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **special
+    )
+
+
+def save_classifier(folder: Path, seed: int = 0) -> Path:
+    """A tiny BERT that answers with the labels of task intents, every head of it mattering."""
+    config = hf.BertConfig(
+        **SMALL
+        | {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_labels": len(LABELS)}
+        | {"max_position_embeddings": 256}
+        | {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+    )
+    torch.manual_seed(seed)
+    module = hf.BertForSequenceClassification(config)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.5)
+    return save(folder, module, letter_tokenizer())
+
+
+def save_family(folder: Path, family: str, seed: int = 0) -> Path:
+    """A tiny model of a family of tests/tiny.py, float32."""
+    return save(folder, tiny_module(family, torch.float32, seed), tiny_tokenizer())
+
+
+def save(folder: Path, module: hf.PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Path:
+    with quiet():
+        module.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

