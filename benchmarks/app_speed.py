@@ -43,7 +43,8 @@ WATCH = """() => {
   const text = s => document.querySelector(s)?.textContent ?? "";
   const caption = () => [...document.querySelectorAll('[data-testid="stCaptionContainer"]')]
     .map(e => e.textContent.trim()).find(t => /^(All heads on|1 head off): /.test(t)) ?? "";
-  const now = () => [caption(), text("h3"), document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState ?? ""];
+  const now = () => [caption(), text("h3"),
+    document.querySelector('[data-testid="stApp"]')?.dataset.testScriptState ?? ""];
   const log = window.seen = {clicked: 0, changes: []};
   let last = "";
   const note = () => {

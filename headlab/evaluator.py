@@ -197,8 +197,17 @@ def encode(model: Model, examples: Sequence[Example]) -> dict[str, list[list[int
     """Token ids and what goes with them, one list per example, without padding."""
     pairs = [e.pair for e in examples]
     second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
-    encoded = model.tokenizer([e.text for e in examples], second, truncation=True, max_length=MAX_TOKENS)
+    encoded = model.tokenizer([e.text for e in examples], second, truncation=True, max_length=longest(model))
     return {name: encoded[name] for name in encoded}
+
+
+def longest(model: Model) -> int:
+    """Tokens that an input may have: what the model has positions for, 512 at most."""
+    config = model.module.config
+    positions = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
+    if "roberta" in config.model_type or config.model_type == "camembert":
+        positions -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
+    return min(MAX_TOKENS, positions)
 
 
 def pad(model: Model, tokens: Mapping[str, list[list[int]]], rows: Ints) -> dict[str, torch.Tensor]:

@@ -32,7 +32,7 @@ def maps(choice, results):
 
 def cached(choice, results):
     st.subheader("What is cached, what is missing")
-    columns = {"Median ±": st.column_config.NumberColumn(format="%.3f")}
+    columns = {"Median half-width": st.column_config.NumberColumn(format="%.3f")}
     table = overview_coverage.by_language(results, choice.languages)
     st.dataframe(table, hide_index=True, column_config=columns, height=38 + 35 * min(len(table), 20))
     if results.variant:

@@ -117,13 +117,17 @@ def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
 
 
 def score_tips(scores: HeadScores) -> list[str]:
-    """One tooltip per head: value ± half-width in the score's unit, and samples."""
-    half = scores.half_width
+    """One tooltip per head: value, interval (seldom symmetric) and half-width in the score's unit, and samples."""
+    half, unit = scores.half_width, scores.unit
     tips = []
     for i, value in enumerate(scores.values):
-        text = _shown(value, scores.unit) + ("" if half is None else f" ± {_shown(half[i], scores.unit).lstrip('+')}")
-        text += " points" if scores.unit == "accuracy" else f" ({scores.unit})"
-        tips.append(text if scores.samples is None else f"{text}\n{int(scores.samples[i]):,} samples")
+        lines = [_shown(value, unit) + (" points" if unit == "accuracy" else f" ({unit})")]
+        if half is not None and scores.low is not None and scores.high is not None:
+            ends = f"{_shown(scores.low[i], unit)} to {_shown(scores.high[i], unit)}"
+            lines.append(f"{scores.level:.0%} interval {ends}, half-width {_shown(half[i], unit).lstrip('+')}")
+        if scores.samples is not None:
+            lines.append(f"{int(scores.samples[i]):,} samples")
+        tips.append("\n".join(lines))
     return tips
 
 

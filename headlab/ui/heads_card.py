@@ -24,7 +24,9 @@ def _columns(sign: str) -> dict[str, Any]:
     return {
         "language": st.column_config.TextColumn("Language", pinned=True),
         "value": number("Value", format=f"%{sign}.3f"),
-        "half_width": number("±", format="%.3f", help="Half the interval's length"),
+        "low": number("From", format="%+.3f", help="Lower end of the interval"),
+        "high": number("To", format="%+.3f", help="Upper end of the interval"),
+        "half_width": number("Half-width", format="%.3f", help="Half the interval's length"),
         "rank": number("Rank", help="1 = the most useful head of this language"),
         "samples": number("Samples", format="localized"),
         "p": number("p", format="%.2g", help="Of “this head does nothing”, two-sided"),
@@ -50,10 +52,11 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     unit = shown_unit(s.unit)[1]
     table = one_head(scores, head, confidence).set_index("language", drop=False)
     st.subheader(head_words(head, several=len(s.grid.stacks) > 1))
-    half = table["half_width"].loc[focus]
-    shown = f"{table['value'].loc[focus]:{_sign(s)}.3f}" + ("" if np.isnan(half) else f" ± {half:.3f}")
+    low, high = table["low"].loc[focus], table["high"].loc[focus]
+    ends = "" if np.isnan(low) else f" [{low:+.2f}, {high:+.2f}]"  # seldom symmetric, so no ± here
+    shown = f"{table['value'].loc[focus]:{_sign(s)}.2f} {unit}"
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {language_title(focus)} **{shown} {unit}**, {rank}; {verdict(s, head)}.")
+    st.markdown(f"In {language_title(focus)} **{shown}**{ends}, {rank}; {verdict(s, head)}.")
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")
@@ -67,7 +70,7 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
 
 def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:
     """The card's figures as a table: the twin of its chart."""
-    table = one_head(scores, head, confidence).drop(columns=["low", "high"]).dropna(axis="columns", how="all")
+    table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     st.dataframe(
         table, hide_index=True, column_config=_columns(_sign(next(iter(scores.values())))), height=_height(table)
     )

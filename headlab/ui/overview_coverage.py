@@ -57,7 +57,7 @@ def _row(language: str, s: HeadScores | None) -> dict[str, object]:
         "Result": "cached",
         "Examples": spec_of(s, "task", "size"),
         "Samples a head": None if samples is None else int(np.median(samples)),
-        "Median ±": None if half is None else shown_unit(s.unit)[0] * float(np.median(half)),
+        "Median half-width": None if half is None else shown_unit(s.unit)[0] * float(np.median(half)),
         "Helpful heads": None if half is None else int(s.helpful.sum()),
         "Harmful heads": None if half is None else int(s.harmful.sum()),
         "Computed in (s)": round(s.seconds, 1),

@@ -81,7 +81,7 @@ def _draw(
         _metrics(rows, languages)
     with details:
         height = HEADER + ROW * len(languages)
-        st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height)
+        st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height, placeholder="…")
         st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
         if live.error is not None:
             st.button("Ask again", icon=":material/refresh:", on_click=_forget)
