@@ -77,6 +77,12 @@ class Evaluator:
         """Memory held in kept layer inputs."""
         return sum(b.states.bytes for chunk in self._chunks for b in chunk if b.states is not None)
 
+    def forget_states(self) -> None:
+        """Give the memory of kept layer inputs back; the next pass starts at the first layer."""
+        for chunk in self._chunks:
+            for batch in chunk:
+                batch.states = batch.gates = None
+
     def _make_chunks(self) -> list[list[Batch]]:
         edges = [0, *(int(e) for e in np.cumsum(CHUNKS)), len(self.examples)]
         edges = sorted({min(e, len(self.examples)) for e in edges})

@@ -96,9 +96,11 @@ def spoil(**changes: object) -> dict[str, object]:
         (spoil(kept={"encoder": [[1, 1, 1], [1, 1]]}), "stacks"),
         (spoil(kept={"encoder": [[1, 1], [1, 1]], "cross": [[1, 1]]}), "encoder"),
         (spoil(kept={"encoder": [[1, 1, 2], [1, 1]], "cross": [[1, 1]]}), "0 or 1"),
-        (spoil(kept={"encoder": [[1, 1, "x"], [1, 1]], "cross": [[1, 1]]}), "0 or 1"),
+        (spoil(kept={"encoder": [[1, 1, "x"], [1, 1]], "cross": [[1, 1]]}), "one number"),
+        (spoil(kept={"encoder": [[1, 1, [0]], [1, 1]], "cross": [[1, 1]]}), "one number"),
         (spoil(model="m"), "objects"),
-        (spoil(model={"fingerprint": 3}), "text"),
+        (spoil(model={"name": "m", "fingerprint": 3}), "fingerprint"),
+        (spoil(model={"name": "m"}), "fingerprint"),
         ([1], "not a headlab mask"),
     ],
 )

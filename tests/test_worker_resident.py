@@ -166,16 +166,20 @@ def test_attention_of_chosen_heads(worker: Running) -> None:
         worker.client.attention(NAME, text, [["encoder", 3, 0]])
 
 
-def test_evaluators_used_longest_ago_are_dropped_when_they_hold_too_much(tmp_path: Path) -> None:
-    bench = Resident(tmp_path, "cpu", loader=load, tasks=toy, state_bytes=1)
-    for language in ("de", "fr", "de"):
-        before = list(bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=language)))[-1]
-        assert list(bench._evaluators) == [("intents", language, "dev", 512)]
-    roomy = Resident(tmp_path, "cpu", loader=load, tasks=toy)
-    for language in LANGUAGES:
-        after = list(roomy.evaluate(EvaluateRequest(model=NAME, task="intents", language=language)))[-1]
-    assert len(roomy._evaluators) == 2
-    assert before.total == after.total == 320
+def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: Path) -> None:
+    """Both languages under way at once, as the Prune page asks for them."""
+    found = []
+    for limit in (1, 400_000, 1 << 30):
+        bench = Resident(tmp_path, "cpu", loader=load, tasks=toy, state_bytes=limit)
+        streams = [bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name)) for name in LANGUAGES]
+        figures = []
+        for together in zip(*streams, strict=True):
+            figures.append(together)
+            newest = max(e.bytes for e in bench._evaluators.values())
+            assert sum(e.bytes for e in bench._evaluators.values()) <= max(limit, newest)
+        found.append(figures)
+    assert found[0] == found[1] == found[2]
+    assert sum(e.bytes for e in bench._evaluators.values()) > 400_000  # the limit before this one did bind
 
 
 @pytest.mark.slow

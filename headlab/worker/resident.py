@@ -33,7 +33,8 @@ from headlab.worker.schemas import (
 )
 
 # Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
-EVALUATOR_BYTES = 768 << 20
+EVALUATOR_BYTES = 384 << 20
+EVALUATORS = 64
 PART = 1000  # a job's progress is counted in thousandths of a language
 Key = tuple[str, str, SplitName, int]
 
@@ -109,26 +110,31 @@ class Resident:
             found = Evaluator(self._need(request.model), chosen, request.language, request.split, request.size)
             found.tick = lambda: self.tick()
             self._evaluators[key] = found
+            if len(self._evaluators) > EVALUATORS:
+                self._evaluators.popitem(last=False)
         self._evaluators.move_to_end(key)
         return found
 
     def _make_room(self) -> None:
-        """Drop evaluators that were not used for longest, never the newest, until they fit."""
-        while len(self._evaluators) > 1 and sum(e.bytes for e in self._evaluators.values()) > self._limit:
-            self._evaluators.popitem(last=False)
+        """Drop the kept layer inputs of the evaluators not used for longest until the rest fits."""
+        held = sum(e.bytes for e in self._evaluators.values())
+        for evaluator in self._evaluators.values():
+            if held <= self._limit:
+                return
+            held -= evaluator.bytes
+            evaluator.forget_states()
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Figures over a growing part of the examples; with a mask, paired with the untouched model."""
         model = self._need(request.model)
         mask = None if request.mask is None else _mask_of(request, model)
         evaluator = self._evaluator(request)
-        try:
-            if mask is None:
-                yield from map(_figure, evaluator.stream(None))
-            else:
-                yield from _paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
-        finally:
-            self._make_room()
+        figures: Iterator[Figure] = map(_figure, evaluator.stream(None))
+        if mask is not None:
+            figures = _paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
+        for figure in figures:
+            self._make_room()  # many languages may be under way at once
+            yield figure
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, cut to 64 tokens."""

@@ -12,6 +12,15 @@ HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
 EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded(app, chromium):
+    """Wait for the worker to start and load the model, once: the tests are about what comes after."""
+    tab = chromium.new_page(base_url=app.url)
+    tab.goto(HERE)
+    tab.locator('[data-testid="stIFrame"]').wait_for(timeout=240_000)
+    tab.close()
+
+
 def frame(page):
     return page.frame_locator('[data-testid="stIFrame"]')
 

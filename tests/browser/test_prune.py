@@ -12,6 +12,15 @@ HERE = "/prune?langs=de"
 OFF = '[data-c][aria-checked="false"]'
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded(app, chromium):
+    """Wait for the worker to start and load the model, once: the tests are about what comes after."""
+    tab = chromium.new_page(base_url=app.url)
+    tab.goto(HERE)
+    tab.locator('[data-c="0.0"]').wait_for(timeout=240_000)
+    tab.close()
+
+
 def cell(page, head):
     return page.locator(f'[data-c="{head}"]')
 
