@@ -60,7 +60,8 @@ with page("Prune", INTRO) as choice:
         loaded = client().model(choice.model)
     identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
     now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
-    if sentence := follow_link(now):
+    # A widget's state goes with its page: without it, this run has just come here.
+    if sentence := follow_link(now, arrived=prune_board.GRID not in st.session_state):
         st.warning(sentence)
     if loaded.get("note"):
         st.caption(loaded["note"])

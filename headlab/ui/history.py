@@ -15,7 +15,7 @@ from headlab.errors import HeadlabError
 from headlab.records import Bools, HeadGrid
 
 DEPTH = 500
-LINKED, TROUBLE = "_linked_mask", "_link_trouble"
+TROUBLE = "_link_trouble"
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,14 @@ def decode(text: str, grid: HeadGrid) -> Bools:
     return ~bits[: grid.size]
 
 
-def follow_link(now: History) -> str | None:
-    """Take the link's mask if it is news to this session. Returns a sentence if it could not be used.
+def follow_link(now: History, arrived: bool) -> str | None:
+    """Take the link's mask when the page is arrived at. Returns a sentence if it could not be used.
 
-    The sentence stands until the mask changes, for a page may run again at any time.
+    Not later: the browser may still send the link of a state that has been left since.  The sentence
+    stands until the mask changes, for a page may run again at any time.
     """
     text = st.query_params.get("m")
-    if text and text != st.session_state.get(LINKED):
-        st.session_state[LINKED] = text
+    if arrived and text and text != encode(now.kept):
         try:
             now.put(decode(text, now.grid), {"rule": "link"})
         except HeadlabError as error:
@@ -158,9 +158,7 @@ def follow_link(now: History) -> str | None:
 
 def write_link(now: History) -> None:
     """Put the present mask into the link; a mask that keeps all heads leaves it."""
-    text = None if now.kept.all() else encode(now.kept)
-    st.session_state[LINKED] = text
-    if text is None:
+    if now.kept.all():
         st.query_params.pop("m", None)
-    elif st.query_params.get("m") != text:
+    elif st.query_params.get("m") != (text := encode(now.kept)):
         st.query_params["m"] = text

@@ -18,6 +18,8 @@ from headlab.ui.names import head_words, language_title
 from headlab.ui.prune_suggest import MEAN, RULES, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.results import Found
 
+GRID = "prune-grid"
+
 
 @dataclass(frozen=True)
 class Board:
@@ -73,9 +75,7 @@ def switches(board: Board) -> None:
             "tips": score_tips(scores),
             "signed": is_signed(scores),
         }
-    head_switches(
-        values, board.grid, now.kept, key="prune-grid", rev=now.rev, on_change=now.click, title="Heads", **coloured
-    )
+    head_switches(values, board.grid, now.kept, key=GRID, rev=now.rev, on_change=now.click, title="Heads", **coloured)
     st.caption(
         "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
         "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."
@@ -131,8 +131,8 @@ def twin(now: History) -> None:
     def words(index: int) -> str:
         return head_words(now.grid.heads[index], several)
 
-    # A list of its own for every state that did not come from it: what the browser still sends of an older one
-    # has no widget any more, so it cannot take back a click in the grid.
+    # A list of its own for every state that did not come from it, in a form: a multiselect by itself also sends
+    # what it showed before, and would take back a click in the grid.
     key = f"twin-heads-{now.stamp}"
 
     def listed() -> None:
@@ -141,9 +141,10 @@ def twin(now: History) -> None:
         now.set_list(kept)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
-        off = np.flatnonzero(~now.kept).tolist()
-        every = list(range(now.grid.size))
-        st.multiselect("Heads that are off", every, default=off, format_func=words, key=key, on_change=listed)
+        with st.form(f"twin-form-{now.stamp}", border=False):
+            off = np.flatnonzero(~now.kept).tolist()
+            st.multiselect("Heads that are off", list(range(now.grid.size)), default=off, format_func=words, key=key)
+            st.form_submit_button("Switch exactly these off", on_click=listed)
         _whole_layers(now, several)
 
 

@@ -183,6 +183,7 @@ def test_the_list_is_a_twin_of_the_grid(visit):
         box.click()
         page.keyboard.type(words)
         page.keyboard.press("Enter")
+    page.get_by_role("button", name="Switch exactly these off").click()
     count(page, 3)
     expect(cell(page, "8.2")).to_have_attribute("aria-checked", "false")
 
