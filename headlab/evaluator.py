@@ -20,8 +20,8 @@ from headlab.tasks.base import Example, Split, Task
 
 DEV_SIZE = 512
 BATCH = 64
-# A first figure after 64 examples, a better one after 256, then the rest.
-CHUNKS = (64, 192)
+# A first figure after 32 examples, a better one after 256, then the rest.
+CHUNKS = (32, 224)
 STATE_BYTES = 192 << 20
 MAX_TOKENS = 512
 REMEMBERED = 64

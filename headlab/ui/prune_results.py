@@ -14,7 +14,7 @@ from headlab.ui.prune_figures import Asks, Figure, Known, Question, figures, mea
 from headlab.ui.shell import guarded
 
 LIVE = "_live"
-POLL_SECONDS, FIRST_SECONDS = 0.2, 0.25
+POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
 
