@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from headlab.evaluator import DEV_SIZE, Evaluator, accuracy_interval, compare
+from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.gates import Model
 from headlab.masks import Mask
 from headlab.records import Comparison, Evaluation
-from headlab.tasks.base import Split, Task
+from headlab.tasks.base import DEV_SIZE, Split, Task
 
 
 @dataclass(frozen=True)

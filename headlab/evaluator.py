@@ -16,9 +16,8 @@ from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_mean
 from headlab.masks import Mask, full_mask
 from headlab.records import Bools, Comparison, Evaluation, Ints
 from headlab.stats import paired_bootstrap, share_interval
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
-DEV_SIZE = 512
 BATCH = 64
 # A first figure after 32 examples, a better one after 256, then the rest.
 CHUNKS = (32, 224)
@@ -149,9 +148,7 @@ class Evaluator:
         resume = (
             self.model.resumable and ablation == "zero" and (batch.states is not None or self.bytes < self.state_bytes)
         )
-        active = Active(gates=as_gates(self.model, gates))
-        if ablation != "zero":
-            active = Active(gates=active.gates, fill=self.means(ablation))
+        active = Active(gates=as_gates(self.model, gates), fill=self.fill(ablation))
         if resume:
             batch.states = batch.states or LayerStates(self.model.grid.layers)
             changed = 0 if batch.gates is None else _first_change(batch.gates, gates)
@@ -164,8 +161,13 @@ class Evaluator:
             batch.gates = gates
         return np.asarray(out, dtype=np.int64)
 
-    def means(self, ablation: str) -> torch.Tensor:
-        """Every head's mean output over the language's dev examples, [layer, head, head_dim]; computed once."""
+    def fill(self, ablation: str) -> torch.Tensor | None:
+        """What a removed head gives: None for "zero"; for "mean" its mean output over the language's dev examples.
+
+        float64 [layer, head, head_dim], computed once.  Raises HeadlabError for another ablation.
+        """
+        if ablation == "zero":
+            return None
         if ablation != "mean":
             raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"')
         if self._means is None:
@@ -183,7 +185,7 @@ class Evaluator:
     def correct(self, gates: Bools, rows: Ints, *, ablation: str = "zero") -> Bools:
         """Right or wrong for rows of (coalition, example): gates bool [row, layer, head], rows int [row]."""
         out = np.zeros(len(rows), dtype=bool)
-        fill = None if ablation == "zero" else self.means(ablation)
+        fill = self.fill(ablation)
         order = np.argsort(self.lengths[rows], kind="stable")
         for part in np.split(order, range(self.batch_size, len(order), self.batch_size)):
             with torch.inference_mode(), gated(self.model, gates[part], ablation=ablation, means=fill):

@@ -23,9 +23,7 @@ from headlab.cli.output import (
 )
 from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation
-from headlab.tasks.base import Split
-
-DEV_SIZE = 512
+from headlab.tasks.base import DEV_SIZE, Split
 
 
 def evaluate(

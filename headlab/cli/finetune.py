@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headlab.cli.output import AsJson, Seed, print_json, progress_bar
-from headlab.tasks.base import Task
+from headlab.tasks.base import DEV_SIZE, Task
 
 TRAIN_LANGUAGE = "en"
 
@@ -52,7 +52,7 @@ def accuracies(task: Task) -> Callable[[Callable[[Sequence[str]], list[int]]], d
     def measure(predict: Callable[[Sequence[str]], list[int]]) -> dict[str, float]:
         out = {}
         for language in task.languages:
-            examples = task.examples(language, "dev", 512)
+            examples = task.examples(language, "dev", DEV_SIZE)
             predicted = predict([e.text for e in examples])
             out[language] = sum(p == e.label for p, e in zip(predicted, examples, strict=True)) / len(examples)
         return out

@@ -83,7 +83,7 @@ class ModelGame:
         inputs, labels = evaluator.tensors(examples), evaluator.labels[examples]
         flat, rows = model.grid.flat, np.arange(len(orders))
         gates = as_gates(model, np.ones((len(orders), model.grid.layers, model.grid.width), dtype=bool))
-        fill = None if self.ablation == "zero" else evaluator.means(self.ablation)
+        fill = evaluator.fill(self.ablation)
         states = LayerStates(model.grid.layers) if model.resumable else None
         right = np.zeros((len(orders), orders.shape[1] + 1), dtype=np.int8)
         for step in range(orders.shape[1] + 1):
@@ -109,7 +109,7 @@ class ModelGame:
         """v(all) - v(all without h) for every head and the given examples, int8 [head, row]."""
         evaluator, model = self.evaluator, self.evaluator.model
         inputs, labels = evaluator.tensors(rows), evaluator.labels[rows]
-        fill = None if self.ablation == "zero" else evaluator.means(self.ablation)
+        fill = evaluator.fill(self.ablation)
         states = LayerStates(model.grid.layers) if model.resumable else None
         gates = as_gates(model, np.ones((model.grid.layers, model.grid.width), dtype=bool))
         out = np.zeros((model.grid.size, len(rows)), dtype=np.int8)

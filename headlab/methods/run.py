@@ -15,14 +15,14 @@ import transformers
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.evaluator import DEV_SIZE, Evaluator
+from headlab.evaluator import Evaluator
 from headlab.gates import Model
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
 from headlab.methods.work import Arrays, Progress, Work
 from headlab.scores import HeadScores
 from headlab.store import FORMAT, Run, Store
-from headlab.tasks.base import Split, Task
+from headlab.tasks.base import DEV_SIZE, Split, Task
 
 
 def make_spec(

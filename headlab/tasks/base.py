@@ -11,6 +11,7 @@ from headlab.records import content_key
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+DEV_SIZE = 512
 
 
 @dataclass(frozen=True, slots=True)
