@@ -14,9 +14,10 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
 from headlab.masks import Mask, full_mask
-from headlab.records import Bools, Comparison, Evaluation, Ints
+from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.values import Value, worth
 
 BATCH = 64
 # A first figure after 32 examples, a better one after 256, then the rest.
@@ -102,6 +103,12 @@ class Evaluator:
         self.forwards += len(next(iter(inputs.values())))
         found: torch.Tensor = self.model.module(**inputs).logits[:, self._columns]
         return found
+
+    def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
+        """What the model's answers on some examples are worth, float64 [row], as a share of the value's span."""
+        logits = self.logits(self.tensors(rows) if inputs is None else inputs)
+        labels = torch.as_tensor(self.labels[rows], device=logits.device)
+        return np.asarray(worth(value, logits, labels).cpu().numpy(), dtype=np.float64)
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations of a growing fair part of the examples; the last one is `done`.

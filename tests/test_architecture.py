@@ -20,7 +20,7 @@ LEVELS = (
     {"errors"},
     {"records", "files"},
     {"stats"},
-    {"masks", "tasks"},
+    {"masks", "tasks", "values"},
     {"scores"},
     {"models"},
     {"gates", "store", "plots"},

@@ -1,13 +1,15 @@
 """The only place that touches a forward pass: switching heads off, watching them, starting midway."""
 
-from headlab.gates.model import Model, as_gates, attach, gated
+from headlab.gates.model import Model, as_gates, gated
 from headlab.gates.observe import attention, head_means, sum_weights
 from headlab.gates.open import load
-from headlab.gates.resume import LayerStates
+from headlab.gates.resume import FanOut, LayerStates
+from headlab.gates.sites import attach
 from headlab.gates.state import Active
 
 __all__ = [
     "Active",
+    "FanOut",
     "LayerStates",
     "Model",
     "as_gates",

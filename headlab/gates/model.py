@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.gates.probe import Call, grid_of, probe_inputs, watch
-from headlab.gates.resume import LayerStates, wrap_layer
-from headlab.gates.sdpa import SITE
-from headlab.gates.state import Active, Owner, Site, activate, active_for, apply_gates
+from headlab.gates.state import Active, Owner, activate
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.records import HeadGrid
@@ -28,7 +25,8 @@ Gates = torch.Tensor | np.ndarray[Any, Any] | Mask
 class Model:
     """A loaded model, its head grid, and the means to gate it.
 
-    resumable: a forward pass can start at any layer (see `LayerStates`).  projections: the output
+    resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
+    at the first token (see `FanOut`).  projections: the output
     projection behind every row of the gate array.
     """
 
@@ -36,6 +34,7 @@ class Model:
     grid: HeadGrid
     projections: tuple[nn.Module, ...]
     resumable: bool
+    first_token: bool = False
     owner: Owner = field(default_factory=Owner)
 
     @property
@@ -103,173 +102,3 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
             f"or (rows, {want[0]}, {want[1]})"
         )
     return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)
-
-
-def attach(checkpoint: Checkpoint) -> Model:
-    """Find the heads of a checkpoint, make them switchable, and prove it on a made-up input.
-
-    Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not do
-    exactly what zeroing the output projection's columns does.
-    """
-    module = checkpoint.module.eval()
-    try:
-        untouched = _logits(module)
-    except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
-        raise HeadlabError(
-            f"{type(module).__name__} cannot be run on a short made-up text ({error}); "
-            "headlab works with text models only"
-        ) from error
-    calls, through_function = watch(module)
-    grid, rows = grid_of(calls, module)
-    by_row = [call for _, call in sorted(zip(rows, calls, strict=True), key=lambda pair: pair[0])]
-    projections = tuple(call.projection for call in by_row if call.projection is not None)
-    model = Model(checkpoint, grid, projections, resumable=False)
-    _place_sites(model, by_row, through_function)
-    module.register_forward_pre_hook(lambda *_: _restart_count(model))
-    model.resumable = _make_resumable(model, by_row)
-    self_test(model, untouched)
-    return model
-
-
-def _place_sites(model: Model, calls: Sequence[Call], through_function: bool) -> None:
-    rows: dict[nn.Module, list[int]] = {}
-    for row, call in enumerate(calls):
-        rows.setdefault(call.module, []).append(row)
-    for module, own in rows.items():
-        site = Site(model.owner, tuple(own), calls[own[0]].heads)
-        if through_function:
-            setattr(module, SITE, site)
-        else:
-            module.register_forward_pre_hook(_gate_projection(site))
-
-
-def _gate_projection(site: Site) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]:
-    """The same gate, where the attention function cannot be reached: on the projection's input."""
-
-    def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        active = active_for(site.owner)
-        if active is None:
-            return None
-        context = args[0].unflatten(-1, (site.heads, -1))
-        return (apply_gates(context, active, site.row(active), site.heads).flatten(-2), *args[1:])
-
-    return hook
-
-
-def _restart_count(model: Model) -> None:
-    active = active_for(model.owner)
-    if active is not None:
-        active.calls.clear()
-
-
-def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
-    """Wrap the layers so that a pass may start midway, where layers are separate modules in one list."""
-    if len(model.grid.stacks) != 1:
-        return False
-    names = dict(model.module.named_modules())
-    for path, modules in names.items():
-        if not isinstance(modules, nn.ModuleList) or len(modules) != len(calls):
-            continue
-        if all(call.name.startswith(f"{path}.{row}.") for row, call in enumerate(calls)):
-            if not _layers_give_tensors(model, list(modules)):
-                return False
-            for row, layer in enumerate(modules):
-                wrap_layer(layer, row, lambda: _states(model))
-            return True
-    return False
-
-
-def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
-    plain: list[bool] = []
-    hooks = [
-        layer.register_forward_hook(lambda _m, _a, out: plain.append(isinstance(out, torch.Tensor))) for layer in layers
-    ]
-    try:
-        _logits(model.module)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return all(plain)
-
-
-def _states(model: Model) -> LayerStates | None:
-    active = active_for(model.owner)
-    return active.states if active is not None else None
-
-
-def _logits(module: PreTrainedModel) -> torch.Tensor:
-    """First output of the probe input: logits, or hidden states of a headless model."""
-    with torch.inference_mode():
-        out = module(**probe_inputs(module))
-    return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2).clone()
-
-
-def self_test(model: Model, untouched: torch.Tensor) -> None:
-    """Prove on the probe input that gates do what they say; raise HeadlabError if not."""
-    grid, module = model.grid, model.module
-    kept = np.ones((grid.layers, grid.width))
-    with gated(model, kept):
-        _require_close(model, _logits(module), untouched, "all gates at 1 change the output")
-    rng = np.random.default_rng(0)
-    sizes = [n for stack in grid.stacks for n in stack.heads]
-    column: dict[int, int] = {}
-    for row, heads in enumerate(sizes):
-        # A shared projection serves several rows: close the same head in all of them.
-        head = column.setdefault(id(model.projections[row]), int(rng.integers(heads)))
-        kept[row, head] = 0
-    with gated(model, kept):
-        closed = _logits(module)
-    with _zeroed_columns(model, kept, sizes):
-        _require_close(
-            model, closed, _logits(module), "a closed gate differs from zeroed columns of the output projection"
-        )
-    if model.resumable:
-        _test_resume(model, kept, untouched, closed)
-
-
-def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem: str) -> None:
-    tolerance = 1e-9 if want.dtype == torch.float64 else 2e-4 if want.dtype == torch.float32 else 5e-2
-    if got.shape == want.shape and torch.allclose(got, want, atol=tolerance * float(1 + want.abs().max()), rtol=0):
-        return
-    raise HeadlabError(
-        f"self-test failed for {type(model.module).__name__} (model type {model.module.config.model_type}): {problem}. "
-        "headlab would report wrong numbers for this architecture, so it stops here; please report it"
-    )
-
-
-@contextmanager
-def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]) -> Iterator[None]:
-    """The slow way to remove a head: zero its columns of the output projection, and put them back."""
-    saved: list[tuple[nn.Parameter, torch.Tensor]] = []
-    try:
-        for row, projection in enumerate(model.projections):
-            weight: nn.Parameter = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
-            saved.append((weight, weight.detach().clone()))
-            inputs = 1 if isinstance(projection, nn.Linear) else 0
-            width = weight.shape[inputs] // sizes[row]
-            for head in np.flatnonzero(kept[row, : sizes[row]] == 0):
-                with torch.no_grad():
-                    weight.narrow(inputs, int(head) * width, width).zero_()
-        yield
-    finally:
-        with torch.no_grad():
-            for weight, old in reversed(saved):
-                weight.copy_(old)
-
-
-def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor) -> None:
-    """A pass resumed in the middle must equal a full one; a model that fails this is run in full."""
-    half = model.grid.layers // 2
-    gates = as_gates(model, kept)[None].repeat(1, 1, 1)
-    lower = gates.clone()
-    lower[:, half:] = 1
-    states = LayerStates(model.grid.layers)
-    with model.active(Active(gates=lower, states=states)):
-        _logits(model.module)
-    states.begin(torch.tensor([half], device=model.device))
-    with model.active(Active(gates=gates, states=states)):
-        resumed = _logits(model.module)
-    try:
-        _require_close(model, resumed, closed, "a resumed pass differs from a full one")
-    except HeadlabError:
-        model.resumable = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headlab.gates.model import Model, attach
+from headlab.gates.model import Model
+from headlab.gates.sites import attach
 from headlab.models.load import read
 
 

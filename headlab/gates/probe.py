@@ -52,6 +52,13 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return inputs
 
 
+def logits(module: PreTrainedModel) -> torch.Tensor:
+    """First output of the probe input: logits, or hidden states of a headless model."""
+    with torch.inference_mode():
+        out = module(**probe_inputs(module))
+    return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2).clone()
+
+
 def watch(model: PreTrainedModel) -> tuple[list[Call], bool]:
     """Every attention computation of one forward pass, in order, and whether it went through `gated_sdpa`."""
     names = {module: name for name, module in model.named_modules()}

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import nn
+
+from headlab.records import Ints
+
+Rows = torch.Tensor | slice
+Inner = Callable[..., Any]
+
+
+class Pass(Protocol):
+    """How the layers of one forward pass are run, for rows that do not all need every layer.
+
+    rows: which rows of the batch the layer that runs now was given; None for all of them.
+    """
+
+    rows: Rows | None
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Output of a layer, given its input [row, token, width] and the function that computes it."""
+        ...
 
 
 class LayerStates:
@@ -20,7 +41,7 @@ class LayerStates:
     def __init__(self, layers: int) -> None:
         self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
         self.start: torch.Tensor | None = None
-        self.rows: torch.Tensor | None = None
+        self.rows: Rows | None = None
         self.frozen = False
 
     @property
@@ -37,37 +58,63 @@ class LayerStates:
         if not self.frozen:
             self.inputs[layer] = value
 
-
-def run_layer(
-    inner: Callable[..., Any],
-    layer: int,
-    states: LayerStates,
-    hidden: torch.Tensor,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> torch.Tensor:
-    """One layer of a pass that may start midway: recompute the rows that reached their start, keep the rest."""
-    kept = states.inputs[layer + 1]
-    rows = None if states.start is None or kept is None else (states.start <= layer).nonzero()[:, 0]
-    if kept is not None and rows is not None and len(rows) == 0:
-        return kept
-    if kept is None or rows is None or len(rows) == len(hidden):
-        states.keep(layer, hidden)
-        out: torch.Tensor = inner(hidden, *args, **kwargs)
-        states.keep(layer + 1, out)
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Recompute the rows that have reached their start; the rest gives what is kept."""
+        kept = self.inputs[layer + 1]
+        rows = None if self.start is None or kept is None else (self.start <= layer).nonzero()[:, 0]
+        if kept is not None and rows is not None and len(rows) == 0:
+            return kept
+        if kept is None or rows is None or len(rows) == len(hidden):
+            self.keep(layer, hidden)
+            out: torch.Tensor = inner(hidden, *args, **kwargs)
+            self.keep(layer + 1, out)
+            return out
+        self.rows = rows
+        try:
+            part = inner(hidden[rows], *_take(args, rows, len(hidden)), **_take(kwargs, rows, len(hidden)))
+        finally:
+            self.rows = None
+        out = kept.clone()
+        out[rows] = part
+        self.keep(layer + 1, out)
         return out
-    states.rows = rows
-    try:
-        part = inner(hidden[rows], *_take(args, rows, len(hidden)), **_take(kwargs, rows, len(hidden)))
-    finally:
-        states.rows = None
-    out = kept.clone()
-    out[rows] = part
-    states.keep(layer + 1, out)
-    return out
 
 
-def _take(value: Any, rows: torch.Tensor, batch: int) -> Any:
+class FanOut:
+    """A pass that branches: each row joins at its own layer as a copy of the row it branches off.
+
+    start: int [row], the layer a row joins at, never falling along the batch; origin: int [row], the row
+    it copies there, one that has joined before. A row whose gates equal its origin's below `start` thus
+    costs the layers from `start` on, and nothing is kept between passes.  first_token: the last layer's
+    feed-forward part is run on the first token only, for models whose answer is read there.
+    """
+
+    def __init__(self, start: Ints, origin: Ints, layers: int, *, first_token: bool = False) -> None:
+        self.rows: Rows | None = None
+        self.first_token = first_token
+        self._live = np.searchsorted(start, np.arange(-1, layers), side="right").tolist()
+        self._origin = torch.as_tensor(origin)
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Let the layer's new rows join, and run it on all that have."""
+        before, now, batch = self._live[layer], self._live[layer + 1], len(self._origin)
+        if layer == 0:
+            hidden = hidden[:now]
+        elif now > before:
+            hidden = torch.cat([hidden, hidden[self._origin[before:now].to(hidden.device)]])
+        self.rows = slice(0, now)
+        try:
+            out: torch.Tensor = inner(hidden, *_take(args, self.rows, batch), **_take(kwargs, self.rows, batch))
+        finally:
+            self.rows = None
+        return out
+
+
+def _take(value: Any, rows: Rows, batch: int) -> Any:
     """The chosen rows of every per-row tensor in nested arguments; what is shared by all rows stays."""
     if isinstance(value, torch.Tensor):
         return value[rows] if value.dim() > 1 and len(value) == batch else value
@@ -78,19 +125,36 @@ def _take(value: Any, rows: torch.Tensor, batch: int) -> Any:
     return value
 
 
-def wrap_layer(layer: nn.Module, index: int, current: Callable[[], LayerStates | None]) -> None:
-    """Let a layer's forward pass consult `current()`: without kept states it runs as it always did."""
+def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> bool:
+    """Let the last layer's feed-forward part run on the first token only, when a `FanOut` asks for it.
+
+    Returns whether the layer keeps that part apart (BERT and its kin do).
+    """
+    inner: Callable[[torch.Tensor], torch.Tensor] | None = getattr(layer, "feed_forward_chunk", None)
+    if inner is None:
+        return False
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        how = current()
+        return inner(hidden[:, :1] if isinstance(how, FanOut) and how.first_token else hidden)
+
+    setattr(layer, "feed_forward_chunk", forward)  # noqa: B010 - a Module's attributes are typed as tensors
+    return True
+
+
+def wrap_layer(layer: nn.Module, index: int, current: Callable[[], Pass | None]) -> None:
+    """Let a layer's forward pass consult `current()`: with None it runs as it always did."""
     inner = layer.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        states = current()
-        if states is None:
+        how = current()
+        if how is None:
             return inner(*args, **kwargs)
         if args:
             hidden, rest, named = args[0], args[1:], kwargs
         else:
             named = dict(kwargs)
             hidden, rest = named.pop("hidden_states"), ()
-        return run_layer(inner, index, states, hidden, rest, named)
+        return how.run(inner, index, hidden, rest, named)
 
     layer.forward = forward

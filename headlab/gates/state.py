@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.gates.resume import LayerStates
+from headlab.gates.resume import Pass
 
 Observer = Callable[[int, torch.Tensor], None]
 
@@ -34,7 +34,7 @@ class Active:
     contexts: Observer | None = None
     weights: Observer | None = None
     weight_layers: frozenset[int] | None = None
-    states: LayerStates | None = None
+    states: Pass | None = None
     calls: dict[int, int] = field(default_factory=dict)
 
 

@@ -1,25 +1,30 @@
-"""The game that estimators play: players leave one by one, and the game says what each was worth."""
+"""The game that estimators play: players are there or not, and the game says what each is worth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headlab.evaluator import Evaluator
-from headlab.gates import Active, LayerStates, as_gates
-from headlab.records import Bools, Ints
+from headlab.gates import Active, FanOut, LayerStates, as_gates
+from headlab.methods.batches import Batch, halving, token_budget
+from headlab.records import Bools, Floats, Ints
+from headlab.values import Value, value_of
 
-# Tokens of one batch of walks: enough to fill the matrix units, few enough to stay in the processor's caches.
-WALK_TOKENS = 1024
-Gains = npt.NDArray[np.int8]
+# Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
+ROUND = {"cpu": 16, "cuda": 256}
 
 
 class Game(Protocol):
-    """What an estimator knows of a model: players, examples, and gains along orders."""
+    """What an estimator knows of a model: players, examples, and what coalitions are worth.
+
+    Values are shares of `span`, so that gains lie in [-1, 1]; positive = the player helps.  steps: levels
+    a gain is counted in (see `headlab.values.Value`).  round: samples that suit one call.
+    """
 
     @property
     def players(self) -> int:
@@ -31,25 +36,57 @@ class Game(Protocol):
         """Number of examples."""
         ...
 
-    def gains(self, orders: Ints, examples: Ints) -> Gains:
+    @property
+    def span(self) -> float:
+        """What a gain of 1 is in the value's unit."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Levels that a gain of 1 is counted in."""
+        ...
+
+    @property
+    def round(self) -> int:
+        """Samples that suit one call."""
+        ...
+
+    def values(self, kept: Bools, examples: Ints) -> Floats:
+        """Value of each row: kept bool [row, player], examples int [row] -> float [row] in [0, 1]."""
+        ...
+
+    def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         """v(before) - v(after) at each step of each walk: orders int [row, step], examples int [row].
 
         Row r starts with all players and loses orders[r, 0], orders[r, 1], ... on example examples[r].
-        Returns int8 [row, step] in {-1, 0, 1}; positive = the player that left had helped.
+        wanted: bool [player]; what only other players' gains need is not computed, and their gains are 0.
+        Returns float [row, step].
+        """
+        ...
+
+    def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+        """v(kept with p) - v(kept without p) for every wanted player p of every row, 0 for the others.
+
+        kept, wanted: bool [row, player].  examples: int [row].  Returns float [row, player].
         """
         ...
 
 
 @dataclass
 class ModelGame:
-    """The game whose players are a model's heads and whose value is right (1) or wrong (0).
+    """The game whose players are a model's heads.
 
-    Rows of one batch carry each its own coalition and start each at the layer that just changed.
+    Rows of one batch carry each its own coalition, and each is computed from the layer where it departs
+    from a row that is computed anyway.  tokens: of one batch at most; None: what suits the device.
     """
 
     evaluator: Evaluator
     ablation: str = "zero"
-    tokens: int = WALK_TOKENS
+    value: Value = field(default_factory=lambda: value_of("accuracy"))
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        self._budget = self.tokens or token_budget(self.evaluator.model)
 
     @property
     def players(self) -> int:
@@ -61,64 +98,161 @@ class ModelGame:
         """Examples of the evaluator."""
         return len(self.evaluator.examples)
 
-    def gains(self, orders: Ints, examples: Ints) -> Gains:
-        """See `Game.gains`; walks run in length-sorted batches of about `tokens` tokens."""
-        out = np.zeros(orders.shape, dtype=np.int8)
-        for part in self._parts(examples):
-            out[part] = self._walk(orders[part], examples[part])
+    @property
+    def span(self) -> float:
+        """What a gain of 1 is in the value's unit."""
+        return self.value.span
+
+    @property
+    def steps(self) -> int:
+        """Levels that a gain of 1 is counted in."""
+        return self.value.steps
+
+    @property
+    def round(self) -> int:
+        """Samples that suit one call."""
+        return ROUND.get(self.evaluator.model.device.type, ROUND["cpu"])
+
+    def values(self, kept: Bools, examples: Ints) -> Floats:
+        """See `Game.values`; every row is a full forward pass."""
+        out = np.zeros(len(kept))
+
+        def run(batch: Batch) -> None:
+            gates = as_gates(self.evaluator.model, self.evaluator.model.grid.gates(kept[batch.places]))
+            out[batch.places] = self._worth(examples[batch.places], Active(gates=gates, fill=self._fill()))
+
+        self._in_batches(examples, kept, np.ones(len(kept), np.int64), run)
         return out
 
-    def _parts(self, examples: Ints) -> list[Ints]:
-        """Places in `examples`, sorted by length and cut where a batch, padded, would exceed `tokens`."""
-        lengths = self.evaluator.lengths[examples]
-        parts: list[list[int]] = [[]]
-        for place in np.argsort(lengths, kind="stable"):
-            if parts[-1] and (len(parts[-1]) + 1) * lengths[place] > self.tokens:
-                parts.append([])
-            parts[-1].append(int(place))
-        return [np.array(part, dtype=np.int64) for part in parts]
+    def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
+        """See `Game.gains`; a walk keeps its layers' inputs and goes on at the layer that changed."""
+        out = np.zeros(orders.shape)
+        asked = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
 
-    def _walk(self, orders: Ints, examples: Ints) -> Gains:
-        evaluator, model = self.evaluator, self.evaluator.model
-        inputs, labels = evaluator.tensors(examples), evaluator.labels[examples]
-        flat, rows = model.grid.flat, np.arange(len(orders))
-        gates = as_gates(model, np.ones((len(orders), model.grid.layers, model.grid.width), dtype=bool))
-        fill = evaluator.fill(self.ablation)
-        states = LayerStates(model.grid.layers) if model.resumable else None
-        right = np.zeros((len(orders), orders.shape[1] + 1), dtype=np.int8)
+        def run(batch: Batch) -> None:
+            out[batch.places] = self._walk(orders[batch.places], examples[batch.places], asked[batch.places])
+
+        self._in_batches(examples, asked, np.ones(len(orders), np.int64), run)
+        return out * asked
+
+    def _walk(self, orders: Ints, examples: Ints, asked: Bools) -> Floats:
+        model = self.evaluator.model
+        rows, layers = np.arange(len(orders)), model.grid.layers
+        gates = as_gates(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
+        states = LayerStates(layers) if model.resumable else None
+        value = np.zeros((len(orders), orders.shape[1] + 1))
+        # Step s needs its value if the head that left at s or the one that leaves next is asked for.
+        edge = np.zeros((len(orders), 1), dtype=bool)
+        needed = np.hstack([edge, asked]) | np.hstack([asked, edge])
+        pending = np.zeros(len(orders), np.int64)
+        inputs = self.evaluator.tensors(examples)
         for step in range(orders.shape[1] + 1):
             if step:
-                layer, head = flat[orders[:, step - 1]].T
+                layer, head = model.grid.flat[orders[:, step - 1]].T
                 gates[rows, layer, head] = 0
-                if states is not None:
-                    states.begin(torch.as_tensor(layer, device=model.device))
-            right[:, step] = self._right(inputs, labels, Active(gates=gates, fill=fill, states=states))
-            evaluator.tick()
-        return right[:, :-1] - right[:, 1:]
+                pending = np.minimum(pending, layer)
+            due = needed[:, step]
+            if not due.any():
+                continue
+            if states is not None and states.inputs[-1] is not None:
+                states.begin(torch.as_tensor(np.where(due, pending, layers), device=model.device))
+            active = Active(gates=gates, fill=self._fill(), states=states)
+            found = self._worth(examples, active, inputs, computed=int(due.sum()))
+            value[due, step] = found[due]
+            # The first pass of all fills the kept states of every row, due or not.
+            pending = np.where(due, layers, pending) if step or due.all() else np.where(due, layers, 0)
+            self.evaluator.tick()
+        return value[:, :-1] - value[:, 1:]
 
-    def _right(self, inputs: dict[str, torch.Tensor], labels: Ints, active: Active) -> Bools:
-        with torch.inference_mode(), self.evaluator.model.active(active):
-            predicted = self.evaluator.logits(inputs).argmax(dim=1).cpu().numpy()
-        return np.asarray(predicted == labels)
+    def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+        """See `Game.marginals`; each player's row branches off the row of its coalition at the player's layer."""
+        out = np.zeros(kept.shape)
+
+        def run(batch: Batch) -> None:
+            out[batch.places] += self._fan(kept[batch.places], batch.wanted, examples[batch.places])
+
+        self._in_batches(examples, wanted, 1 + wanted.sum(axis=1), run)
+        return out
+
+    def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+        model = self.evaluator.model
+        row, player = np.nonzero(wanted)
+        by_layer = np.argsort(model.grid.flat[player, 0], kind="stable")
+        row, player = row[by_layer], player[by_layer]
+        layer, head = model.grid.flat[player].T
+        base = np.arange(len(kept))
+        origin = np.concatenate([base, row])
+        gates = model.grid.gates(kept)[origin]
+        gates[len(base) + np.arange(len(row)), layer, head] ^= True
+        start = np.concatenate([np.zeros_like(base), layer])
+        how = None
+        if model.resumable:
+            how = FanOut(start, origin, model.grid.layers, first_token=model.first_token)
+        value = self._worth(examples[origin], Active(gates=as_gates(model, gates), fill=self._fill(), states=how))
+        out = np.zeros(kept.shape)
+        out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
+        return out
 
     def parts(self) -> list[Ints]:
         """Examples in length-sorted batches, for `without_each`."""
-        return self._parts(np.arange(self.examples))
+        return self._parts(np.arange(self.examples), np.ones(self.examples, np.int64))
 
-    def without_each(self, rows: Ints) -> Gains:
-        """v(all) - v(all without h) for every head and the given examples, int8 [head, row]."""
-        evaluator, model = self.evaluator, self.evaluator.model
-        inputs, labels = evaluator.tensors(rows), evaluator.labels[rows]
-        fill = evaluator.fill(self.ablation)
+    def without_each(self, rows: Ints) -> Floats:
+        """v(all) - v(all without h) for every head and the given examples, float [head, row]."""
+        model = self.evaluator.model
         states = LayerStates(model.grid.layers) if model.resumable else None
         gates = as_gates(model, np.ones((model.grid.layers, model.grid.width), dtype=bool))
-        out = np.zeros((model.grid.size, len(rows)), dtype=np.int8)
-        whole = self._right(inputs, labels, Active(gates=gates, states=states)).astype(np.int8)
+        out = np.zeros((model.grid.size, len(rows)))
+        inputs = self.evaluator.tensors(rows)
+        whole = self._worth(rows, Active(gates=gates, states=states), inputs)
         for player, (layer, head) in enumerate(model.grid.flat):
             if states is not None:
                 states.begin(torch.full((len(rows),), int(layer), device=model.device), frozen=True)
             gates[layer, head] = 0
-            out[player] = whole - self._right(inputs, labels, Active(gates=gates, fill=fill, states=states))
+            out[player] = whole - self._worth(rows, Active(gates=gates, fill=self._fill(), states=states), inputs)
             gates[layer, head] = 1
-            evaluator.tick()
+            self.evaluator.tick()
         return out
+
+    def _fill(self) -> torch.Tensor | None:
+        return self.evaluator.fill(self.ablation)
+
+    def _worth(
+        self,
+        rows: Ints,
+        active: Active,
+        inputs: dict[str, torch.Tensor] | None = None,
+        computed: int | None = None,
+    ) -> Floats:
+        evaluator = self.evaluator
+        before = evaluator.forwards
+        with torch.inference_mode(), evaluator.model.active(active):
+            found = evaluator.worth(rows, self.value, inputs)
+        if computed is not None:
+            evaluator.forwards = before + computed
+        return found
+
+    def _in_batches(self, examples: Ints, wanted: Bools, rows: Ints, run: Callable[[Batch], None]) -> None:
+        """Run over all rows in batches; where memory runs out, in ever smaller ones."""
+        self._fill()  # before the batches, since it runs batches of its own
+
+        def one(batch: Batch) -> None:
+            run(batch)
+            self.evaluator.tick()
+
+        batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows)]
+        if halving(batches, one):
+            self._budget = max(1, self._budget // 2)
+
+    def _parts(self, examples: Ints, rows: Ints) -> list[Ints]:
+        """Places in `examples`, sorted by length and cut where a batch, padded, would exceed the budget."""
+        lengths = self.evaluator.lengths[examples]
+        parts: list[list[int]] = [[]]
+        total = 0
+        for place in np.argsort(lengths, kind="stable"):
+            if parts[-1] and (total + rows[place]) * lengths[place] > self._budget:
+                parts.append([])
+                total = 0
+            parts[-1].append(int(place))
+            total += int(rows[place])
+        return [np.array(part, dtype=np.int64) for part in parts if part]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.methods.game import Gains, ModelGame
+from headlab.methods.game import ModelGame
 from headlab.methods.work import Outcome, Work, reporting
+from headlab.records import Floats
 from headlab.stats import group_bootstrap
 
 
@@ -16,21 +17,23 @@ def run(work: Work) -> Outcome:
     """
     game, level = ModelGame(work.evaluator, work.ablation), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
-        gains = _gains(work, game).astype(np.float64)
+        gains = _gains(work, game)
     groups = tuple(e.group or e.id for e in work.evaluator.examples)
     low, high, p = group_bootstrap(gains, groups, np.random.default_rng([work.seed, 4]), level=level)
     samples = np.full(game.players, game.examples, dtype=np.int64)
     return Outcome(gains.mean(axis=1), low, high, samples, p, level)
 
 
-def _gains(work: Work, game: ModelGame) -> Gains:
-    """What each head was worth on each example, int8 [head, example]; saved batch by batch."""
+def _gains(work: Work, game: ModelGame) -> Floats:
+    """What each head was worth on each example, float [head, example]; saved batch by batch."""
     saved = work.saved or {}
-    gains, done = np.zeros((game.players, game.examples), dtype=np.int8), 0
+    gains, done = np.zeros((game.players, game.examples)), 0
     if "gains" in saved and saved["gains"].shape == gains.shape and "done" in saved:
-        gains, done = saved["gains"].astype(np.int8), int(saved["done"])
+        gains, done = saved["gains"].astype(np.float64), int(saved["done"])
         work.evaluator.forwards = int(saved.get("forwards", 0))
     for number, rows in enumerate(game.parts()[done:], start=done + 1):
         gains[:, rows] = game.without_each(rows)
-        work.save({"gains": gains, "done": np.array(number), "forwards": np.array(work.evaluator.forwards)})
+        work.save(
+            {"gains": gains.astype(np.int8), "done": np.array(number), "forwards": np.array(work.evaluator.forwards)}
+        )
     return gains

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.values import VALUES
 
 
 @dataclass(frozen=True)
 class Option:
     """One option of a method.
 
-    choices, if any, are all it may be; numbers lie in [low, high], or strictly between if `open`.
+    choices, if any, are all it may be; numbers lie in [low, high], or strictly between if `open`; None
+    fits if `optional`.
     """
 
     default: Any
@@ -24,6 +26,7 @@ class Option:
     low: float = -math.inf
     high: float = math.inf
     open: bool = False
+    optional: bool = False
 
     def fits(self, value: Any) -> bool:
         """Whether a value has the right type and lies in range."""
@@ -38,10 +41,14 @@ class Option:
     @property
     def range(self) -> str:
         """What fits, in words."""
+        return self._numbers() + (", or none" if self.optional else "")
+
+    def _numbers(self) -> str:
         if self.choices:
             return " or ".join(self.choices)
         if self.open:
-            return f"a {self.kind.__name__} between {self.low:g} and {self.high:g}"
+            above = f"above {self.low:g}" if self.high == math.inf else f"between {self.low:g} and {self.high:g}"
+            return f"a {self.kind.__name__} {above}"
         return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
 
 
@@ -78,7 +85,7 @@ class Method:
 
 
 def _checked(method: str, name: str, option: Option, value: Any) -> Any:
-    if value is None and option.default is None:
+    if value is None and option.optional:
         return None
     if not option.fits(value):
         raise HeadlabError(f"method {method}: {name} is {value!r}, but must be {option.range}")
@@ -86,37 +93,91 @@ def _checked(method: str, name: str, option: Option, value: Any) -> Any:
 
 
 LEVEL = Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True)
+TARGET = Option(
+    0.01,
+    "half-width that is enough, in the value's unit; None draws all samples",
+    kind=float,
+    low=0,
+    open=True,
+    optional=True,
+)
+STOP = Option("sign", "a head is done when its sign is decided or it is narrow enough, or only then", ("sign", "width"))
+VALUE = Option("accuracy", "what a coalition is worth on an example", tuple(VALUES))
+COALITIONS = "coalitions with fewer than half the heads gone, or of all sizes"
+TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
+FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
+ALIASES = {"tmab": "shapley"}
+
+
 METHODS: dict[str, Method] = {
     method.key: method
     for method in (
         Method(
             "shapley",
-            "Shapley value (sampled orders)",
-            "samples × heads forwards, each started at the layer that changed",
-            "Held & Yang, EACL 2023; Castro et al. 2009",
+            "Shapley value (TMAB)",
+            "samples × heads forwards, each from its head's layer on; heads that are decided leave",
+            "Held & Yang, EACL 2023, section 3.2",
             "shapley-top50",
             "accuracy",
             True,
             True,
-            "shapley",
+            "tmab",
             {
-                "estimand": Option(
-                    "shapley-top50", "walk until half the heads are gone, or to the end", ("shapley-top50", "shapley")
-                ),
-                "samples": Option(
-                    512, "samples a head at most; one sample is one example and two opposite orders", kind=int, low=1
-                ),
-                "target": Option(
-                    None,
-                    "stop when every head has a decided sign or this half-width",
-                    kind=float,
-                    low=0,
-                    high=1,
-                    open=True,
-                ),
+                "estimand": TOP50,
+                "value": VALUE,
+                "samples": Option(8192, "samples a head at most", kind=int, low=1),
+                "target": TARGET,
+                "stop": STOP,
                 "level": LEVEL,
-                "round": Option(256, "samples between two checkpoints", kind=int, low=1),
             },
+        ),
+        Method(
+            "monte-carlo",
+            "Shapley value (plain permutations)",
+            "samples × heads forwards, each from the layer that changed on",
+            "Castro, Gómez & Tejada 2009; Held & Yang, EACL 2023, equation 3",
+            "shapley",
+            "accuracy",
+            True,
+            True,
+            "monte_carlo",
+            {
+                "estimand": FULL,
+                "value": VALUE,
+                "samples": Option(1024, "orders at most; one sample is one example and one order", kind=int, low=1),
+                "target": TARGET,
+                "stop": STOP,
+                "level": LEVEL,
+            },
+        ),
+        Method(
+            "paper",
+            "Shapley value (the paper's recipe)",
+            "orders × examples × heads forwards: days",
+            "Held & Yang, EACL 2023, equation 4; its intervals are not anytime-valid",
+            "shapley-top50",
+            "accuracy",
+            True,
+            True,
+            "paper",
+            {
+                "estimand": TOP50,
+                "value": VALUE,
+                "samples": Option(100, "orders at most; one sample is one order and all examples", kind=int, low=1),
+                "delta": Option(0.1, "chance of error that Equation 4 is given", kind=float, low=0, high=1, open=True),
+            },
+        ),
+        Method(
+            "exact",
+            "Shapley value (every coalition)",
+            "2 ^ heads × examples forwards: up to 16 heads",
+            "Shapley 1953",
+            "shapley-top50",
+            "accuracy",
+            True,
+            True,
+            "exact",
+            {"estimand": TOP50, "value": VALUE},
         ),
         Method(
             "gradient",
@@ -171,6 +232,7 @@ METHODS: dict[str, Method] = {
 
 def method(key: str) -> Method:
     """A method by its key. Raises HeadlabError listing the keys."""
+    key = ALIASES.get(key, key)
     if key not in METHODS:
         raise HeadlabError(f"unknown method {key!r}; use one of {', '.join(METHODS)}")
     return METHODS[key]

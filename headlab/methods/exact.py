@@ -1,0 +1,107 @@
+"""Shapley values of heads from every coalition there is: the truth that samplers are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.methods.drive import drive, game_of
+from headlab.methods.game import Game
+from headlab.methods.monte_carlo import steps_of
+from headlab.methods.work import Arrays, Outcome, Progress, Work
+from headlab.records import Bools, Floats
+from headlab.values import value_of
+
+LARGEST = 16
+CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Table:
+    """A snapshot: mean value of every coalition so far, in shares of the span.
+
+    values: float [2 ** players]; bit p of a place says whether player p is there.  done: places filled.
+    """
+
+    values: Floats
+    done: int
+    players: int
+    estimand: str
+    span: float
+
+    def arrays(self) -> Arrays:
+        """What `restore` needs."""
+        return {"values": self.values, "done": np.array(self.done)}
+
+    def outcome(self) -> Outcome:
+        """The values, exact on these examples: intervals of length 0; NaN until all coalitions are there."""
+        if self.done < len(self.values):
+            nothing = np.full(self.players, np.nan)
+            return Outcome(nothing, nothing, nothing)
+        # Sums of 2 ** 16 terms: what is left after rounding is not a sign.
+        found = np.round(shapley(self.values, self.players, self.estimand), 12) * self.span
+        coalitions = np.full(self.players, len(self.values) // 2, np.int64)
+        return Outcome(found, found, found, coalitions, np.where(found == 0, 1.0, 0.0), 1.0)
+
+    def progress(self) -> Progress:
+        """Coalitions evaluated."""
+        return Progress(self.done, len(self.values), "coalitions")
+
+
+def shapley(values: Floats, players: int, estimand: str) -> Floats:
+    """Shapley values [player] of a game given by all its values [2 ** players] (Shapley 1953).
+
+    `shapley-top50` gives weight only to coalitions with fewer than half of the players gone.
+    """
+    place = np.arange(len(values))
+    gone = players - np.array([int(p).bit_count() for p in place])
+    steps = steps_of(estimand, players)
+    out = np.empty(players)
+    for player in range(players):
+        without = place[(place >> player) & 1 == 0]
+        others = gone[without] - 1  # players gone before this one
+        weight = np.array([1 / (steps * comb(players - 1, int(k))) if k < steps else 0.0 for k in range(players)])
+        out[player] = weight[others] @ (values[without | (1 << player)] - values[without])
+    return out
+
+
+def estimate(game: Game, start: Table) -> Iterator[Table]:
+    """Snapshots after each 64 coalitions, until all are evaluated on all examples."""
+    values, done, every = start.values.copy(), start.done, np.arange(game.examples)
+    while done < len(values):
+        chunk = np.arange(done, min(done + CHUNK, len(values)))
+        kept = members(chunk, game.players)
+        found = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(chunk)))
+        values[chunk] = found.reshape(len(chunk), -1).mean(axis=1)
+        done = int(chunk[-1]) + 1
+        yield Table(values.copy(), done, start.players, start.estimand, start.span)
+
+
+def members(places: Any, players: int) -> Bools:
+    """Who is in each coalition: int [coalition] -> bool [coalition, player]."""
+    return np.asarray((np.asarray(places)[:, None] >> np.arange(players)) & 1, dtype=bool)
+
+
+def run(work: Work) -> Outcome:
+    """Every coalition. Raises HeadlabError for more heads than that can be done for."""
+    game = game_of(work)
+    start = restore(work.saved or {}, work.options, game.players)
+    return drive(work, start, estimate(game, start))
+
+
+def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Table:
+    """The snapshot that a checkpoint holds; nothing evaluated yet if it holds nothing that fits."""
+    if players > LARGEST:
+        raise HeadlabError(
+            f"exact needs 2 ** {players} coalitions for this model's {players} heads; it is for up to {LARGEST} heads. "
+            "Use shapley, whose intervals say how far off it may be"
+        )
+    estimand, span = str(options["estimand"]), value_of(str(options["value"])).span
+    if {"values", "done"} <= set(saved) and saved["values"].shape == (2**players,):
+        return Table(saved["values"].astype(np.float64), int(saved["done"]), players, estimand, span)
+    return Table(np.zeros(2**players), 0, players, estimand, span)

@@ -1,0 +1,66 @@
+"""Shapley values of heads by plain permutation sampling (Castro et al. 2009)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.methods.draws import free_example, order, rounded
+from headlab.methods.drive import drive, game_of
+from headlab.methods.game import Game
+from headlab.methods.tally import Plan, Tally, plan_of
+from headlab.methods.tmab import ESTIMANDS, FULL
+from headlab.methods.work import Arrays, Outcome, Work
+from headlab.records import Ints
+from headlab.values import value_of
+
+
+def steps_of(estimand: str, players: int) -> int:
+    """Heads removed in one walk. Raises HeadlabError for an unknown estimand."""
+    if estimand not in ESTIMANDS:
+        raise HeadlabError(f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}")
+    return players if estimand == FULL else (players + 1) // 2
+
+
+def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None) -> Iterator[Tally]:
+    """Tallies that grow by a round of orders each (Castro et al. 2009; Held & Yang 2023, equation 3).
+
+    A draw is one example and one order, both at random; heads leave one by one, to the end or, for
+    `shapley-top50`, until half of them are gone, and each that left has one gain. Draws are independent,
+    so the intervals hold at every round; the run stops when every head is satisfied.
+    """
+    steps = steps_of(estimand, game.players)
+    tally = saved or Tally.start(game.players, 2 * game.steps + 1, plan)
+    while not tally.finished:
+        numbers = range(tally.draws, min(tally.draws + game.round, plan.samples))
+        orders = np.stack([order(seed, number, game.players)[:steps] for number in numbers])
+        examples = np.array([free_example(seed, number, game.examples) for number in numbers])
+        tally = _add(tally, game, orders, examples, seed)
+        if tally.satisfied().all():
+            tally = tally.looked_at()
+        yield tally
+
+
+def _add(tally: Tally, game: Game, orders: Ints, examples: Ints, seed: int) -> Tally:
+    gains = game.gains(orders, examples)
+    sums = np.zeros((len(orders), game.players), np.int64)
+    drawn = np.zeros((len(orders), game.players), bool)
+    found = np.stack([rounded(g, game.steps, seed, tally.draws + row) for row, g in enumerate(gains)])
+    np.put_along_axis(sums, orders, found, axis=1)
+    np.put_along_axis(drawn, orders, True, axis=1)
+    return tally.add(sums, drawn, len(orders))
+
+
+def run(work: Work) -> Outcome:
+    """Sample until every head is satisfied, or for `samples` orders."""
+    game, estimand = game_of(work), str(work.options["estimand"])
+    saved = restore(work.saved or {}, work.options, game.players)
+    return drive(work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved))
+
+
+def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Tally:
+    """The snapshot that a checkpoint holds."""
+    return Tally.restore(saved, players, 2 * value_of(str(options["value"])).steps + 1, plan_of(options))

@@ -1,0 +1,113 @@
+"""The recipe of Held & Yang (2023) as its Equation 4 states it, for comparison: its intervals do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headlab.methods.draws import order
+from headlab.methods.drive import drive, game_of
+from headlab.methods.game import Game
+from headlab.methods.monte_carlo import steps_of
+from headlab.methods.work import Arrays, Outcome, Progress, Work
+from headlab.records import Bools, Floats, Ints
+from headlab.stats import bernstein_width
+from headlab.values import value_of
+
+RANGE = 1.0
+NOTE = "intervals by Equation 4, range 1, looked at after every sample without paying for it: not anytime-valid"
+
+
+@dataclass(frozen=True)
+class Moments:
+    """A snapshot: sums over the orders in which a head had its turn.
+
+    count: int [head].  total, square: float [head], sums of gains and of their squares, in shares of the
+    span.  draws: orders so far.  delta: of Equation 4.
+    """
+
+    count: Ints
+    total: Floats
+    square: Floats
+    draws: int
+    samples: int
+    delta: float
+    span: float
+
+    def arrays(self) -> Arrays:
+        """What `restore` needs."""
+        return {"count": self.count, "total": self.total, "square": self.square, "draws": np.array(self.draws)}
+
+    @property
+    def mean(self) -> Floats:
+        """Mean gain, [head]; 0 before the first."""
+        return np.asarray(self.total / np.maximum(self.count, 1))
+
+    @property
+    def width(self) -> Floats:
+        """Half-width of Equation 4, [head]."""
+        variance = np.maximum(self.square / np.maximum(self.count, 1) - self.mean**2, 0)
+        return bernstein_width(variance, self.count, self.delta, RANGE)
+
+    @property
+    def active(self) -> Bools:
+        """Heads whose interval still holds 0, bool [head]."""
+        return np.asarray(np.abs(self.mean) <= self.width)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all signs are decided, or all orders drawn."""
+        return self.draws >= self.samples or not self.active.any()
+
+    def outcome(self) -> Outcome:
+        """Values and Equation 4's intervals, cut to what is possible."""
+        low, high = np.maximum(self.mean - self.width, -1), np.minimum(self.mean + self.width, 1)
+        span = self.span
+        return Outcome(self.mean * span, low * span, high * span, self.count, None, 1 - self.delta, {"caution": NOTE})
+
+    def progress(self) -> Progress:
+        """Orders drawn; it may end sooner."""
+        decided = int((~self.active).sum())
+        return Progress(self.draws, self.samples, f"orders at most; {decided} of {len(self.count)} signs decided")
+
+
+def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterator[Moments]:
+    """Snapshots after each order, until every sign is decided or `samples` orders are drawn.
+
+    One order is walked with all examples, until half the heads are gone (`shapley-top50`) or to the end;
+    a head's gain is its mean over the examples. Heads whose interval leaves 0 are not measured any more.
+    """
+    now, every = start, np.arange(game.examples)
+    steps = steps_of(estimand, game.players)
+    while not now.finished:
+        line = order(seed, now.draws, game.players)[:steps]
+        active = now.active
+        gains = np.zeros(game.players)
+        gains[line] = game.gains(np.tile(line, (len(every), 1)), every, active).mean(axis=0)
+        turn = np.isin(np.arange(game.players), line) & active
+        gains = np.where(turn, gains, 0)
+        now = Moments(
+            now.count + turn, now.total + gains, now.square + gains**2, now.draws + 1, now.samples, now.delta, now.span
+        )
+        yield now
+
+
+def run(work: Work) -> Outcome:
+    """Until every sign is decided, or for `samples` orders."""
+    game = game_of(work)
+    start = restore(work.saved or {}, work.options, game.players)
+    return drive(work, start, estimate(game, start, seed=work.seed, estimand=str(work.options["estimand"])))
+
+
+def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Moments:
+    """The snapshot that a checkpoint holds; nothing drawn yet if it holds nothing that fits."""
+    samples, delta = int(options["samples"]), float(options["delta"])
+    span = value_of(str(options["value"])).span
+    if {"count", "total", "square", "draws"} <= set(saved) and saved["count"].shape == (players,):
+        count = saved["count"].astype(np.int64)
+        total, square = saved["total"].astype(np.float64), saved["square"].astype(np.float64)
+        return Moments(count, total, square, int(saved["draws"]), samples, delta, span)
+    return Moments(np.zeros(players, np.int64), np.zeros(players), np.zeros(players), 0, samples, delta, span)

@@ -1,0 +1,135 @@
+"""All that a sampled estimate is made of: how often each head gained each value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from headlab.methods.work import Arrays, Outcome, Progress
+from headlab.records import Bools, Floats, Ints
+from headlab.stats import betting_interval, betting_p, sample_mean
+from headlab.values import value_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When to stop, and in what terms to answer.
+
+    samples: of a head, at most.  target: half-width that is enough, in the value's unit; None samples to
+    the end.  stop: "sign" lets a head go also when its sign is decided, "width" only when it is as
+    narrow as asked.  span: of the value function.
+    """
+
+    samples: int
+    target: float | None
+    stop: str
+    level: float
+    span: float
+
+
+def plan_of(options: Mapping[str, Any]) -> Plan:
+    """The plan that a method's options ask for."""
+    target = options["target"]
+    return Plan(
+        int(options["samples"]),
+        None if target is None else float(target),
+        str(options["stop"]),
+        float(options["level"]),
+        value_of(str(options["value"])).span,
+    )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A snapshot of a sampled estimate.
+
+    counts: int [level, head], how often each head gained each of the evenly spaced values in [-1, 1].
+    draws: samples so far.  active: bool [head], heads still sampled.
+    """
+
+    counts: Ints
+    draws: int
+    active: Bools
+    plan: Plan
+
+    @classmethod
+    def start(cls, players: int, levels: int, plan: Plan) -> Tally:
+        """Nothing drawn yet."""
+        return cls(np.zeros((levels, players), np.int64), 0, np.ones(players, bool), plan)
+
+    @classmethod
+    def restore(cls, saved: Arrays | None, players: int, levels: int, plan: Plan) -> Tally:
+        """What an earlier run saved; nothing drawn yet if it saved nothing that fits."""
+        new = cls.start(players, levels, plan)
+        if saved is None or not {"counts", "draws", "active"} <= set(saved):
+            return new
+        if saved["counts"].shape != new.counts.shape or saved["active"].shape != new.active.shape:
+            return new
+        return cls(saved["counts"].astype(np.int64), int(saved["draws"]), saved["active"].astype(bool), plan)
+
+    def arrays(self) -> Arrays:
+        """What `restore` needs."""
+        return {"counts": self.counts, "draws": np.array(self.draws), "active": self.active}
+
+    @property
+    def support(self) -> Floats:
+        """The values counted, [level]."""
+        return np.linspace(-1.0, 1.0, len(self.counts))
+
+    @property
+    def finished(self) -> bool:
+        """Whether no head needs more."""
+        return self.draws >= self.plan.samples or not self.active.any()
+
+    def add(self, sums: Ints, drawn: Bools, draws: int) -> Tally:
+        """With a round more: sums int [sample, head] in levels from the middle one, where drawn."""
+        middle = len(self.counts) // 2
+        more = np.stack([((sums == level - middle) & drawn).sum(axis=0) for level in range(len(self.counts))])
+        return replace(self, counts=self.counts + more, draws=self.draws + draws)
+
+    def looked_at(self) -> Tally:
+        """With the heads let go that need no more."""
+        return replace(self, active=self.active & ~self.satisfied())
+
+    def satisfied(self) -> Bools:
+        """Heads with an interval as narrow as asked or, if the plan says so, a decided sign; bool [head]."""
+        plan = self.plan
+        if plan.target is None:
+            return np.zeros(self.counts.shape[1], bool)
+        low, high = betting_interval(self.support, self.counts, plan.level)
+        narrow = (high - low) / 2 * plan.span <= plan.target
+        return np.asarray(narrow | ((low > 0) | (high < 0)) if plan.stop == "sign" else narrow)
+
+    def outcome(self) -> Outcome:
+        """Values, anytime-valid intervals and p-values, in the value's unit."""
+        span, level = self.plan.span, self.plan.level
+        low, high = betting_interval(self.support, self.counts, level)
+        mean = sample_mean(self.support, self.counts)
+        p = betting_p(self.support, self.counts)
+        return Outcome(mean * span, low * span, high * span, self.counts.sum(axis=0), p, level)
+
+    def progress(self) -> Progress:
+        """Samples drawn of those that will be needed, as far as can be seen from the intervals so far."""
+        done = self.counts.sum(axis=0)
+        heads = len(self.active)
+        note = (
+            "samples"
+            if self.plan.target is None
+            else f"samples; {heads - int(self.active.sum())} of {heads} heads done"
+        )
+        if self.finished:
+            return Progress(int(done.sum()), int(done.sum()), note)
+        if self.plan.target is None or self.draws < 32:
+            need = np.full(heads, self.plan.samples)
+        else:
+            outcome = self.outcome()
+            assert outcome.low is not None
+            assert outcome.high is not None
+            # Between 1 / n (few gains) and 1 / sqrt(n) (many): a power of 1.7 fits what was seen.
+            wide = (outcome.high - outcome.low) / 2 / self.plan.target
+            need = np.minimum(done * np.maximum(wide, 1) ** 1.7, self.plan.samples)
+        total = np.where(self.active, np.maximum(need, done + 1), done).sum()
+        return Progress(int(done.sum()), int(total), note)

@@ -1,0 +1,57 @@
+"""What a coalition of heads is worth on one example: the value function of the game."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from headlab.errors import HeadlabError
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value function; on every example it lies in an interval of length `span`.
+
+    unit: of values and gains.  steps: levels that a gain of one span is counted in; 1 where gains are
+    whole, more where they are rounded at random, without bias, to multiples of span / steps.
+    """
+
+    key: str
+    title: str
+    unit: str
+    span: float = 1.0
+    steps: int = 1
+
+
+CLIP = 10.0
+VALUES: dict[str, Value] = {
+    value.key: value
+    for value in (
+        Value("accuracy", "right (1) or wrong (0); of several tokens, the share that is right", "accuracy"),
+        Value("probability", "probability of the right label; of several tokens, their mean", "probability", 1.0, 64),
+        Value(
+            "log-probability",
+            f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, their mean",
+            "nats",
+            CLIP,
+            64,
+        ),
+    )
+}
+
+
+def value_of(key: str) -> Value:
+    """A value function by its key. Raises HeadlabError listing the keys."""
+    if key not in VALUES:
+        raise HeadlabError(f"unknown value function {key!r}; use one of {', '.join(VALUES)}")
+    return VALUES[key]
+
+
+def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Value of each answer as a share of the span, in [0, 1]: logits [..., label], labels int [...] -> [...]."""
+    if value.key == "accuracy":
+        return (logits.argmax(dim=-1) == labels).to(torch.float32)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    chosen = torch.log_softmax(wide, dim=-1).gather(-1, labels[..., None])[..., 0]
+    return chosen.exp() if value.key == "probability" else 1 + chosen.clamp(min=-CLIP) / CLIP
