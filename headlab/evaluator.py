@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -13,17 +13,17 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
+from headlab.inputs import IGNORED, read
 from headlab.masks import Mask, full_mask
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
-from headlab.values import Value, worth
+from headlab.values import Value, value_of, worth
 
 BATCH = 64
 # A first figure after 32 examples, a better one after 256, then the rest.
 CHUNKS = (32, 224)
 STATE_BYTES = 192 << 20
-MAX_TOKENS = 512
 REMEMBERED = 64
 Tick = Callable[[], None]
 
@@ -40,7 +40,7 @@ class Batch:
 
 @dataclass
 class Evaluator:
-    """Accuracy of any mask on one language of a task, example by example.
+    """Accuracy of any mask on one language of a task, answer by answer (one an example, word or target token).
 
     size: how many examples of the split (512 of dev by default).  state_bytes: memory for layer inputs
     that let the next mask start at the layer that changed.  tick: called between batches; may raise
@@ -60,17 +60,23 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.examples = self.task.examples(self.language, self.split, self.size)
-        self._columns = label_columns(self.model, self.task)
-        self._tokens = encode(self.model, self.examples)
-        self.labels = np.array([e.label for e in self.examples], dtype=np.int64)
+        self.inputs = read(self.model, self.task, self.examples)
+        self.lengths = self.inputs.lengths
+        self._last = np.cumsum(self.inputs.units)
         self._chunks = self._make_chunks()
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None
 
     @property
-    def lengths(self) -> Ints:
-        """Tokens of every example."""
-        return np.array([len(ids) for ids in self._tokens["input_ids"]], dtype=np.int64)
+    def weights(self) -> Floats | None:
+        """Share of the answers that each example asks for, [example]; None where all ask for as many."""
+        units = self.inputs.units
+        return None if (units == units[0]).all() else np.asarray(units / units.sum())
+
+    def _places(self, rows: Ints) -> Ints:
+        """Where the answers of some examples stand among those of all, in the rows' order."""
+        ends, units = self._last[rows], self.inputs.units[rows]
+        return np.concatenate([np.arange(end - n, end) for end, n in zip(ends, units, strict=True)])
 
     @property
     def bytes(self) -> int:
@@ -96,19 +102,17 @@ class Evaluator:
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Model inputs of some rows, padded to the longest of them."""
-        return pad(self.model, self._tokens, rows)
+        return self.inputs.tensors(rows)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, label], in the task's order. Counts the forwards."""
+        """Scores of the task's labels, [row, label] or [row, token, label], in its order. Counts the forwards."""
         self.forwards += len(next(iter(inputs.values())))
-        found: torch.Tensor = self.model.module(**inputs).logits[:, self._columns]
-        return found
+        return self.inputs.logits(inputs)
 
     def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
         """What the model's answers on some examples are worth, float64 [row], as a share of the value's span."""
         logits = self.logits(self.tensors(rows) if inputs is None else inputs)
-        labels = torch.as_tensor(self.labels[rows], device=logits.device)
-        return np.asarray(worth(value, logits, labels).cpu().numpy(), dtype=np.float64)
+        return np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations of a growing fair part of the examples; the last one is `done`.
@@ -122,14 +126,14 @@ class Evaluator:
             self._seen.move_to_end(key)
             yield self._seen[key]
             return
-        predicted = np.full(len(self.examples), -1, dtype=np.int64)
+        predicted = np.full(len(self.inputs.answers), -1, dtype=np.int64)
         gates, seen = self.model.grid.gates(kept.kept), 0
         for chunk in self._chunks:
             for batch in chunk:
-                predicted[batch.rows] = self._predict(batch, gates, ablation)
+                predicted[self._places(batch.rows)] = self._predict(batch, gates, ablation)
                 self.tick()
             seen += sum(len(batch.rows) for batch in chunk)
-            evaluation = self._record(predicted[:seen])
+            evaluation = self._record(seen, predicted[: self._last[seen - 1]])
             if evaluation.done:
                 self._remember(key, evaluation)
             yield evaluation
@@ -139,19 +143,20 @@ class Evaluator:
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
 
-    def _record(self, predicted: Ints) -> Evaluation:
-        seen = self.examples[: len(predicted)]
+    def _record(self, seen: int, predicted: Ints) -> Evaluation:
+        units = zip(self.examples[:seen], self.inputs.units[:seen], strict=True)
+        asked = [(example, place, n) for example, n in units for place in range(n)]
         return Evaluation(
             self.language,
-            predicted == self.labels[: len(predicted)],
+            predicted == self.inputs.answers[: len(predicted)],
             predicted.copy(),
-            tuple(e.id for e in seen),
-            tuple(e.group or e.id for e in seen),
-            len(self.examples),
+            tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked),
+            tuple(e.group or e.id for e, _, _ in asked),
+            len(self.inputs.answers),
         )
 
     def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
-        """Predicted labels of a batch, starting at the first layer whose gates changed since its last pass."""
+        """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
         resume = (
             self.model.resumable and ablation == "zero" and (batch.states is not None or self.bytes < self.state_bytes)
         )
@@ -163,10 +168,10 @@ class Evaluator:
             batch.states.begin(start)
             active.states, batch.gates = batch.states, None  # a pass cut short must not be resumed from
         with torch.inference_mode(), self.model.active(active):
-            out = self.logits(batch.inputs).argmax(dim=1).cpu().numpy()
+            out = self.logits(batch.inputs).argmax(dim=-1)
         if resume:
             batch.gates = gates
-        return np.asarray(out, dtype=np.int64)
+        return np.asarray(out[self.inputs.targets(batch.rows) != IGNORED].cpu().numpy(), dtype=np.int64)
 
     def fill(self, ablation: str) -> torch.Tensor | None:
         """What a removed head gives: None for "zero"; for "mean" its mean output over the language's dev examples.
@@ -179,10 +184,10 @@ class Evaluator:
             raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"')
         if self._means is None:
             dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whatever is evaluated, test included
-            tokens = encode(self.model, dev)
+            inputs = read(self.model, self.task, dev)
             edges = range(0, len(dev), self.batch_size)
             parts = (np.arange(at, min(at + self.batch_size, len(dev))) for at in edges)
-            self._means = head_means(self.model, (pad(self.model, tokens, rows) for rows in parts))
+            self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
         return self._means
 
     def evaluate(self, mask: Mask | None = None, *, ablation: str = "zero") -> Evaluation:
@@ -190,14 +195,16 @@ class Evaluator:
         return deque(self.stream(mask, ablation=ablation), maxlen=1)[0]
 
     def correct(self, gates: Bools, rows: Ints, *, ablation: str = "zero") -> Bools:
-        """Right or wrong for rows of (coalition, example): gates bool [row, layer, head], rows int [row]."""
+        """Whether all answers are right, for rows of (coalition, example), bool [row].
+
+        gates: bool [row, layer, head].  rows: int [row], examples.
+        """
         out = np.zeros(len(rows), dtype=bool)
         fill = self.fill(ablation)
         order = np.argsort(self.lengths[rows], kind="stable")
         for part in np.split(order, range(self.batch_size, len(order), self.batch_size)):
             with torch.inference_mode(), gated(self.model, gates[part], ablation=ablation, means=fill):
-                predicted = self.logits(self.tensors(rows[part])).argmax(dim=1).cpu().numpy()
-            out[part] = predicted == self.labels[rows[part]]
+                out[part] = self.worth(rows[part], value_of("accuracy")) == 1
             self.tick()
         return out
 
@@ -206,54 +213,6 @@ def _first_change(before: Bools, after: Bools) -> int:
     """First layer whose gates differ; the number of layers if none does."""
     changed = np.flatnonzero((before != after).any(axis=1))
     return int(changed[0]) if len(changed) else len(before)
-
-
-def encode(model: Model, examples: Sequence[Example]) -> dict[str, list[list[int]]]:
-    """Token ids and what goes with them, one list per example, without padding."""
-    pairs = [e.pair for e in examples]
-    second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
-    encoded = model.tokenizer([e.text for e in examples], second, truncation=True, max_length=longest(model))
-    return {name: encoded[name] for name in encoded}
-
-
-def longest(model: Model) -> int:
-    """Tokens that an input may have: what the model has positions for, 512 at most."""
-    config = model.module.config
-    positions = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
-    if "roberta" in config.model_type or config.model_type == "camembert":
-        positions -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
-    return min(MAX_TOKENS, positions)
-
-
-def pad(model: Model, tokens: Mapping[str, list[list[int]]], rows: Ints) -> dict[str, torch.Tensor]:
-    """Model inputs of some examples, padded to the longest of them, on the model's device."""
-    picked = {name: [values[i] for i in rows] for name, values in tokens.items()}
-    return {name: t.to(model.device) for name, t in model.tokenizer.pad(picked, return_tensors="pt").items()}
-
-
-def label_columns(model: Model, task: Task) -> list[int]:
-    """Columns of the model's logits for the task's labels, matched by name where the model names them.
-
-    Raises HeadlabError if the model is no classifier of this task.
-    """
-    if not type(model.module).__name__.endswith("ForSequenceClassification"):
-        raise HeadlabError(
-            f"{model.name} is a {type(model.module).__name__}, no sequence classifier; "
-            f"task {task.name} needs one that was tuned on it"
-        )
-    if model.tokenizer.pad_token is None:
-        raise HeadlabError(
-            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder"
-        )
-    names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
-    if set(task.labels) <= set(names):
-        return [names.index(label) for label in task.labels]
-    if len(names) == len(task.labels) and all(name.startswith("LABEL_") for name in names):
-        return list(range(len(names)))
-    raise HeadlabError(
-        f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
-        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task"
-    )
 
 
 def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:

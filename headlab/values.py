@@ -13,8 +13,9 @@ from headlab.errors import HeadlabError
 class Value:
     """A value function; on every example it lies in an interval of length `span`.
 
-    unit: of values and gains.  steps: levels that a gain of one span is counted in; 1 where gains are
-    whole, more where they are rounded at random, without bias, to multiples of span / steps.
+    unit: of values and gains.  steps: levels that a gain of one span is counted in, of an example with one
+    answer; 1 where gains are whole, FINE where they are rounded at random, without bias, to multiples of
+    span / FINE.
     """
 
     key: str
@@ -25,17 +26,18 @@ class Value:
 
 
 CLIP = 10.0
+FINE = 64
 VALUES: dict[str, Value] = {
     value.key: value
     for value in (
         Value("accuracy", "right (1) or wrong (0); of several tokens, the share that is right", "accuracy"),
-        Value("probability", "probability of the right label; of several tokens, their mean", "probability", 1.0, 64),
+        Value("probability", "probability of the right label; of several tokens, their mean", "probability", 1.0, FINE),
         Value(
             "log-probability",
             f"log-probability of the right label or token, no lower than {-CLIP:g}; of several, their mean",
             "nats",
             CLIP,
-            64,
+            FINE,
         ),
     )
 }
@@ -49,9 +51,19 @@ def value_of(key: str) -> Value:
 
 
 def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Value of each answer as a share of the span, in [0, 1]: logits [..., label], labels int [...] -> [...]."""
+    """Value of each example's answers as a share of the span, in [0, 1], [row].
+
+    logits: [row, label] with labels int [row], or [row, token, label] with labels int [row, token], where
+    the mean is taken over the tokens whose label is not negative.
+    """
+    asked = labels >= 0
+    each = _each(value, logits, labels.clamp(min=0))
+    return each if labels.dim() == 1 else (each * asked).sum(dim=1) / asked.sum(dim=1).clamp(min=1)
+
+
+def _each(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if value.key == "accuracy":
-        return (logits.argmax(dim=-1) == labels).to(torch.float32)
+        return (logits.argmax(dim=-1) == labels).to(torch.float64)
     wide = logits if logits.dtype == torch.float64 else logits.float()
     chosen = torch.log_softmax(wide, dim=-1).gather(-1, labels[..., None])[..., 0]
     return chosen.exp() if value.key == "probability" else 1 + chosen.clamp(min=-CLIP) / CLIP

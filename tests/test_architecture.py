@@ -24,6 +24,7 @@ LEVELS = (
     {"scores"},
     {"models"},
     {"gates", "store", "plots"},
+    {"inputs"},
     {"evaluator"},
     {"methods", "training", "prune", "roles"},
     {"api", "worker"},

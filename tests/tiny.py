@@ -130,6 +130,7 @@ FAMILIES = {
         },
         {"encoder": [4, 4], "decoder": [4, 4, 4], "cross": [4, 4, 4]},
     ),
+    "bert-tokens": Family("BertConfig", "BertForTokenClassification", SMALL, ENCODER),
     "gpt2": Family(
         "GPT2Config",
         "GPT2ForSequenceClassification",

@@ -12,15 +12,20 @@ def order(seed: int, number: int, players: int) -> Ints:
     return np.random.default_rng([seed, 1, number]).permutation(players)
 
 
-def cycled_example(seed: int, number: int, examples: int) -> int:
-    """Balanced cycling: every cycle of draws is a fresh random order of all examples."""
+def cycled_example(seed: int, number: int, examples: int, weights: Floats | None = None) -> int:
+    """Balanced cycling: every cycle of draws is a fresh random order of all examples.
+
+    weights: share of the draws that each example is due, [example]; where they differ, draws are free.
+    """
+    if weights is not None:
+        return free_example(seed, number, examples, weights)
     cycle, place = divmod(number, examples)
     return int(np.random.default_rng([seed, 2, cycle]).permutation(examples)[place])
 
 
-def free_example(seed: int, number: int, examples: int) -> int:
-    """One example at random, whatever came before."""
-    return int(np.random.default_rng([seed, 6, number]).integers(examples))
+def free_example(seed: int, number: int, examples: int, weights: Floats | None = None) -> int:
+    """One example at random, whatever came before; with its weight as probability, if there are weights."""
+    return int(np.random.default_rng([seed, 6, number]).choice(examples, p=weights))
 
 
 def cuts(seed: int, number: int, high: int, size: int) -> Ints:

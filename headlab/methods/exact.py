@@ -77,7 +77,7 @@ def estimate(game: Game, start: Table) -> Iterator[Table]:
         chunk = np.arange(done, min(done + CHUNK, len(values)))
         kept = members(chunk, game.players)
         found = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(chunk)))
-        values[chunk] = found.reshape(len(chunk), -1).mean(axis=1)
+        values[chunk] = np.average(found.reshape(len(chunk), -1), axis=1, weights=game.weights)
         done = int(chunk[-1]) + 1
         yield Table(values.copy(), done, start.players, start.estimand, start.span)
 

@@ -13,7 +13,7 @@ from headlab.evaluator import Evaluator
 from headlab.gates import Active, FanOut, LayerStates, as_gates
 from headlab.methods.batches import Batch, halving, token_budget
 from headlab.records import Bools, Floats, Ints
-from headlab.values import Value, value_of
+from headlab.values import FINE, Value, value_of
 
 # Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
 ROUND = {"cpu": 16, "cuda": 256}
@@ -34,6 +34,11 @@ class Game(Protocol):
     @property
     def examples(self) -> int:
         """Number of examples."""
+        ...
+
+    @property
+    def weights(self) -> Floats | None:
+        """Share of the value that each example has, [example]; None where all count alike."""
         ...
 
     @property
@@ -99,14 +104,19 @@ class ModelGame:
         return len(self.evaluator.examples)
 
     @property
+    def weights(self) -> Floats | None:
+        """Share of all answers that each example asks for."""
+        return self.evaluator.weights
+
+    @property
     def span(self) -> float:
         """What a gain of 1 is in the value's unit."""
         return self.value.span
 
     @property
     def steps(self) -> int:
-        """Levels that a gain of 1 is counted in."""
-        return self.value.steps
+        """Levels that a gain of 1 is counted in: a share of several answers needs fine ones."""
+        return self.value.steps if (self.evaluator.inputs.units == 1).all() else FINE
 
     @property
     def round(self) -> int:

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from headlab.evaluator import Batch, Evaluator
 from headlab.gates import Active
+from headlab.inputs import IGNORED
 from headlab.methods.work import Outcome, Progress, Work
 from headlab.records import Floats, HeadGrid, by_layer
 
@@ -15,15 +16,17 @@ from headlab.records import Floats, HeadGrid, by_layer
 def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = False) -> torch.Tensor:
     """D loss of each example / d gate, [row, layer, head] (or [row, layer, head, token]), at gates of 1.
 
-    Each row carries its own gates, so one backward pass gives every example's own gradient.
+    Each row carries its own gates, so one backward pass gives every example's own gradient. The loss of an
+    example with several answers is their sum.
     """
     model = evaluator.model
     rows, tokens = batch.inputs["input_ids"].shape
     shape = (rows, model.grid.layers, model.grid.width) + ((tokens,) if per_token else ())
     gates = torch.ones(shape, dtype=model.module.dtype, device=model.device, requires_grad=True)
     with torch.enable_grad(), model.active(Active(gates=gates)):
-        labels = torch.as_tensor(evaluator.labels[batch.rows], device=model.device)
-        loss = cross_entropy(evaluator.logits(batch.inputs), labels, reduction="sum")
+        labels = evaluator.inputs.targets(batch.rows)
+        logits = evaluator.logits(batch.inputs).flatten(0, -2)
+        loss = cross_entropy(logits, labels.flatten(), ignore_index=IGNORED, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, gates)
     return gradient.detach().to(torch.float64)
 

@@ -18,6 +18,8 @@ def run(work: Work) -> Outcome:
     game, level = ModelGame(work.evaluator, work.ablation), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
+    if game.weights is not None:  # answers count alike, whatever example they are of
+        gains = gains * game.weights * game.examples
     groups = tuple(e.group or e.id for e in work.evaluator.examples)
     low, high, p = group_bootstrap(gains, groups, np.random.default_rng([work.seed, 4]), level=level)
     samples = np.full(game.players, game.examples, dtype=np.int64)
@@ -33,7 +35,5 @@ def _gains(work: Work, game: ModelGame) -> Floats:
         work.evaluator.forwards = int(saved.get("forwards", 0))
     for number, rows in enumerate(game.parts()[done:], start=done + 1):
         gains[:, rows] = game.without_each(rows)
-        work.save(
-            {"gains": gains.astype(np.int8), "done": np.array(number), "forwards": np.array(work.evaluator.forwards)}
-        )
+        work.save({"gains": gains, "done": np.array(number), "forwards": np.array(work.evaluator.forwards)})
     return gains

@@ -15,7 +15,6 @@ from headlab.methods.tally import Plan, Tally, plan_of
 from headlab.methods.tmab import ESTIMANDS, FULL
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Ints
-from headlab.values import value_of
 
 
 def steps_of(estimand: str, players: int) -> int:
@@ -37,7 +36,7 @@ def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: 
     while not tally.finished:
         numbers = range(tally.draws, min(tally.draws + game.round, plan.samples))
         orders = np.stack([order(seed, number, game.players)[:steps] for number in numbers])
-        examples = np.array([free_example(seed, number, game.examples) for number in numbers])
+        examples = np.array([free_example(seed, number, game.examples, game.weights) for number in numbers])
         tally = _add(tally, game, orders, examples, seed)
         if tally.satisfied().all():
             tally = tally.looked_at()
@@ -57,10 +56,14 @@ def _add(tally: Tally, game: Game, orders: Ints, examples: Ints, seed: int) -> T
 def run(work: Work) -> Outcome:
     """Sample until every head is satisfied, or for `samples` orders."""
     game, estimand = game_of(work), str(work.options["estimand"])
-    saved = restore(work.saved or {}, work.options, game.players)
+    saved = restore(work.saved or {}, work.options, game.players, game.steps)
     return drive(work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved))
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Tally:
-    """The snapshot that a checkpoint holds."""
-    return Tally.restore(saved, players, 2 * value_of(str(options["value"])).steps + 1, plan_of(options))
+def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Tally:
+    """The snapshot that a checkpoint holds.
+
+    steps: of the game; None takes what the checkpoint has.
+    """
+    size = len(saved["counts"]) if steps is None else 2 * steps + 1
+    return Tally.restore(saved, players, size, plan_of(options))

@@ -86,7 +86,8 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
         line = order(seed, now.draws, game.players)[:steps]
         active = now.active
         gains = np.zeros(game.players)
-        gains[line] = game.gains(np.tile(line, (len(every), 1)), every, active).mean(axis=0)
+        walked = game.gains(np.tile(line, (len(every), 1)), every, active)
+        gains[line] = np.average(walked, axis=0, weights=game.weights)
         turn = np.isin(np.arange(game.players), line) & active
         gains = np.where(turn, gains, 0)
         now = Moments(

@@ -139,7 +139,7 @@ def _compute(
         chosen.key,
         outcome.values,
         options.get("estimand", chosen.estimand),
-        chosen.unit,
+        chosen.unit_of(options),
         evaluator.forwards,
         spent(),
         outcome.low,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.values import VALUES
+from headlab.values import VALUES, value_of
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ class Method:
     intervals: bool
     module: str
     options: Mapping[str, Option]
+
+    def unit_of(self, options: Mapping[str, Any]) -> str:
+        """Unit of the scores that these options give."""
+        return value_of(str(options["value"])).unit if "value" in options else self.unit
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options, given ones checked, the rest at their defaults. Raises HeadlabError for unknown ones."""

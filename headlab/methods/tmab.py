@@ -14,7 +14,6 @@ from headlab.methods.game import Game
 from headlab.methods.tally import Plan, Tally, plan_of
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Bools
-from headlab.values import value_of
 
 TOP50 = "shapley-top50"
 FULL = "shapley"
@@ -54,7 +53,7 @@ def _round(game: Game, tally: Tally, seed: int, estimand: str) -> Tally:
     drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
     kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
     each = len(kept) // len(numbers)
-    examples = np.repeat([cycled_example(seed, number, game.examples) for number in numbers], each)
+    examples = np.repeat([cycled_example(seed, number, game.examples, game.weights) for number in numbers], each)
     gains = game.marginals(kept, wanted & tally.active, examples).reshape(len(numbers), each, -1)
     sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
     tally = tally.add(sums, np.tile(tally.active, (len(numbers), 1)), len(numbers))
@@ -83,11 +82,14 @@ def run(work: Work) -> Outcome:
     """Sample until every head has a decided sign or the target half-width, or `samples` samples."""
     game = game_of(work)
     estimand = str(work.options["estimand"])
-    saved = restore(work.saved or {}, work.options, game.players)
+    saved = restore(work.saved or {}, work.options, game.players, game.steps)
     return drive(work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved))
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Tally:
-    """The snapshot that a checkpoint holds."""
-    size = levels(str(options["estimand"]), value_of(str(options["value"])).steps)
+def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Tally:
+    """The snapshot that a checkpoint holds.
+
+    steps: of the game; None takes what the checkpoint has.
+    """
+    size = len(saved["counts"]) if steps is None else levels(str(options["estimand"]), steps)
     return Tally.restore(saved, players, size, plan_of(options))

@@ -20,14 +20,18 @@ class Example:
 
     id: stable for a given task version and seed.  label: index into the task's labels.
     pair: second text of a sentence pair.  group: examples of one group are resampled together
-    (for template data the template, for XNLI the prompt).
+    (for template data the template, for XNLI the prompt).  words, labels: of a token task, the words
+    and a label for each, in place of `label`.  target: the text to be generated, likewise.
     """
 
     id: str
     text: str
-    label: int
+    label: int = -1
     pair: str | None = None
     group: str = ""
+    words: tuple[str, ...] = ()
+    labels: tuple[int, ...] = ()
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Task:
 
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order."""
-        return content_key([[e.id, e.text, e.pair, e.label] for e in examples])
+        return content_key([[e.id, e.text, e.pair, e.label, *_asked(e)] for e in examples])
 
     def restricted(self, languages: Sequence[str]) -> Task:
         """The same task with some of its languages only."""
@@ -84,3 +88,10 @@ class Task:
             "aligned": self.aligned,
             "seed": self.seed,
         }
+
+
+def _asked(example: Example) -> list[object]:
+    """What is asked for beside one label; empty for a text with a label, whose hash predates the rest."""
+    if example.words:
+        return [list(example.words), list(example.labels)]
+    return [] if example.target is None else [example.target]

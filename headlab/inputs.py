@@ -1,0 +1,225 @@
+"""Examples as a model takes them: texts to classify, words to label, sources with their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model
+from headlab.records import Ints
+from headlab.tasks.base import Example, Task
+
+MAX_TOKENS = 512
+IGNORED = -100
+Rows = list[list[int]]
+
+
+class Inputs(Protocol):
+    """Examples of one language, tokenised once.
+
+    lengths: int [example], tokens that a batch is padded by.  units: int [example], answers an example
+    asks for: one for a text, one a labelled word, one a token of a target.  answers: int [unit], the
+    right ones, example by example.
+    """
+
+    lengths: Ints
+    units: Ints
+    answers: Ints
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some examples, padded to the longest of them."""
+        ...
+
+    def targets(self, rows: Ints) -> torch.Tensor:
+        """Right answers: int [row], or [row, token] with -100 where nothing is asked."""
+        ...
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The model's scores, [row, label] or [row, token, label], labels in the task's order."""
+        ...
+
+
+def read(model: Model, task: Task, examples: Sequence[Example]) -> Inputs:
+    """The examples as the model takes them. Raises HeadlabError if the model is not made for such a task."""
+    if examples[0].words:
+        return Words(model, task, examples)
+    if examples[0].target is not None:
+        return Pairs(model, task, examples)
+    return Texts(model, task, examples)
+
+
+class Texts:
+    """Texts or pairs of texts with one label each, for a sequence classifier."""
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+        require(model, task, "ForSequenceClassification", "sequence classifier")
+        self.model, self._columns = model, label_columns(model, task)
+        pairs = [e.pair for e in examples]
+        second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
+        self._tokens = encode(model, [e.text for e in examples], second)
+        self.answers = np.array([e.label for e in examples], dtype=np.int64)
+        self.lengths = lengths(self._tokens["input_ids"])
+        self.units = np.ones_like(self.lengths)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """See `Inputs.tensors`."""
+        return pad(self.model, self._tokens, rows)
+
+    def targets(self, rows: Ints) -> torch.Tensor:
+        """Labels, int [row]."""
+        return torch.as_tensor(self.answers[rows], device=self.model.device)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the task's labels, [row, label]."""
+        found: torch.Tensor = self.model.module(**inputs).logits
+        return found[:, self._columns]
+
+
+class Words:
+    """Sentences with a label a word, for a token classifier: a word is judged at its first token."""
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+        require(model, task, "ForTokenClassification", "token classifier")
+        if not model.tokenizer.is_fast:
+            raise HeadlabError(f"the tokenizer of {model.name} does not say which word a token is of; use a fast one")
+        self.model, self._columns = model, label_columns(model, task)
+        self._tokens = encode(model, [list(e.words) for e in examples], split=True)
+        self._labels = [first_tokens(self._tokens["word_ids"][row], e.labels) for row, e in enumerate(examples)]
+        del self._tokens["word_ids"]
+        self.lengths = lengths(self._tokens["input_ids"])
+        asked = [[label for label in row if label != IGNORED] for row in self._labels]
+        self.units = lengths(asked)
+        self.answers = np.concatenate(asked).astype(np.int64)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """See `Inputs.tensors`."""
+        return pad(self.model, self._tokens, rows)
+
+    def targets(self, rows: Ints) -> torch.Tensor:
+        """Labels at the words' first tokens, int [row, token]."""
+        left = self.model.tokenizer.padding_side == "left"
+        return padded([self._labels[i] for i in rows], IGNORED, left).to(self.model.device)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the task's labels, [row, token, label]."""
+        found: torch.Tensor = self.model.module(**inputs).logits
+        return found[..., self._columns]
+
+
+class Pairs:
+    """Sources with their targets, for a sequence-to-sequence model that is given the target so far."""
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+        if not model.module.config.is_encoder_decoder:
+            raise HeadlabError(
+                f"{model.name} is a {type(model.module).__name__}; task {task.name} has targets to be generated "
+                "and needs an encoder-decoder model"
+            )
+        self.model = model
+        self._tokens = encode(model, [e.text for e in examples])
+        targets = model.tokenizer(
+            text_target=[e.target or "" for e in examples], truncation=True, max_length=longest(model)
+        )
+        self._targets: Rows = targets["input_ids"]
+        self.lengths = lengths(self._tokens["input_ids"]) + lengths(self._targets)
+        self.units = lengths(self._targets)
+        self.answers = np.concatenate(self._targets).astype(np.int64)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Sources, and targets shifted right by one place."""
+        targets = self.targets(rows)
+        config = self.model.module.config
+        start = torch.full_like(targets[:, :1], int(config.decoder_start_token_id))
+        shifted = torch.cat([start, targets[:, :-1]], dim=1).masked_fill(
+            torch.cat([start, targets[:, :-1]], dim=1) == IGNORED, int(config.pad_token_id)
+        )
+        return pad(self.model, self._tokens, rows) | {"decoder_input_ids": shifted}
+
+    def targets(self, rows: Ints) -> torch.Tensor:
+        """Tokens of the targets, int [row, token]."""
+        return padded([self._targets[i] for i in rows], IGNORED).to(self.model.device)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the next token, [row, token, vocabulary]."""
+        found: torch.Tensor = self.model.module(**inputs, use_cache=False).logits
+        return found
+
+
+def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
+    """A label at each word's first token, -100 elsewhere; words cut off by the length limit ask nothing."""
+    out, last = [], None
+    for word in words:
+        out.append(IGNORED if word is None or word == last else int(labels[word]))
+        last = word
+    return out
+
+
+def padded(rows: Rows, filler: int, left: bool = False) -> torch.Tensor:
+    """Rows of different lengths as one tensor, int [row, token]."""
+    width = max(len(row) for row in rows)
+    fill = [[filler] * (width - len(row)) for row in rows]
+    return torch.tensor([more + row if left else row + more for row, more in zip(rows, fill, strict=True)])
+
+
+def lengths(rows: Rows) -> Ints:
+    """Tokens of every row."""
+    return np.array([len(row) for row in rows], dtype=np.int64)
+
+
+def encode(
+    model: Model, texts: Sequence[Any], second: Sequence[str] | None = None, *, split: bool = False
+) -> dict[str, Any]:
+    """Token ids and what goes with them, one list per example, without padding; `word_ids` too if split."""
+    if model.tokenizer.pad_token is None:
+        raise HeadlabError(
+            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder"
+        )
+    encoded = model.tokenizer(
+        list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
+    )
+    found = {name: encoded[name] for name in encoded}
+    return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]} if split else found
+
+
+def longest(model: Model) -> int:
+    """Tokens that an input may have: what the model has positions for, 512 at most."""
+    config = model.module.config
+    positions = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
+    if "roberta" in config.model_type or config.model_type == "camembert":
+        positions -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
+    return min(MAX_TOKENS, positions)
+
+
+def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch.Tensor]:
+    """Model inputs of some examples, padded to the longest of them, on the model's device."""
+    picked = {name: [values[i] for i in rows] for name, values in tokens.items()}
+    return {name: t.to(model.device) for name, t in model.tokenizer.pad(picked, return_tensors="pt").items()}
+
+
+def require(model: Model, task: Task, ending: str, kind: str) -> None:
+    """Raise HeadlabError unless the model is of the kind that the task needs."""
+    if not type(model.module).__name__.endswith(ending):
+        raise HeadlabError(
+            f"{model.name} is a {type(model.module).__name__}, no {kind}; "
+            f"task {task.name} needs one that was tuned on it"
+        )
+
+
+def label_columns(model: Model, task: Task) -> list[int]:
+    """Columns of the model's logits for the task's labels, matched by name where the model names them.
+
+    Raises HeadlabError if the model is no classifier of this task.
+    """
+    names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
+    if set(task.labels) <= set(names):
+        return [names.index(label) for label in task.labels]
+    if len(names) == len(task.labels) and all(name.startswith("LABEL_") for name in names):
+        return list(range(len(names)))
+    raise HeadlabError(
+        f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
+        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task"
+    )

@@ -1,0 +1,187 @@
+"""Tasks with several answers an example: labelled words and generated targets, through evaluator, game and scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny import VOCAB, tiny_model
+from tiny_task import LABELS, tiny_task, tiny_tokenizer
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator, compare
+from headlab.gates import gated
+from headlab.inputs import IGNORED, first_tokens
+from headlab.masks import Mask
+from headlab.methods.game import ModelGame
+from headlab.methods.run import score
+from headlab.tasks.base import Example, Split, Task
+from headlab.values import CLIP, value_of
+
+
+def sentence(rng: np.random.Generator, size: int) -> tuple[str, ...]:
+    return tuple(f"w{word}" for word in rng.integers(4, VOCAB, size))
+
+
+def read_words(_language: str, split: Split, seed: int) -> list[Example]:
+    rng = np.random.default_rng([seed, len(split)])
+    out = []
+    for row in range(14):
+        words = sentence(rng, int(rng.integers(1, 7)))
+        labels = tuple(int(label) for label in rng.integers(len(LABELS), size=len(words)))
+        out.append(Example(str(row), " ".join(words), group=str(row // 2), words=words, labels=labels))
+    return out
+
+
+def read_pairs(_language: str, split: Split, seed: int) -> list[Example]:
+    rng = np.random.default_rng([seed, len(split), 1])
+    sides = [[" ".join(sentence(rng, int(rng.integers(1, 6)))) for _ in range(2)] for _ in range(9)]
+    return [Example(str(row), source, target=target) for row, (source, target) in enumerate(sides)]
+
+
+WORDS = Task("words", LABELS, ("xx",), False, read_words)
+PAIRS = Task("pairs", (), ("xx",), False, read_pairs)
+
+
+@pytest.fixture(scope="module")
+def words() -> Evaluator:
+    return Evaluator(tiny_model("bert-tokens", tokenizer=tiny_tokenizer()), WORDS, "xx")
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Evaluator:
+    return Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), PAIRS, "xx")
+
+
+def test_a_word_is_judged_at_its_first_token():
+    assert first_tokens([None, 0, 0, 1, 2, 2, None], [7, 8, 9]) == [IGNORED, 7, IGNORED, 8, 9, IGNORED, IGNORED]
+
+
+def test_words_cut_off_by_the_length_limit_ask_nothing():
+    assert first_tokens([None, 0, 1, None], [7, 8, 9]) == [IGNORED, 7, 8, IGNORED]
+
+
+def test_every_word_counts_once(words: Evaluator):
+    evaluation = words.evaluate()
+    right = []
+    for example in words.examples:
+        ids = [1, *(int(word[1:]) for word in example.words), 2]
+        logits = words.model.module(torch.tensor([ids])).logits[0, 1:-1]
+        right += [int(best) == label for best, label in zip(logits.argmax(-1), example.labels, strict=True)]
+    assert evaluation.n == sum(len(e.words) for e in words.examples)
+    np.testing.assert_array_equal(evaluation.correct, right)
+    assert evaluation.ids[:2] == ("0#0", "0#1") or len(words.examples[0].words) == 1
+    assert words.weights is not None
+    values = ModelGame(words).values(np.ones((14, 12), bool), np.arange(14))
+    assert np.average(values, weights=words.weights) == pytest.approx(evaluation.accuracy)
+
+
+def test_masked_words_compare_word_by_word(words: Evaluator, rng: np.random.Generator):
+    kept = rng.random(12) < 0.6
+    before, after = words.evaluate(), words.evaluate(Mask(words.model.grid, kept, words.model.identity()))
+    found = compare(before, after)
+    assert found.n == before.n
+    assert found.difference == pytest.approx(after.accuracy - before.accuracy)
+
+
+@pytest.mark.parametrize("key", ["accuracy", "probability", "log-probability"])
+def test_words_gain_the_same_in_branching_and_in_full_passes(words: Evaluator, key: str, rng: np.random.Generator):
+    game, rows = ModelGame(words, value=value_of(key)), rng.integers(14, size=8)
+    kept, wanted = rng.random((8, 12)) < 0.7, rng.random((8, 12)) < 0.5
+    found = game.marginals(kept, wanted, rows)
+    for row, head in zip(*np.nonzero(wanted), strict=True):
+        both = np.tile(kept[row], (2, 1))
+        both[0, head], both[1, head] = True, False
+        with_it, without = game.values(both, rows[[row, row]])
+        assert found[row, head] == pytest.approx(with_it - without, abs=1e-9)
+    assert words.model.resumable
+    assert not words.model.first_token
+
+
+def test_word_scores_agree_with_every_coalition(words: Evaluator):
+    truth = score(words.model, WORDS, method="exact", size=3)
+    found = score(words.model, WORDS, method="shapley", samples=100, target=None, size=3)
+    assert truth.values.any()
+    assert found.low is not None
+    assert found.high is not None
+    assert ((found.low <= truth.values) & (truth.values <= found.high)).all()
+    assert np.abs(found.values - truth.values).max() < 0.15
+
+
+def test_leave_one_out_of_words_is_by_word(words: Evaluator):
+    scores = score(words.model, WORDS, method="leave-one-out", size=None)
+    whole = words.evaluate().accuracy
+    for head in (0, 5, 11):
+        kept = np.ones(12, bool)
+        kept[head] = False
+        without = words.evaluate(Mask(words.model.grid, kept, words.model.identity())).accuracy
+        assert scores.values[head] == pytest.approx(whole - without, abs=1e-9)
+
+
+def test_log_probability_of_a_target_is_the_model_s_own_loss(pairs: Evaluator):
+    values = ModelGame(pairs, value=value_of("log-probability")).values(np.ones((9, 26), bool), np.arange(9))
+    for example, value in zip(pairs.examples, values, strict=True):
+        source, target = (
+            torch.tensor([[1, *(int(word[1:]) for word in text.split()), 2]])
+            for text in (example.text, example.target or "")
+        )
+        with torch.inference_mode():
+            logits = pairs.model.module(input_ids=source, labels=target).logits[0]
+        each = torch.log_softmax(logits, -1)[torch.arange(len(logits)), target[0]]
+        assert value == pytest.approx(1 + float(each.clamp(min=-CLIP).mean()) / CLIP, abs=1e-9)
+
+
+def test_a_head_of_any_stack_can_matter_to_a_target(pairs: Evaluator, rng: np.random.Generator):
+    game, rows = ModelGame(pairs, value=value_of("log-probability")), np.arange(9)
+    kept, wanted = rng.random((9, 26)) < 0.8, np.ones((9, 26), bool)
+    gains = game.marginals(kept, wanted, rows)
+    layer, head = pairs.model.grid.flat.T
+    for row in (0, 4):
+        gates = pairs.model.grid.gates(kept[[row]])
+        for player in (0, 9, 25):
+            both = np.concatenate([gates, gates])
+            both[0, layer[player], head[player]], both[1, layer[player], head[player]] = True, False
+            with torch.inference_mode(), gated(pairs.model, both):
+                with_it, without = pairs.worth(np.array([row, row]), game.value)
+            assert gains[row, player] == pytest.approx(with_it - without, abs=1e-9)
+    for stack in range(3):
+        assert np.abs(gains[:, [0, 9, 18][stack]]).max() > 0
+
+
+def test_scores_of_a_translation_model_are_in_nats(pairs: Evaluator):
+    scores = score(pairs.model, PAIRS, method="shapley", value="log-probability", samples=3, target=None, size=4)
+    assert scores.unit == "nats"
+    assert scores.grid.size == 26
+    assert scores.high is not None
+    assert scores.high.max() <= CLIP
+
+
+def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):
+    scores = score(words.model, WORDS, method="gradient", size=1)
+    example = words.examples[0]
+    gates = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
+    ids = torch.tensor([[1, *(int(word[1:]) for word in example.words), 2]])
+    with gated(words.model, gates):
+        logits = words.model.module(ids).logits[0, 1:-1]
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(example.labels), reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, gates)
+    np.testing.assert_allclose(scores.values, gradient.abs().flatten().numpy(), atol=1e-9)
+
+
+def test_a_model_of_another_kind_is_refused(words: Evaluator, pairs: Evaluator):
+    for model, task, kind in (
+        (words.model, tiny_task(), "no sequence classifier"),
+        (tiny_model("bert", tokenizer=tiny_tokenizer()), WORDS, "no token classifier"),
+        (words.model, PAIRS, "encoder-decoder"),
+    ):
+        with pytest.raises(HeadlabError, match=kind):
+            Evaluator(model, task, "xx")
+
+
+def test_labels_and_targets_are_part_of_the_data_hash():
+    rows = [read_words("xx", "dev", 0), read_pairs("xx", "dev", 0)]
+    other = [replace(rows[0][0], labels=(4,) * len(rows[0][0].words)), replace(rows[1][0], target="w9")]
+    for task, examples, changed in zip((WORDS, PAIRS), rows, other, strict=True):
+        assert task.data_hash(examples) != task.data_hash([changed, *examples[1:]])
