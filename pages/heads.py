@@ -1,16 +1,15 @@
-"""One map per language on one scale, and one head in every language."""
+"""One map per language on one scale, one head in every language, and what is computed now."""
 
 import streamlit as st
 
-from headlab.ui import heads_card, heads_maps, heads_table
-from headlab.ui.links import page_link
+from headlab.ui import heads_card, heads_live, heads_maps, heads_table, overview_jobs
 from headlab.ui.names import head_from, head_key, language_title
 from headlab.ui.shell import found, page, unknown_in_link
 
 
-def pick(language, head):
+def pick(language, head, languages):
     st.session_state["head"] = head_key(head)
-    if language != st.session_state.get("focus"):
+    if language in languages and language != st.session_state.get("focus"):
         st.session_state["focus"] = language
 
 
@@ -49,22 +48,37 @@ def tables(choice, scores, confidence, head):
     st.caption(f"{len(table):,} rows: every head in every chosen language. Values in {unit}{note}.")
 
 
+def sharpening(choice, scores, head):
+    heads_live.draw(choice, scores, head, lambda language, clicked: pick(language, clicked, scores))
+
+
 def body(choice, results, confidence):
     scores = results.scores
     limit = heads_maps.common_limit(scores)
+    top = st.container()
     left, right = st.columns([10, 11], gap="large")
     with left:
         focus, head = select(scores)
         heads_maps.one_map(
-            scores[focus], limit, key="large", selected=head, on_click=lambda h: pick(focus, h), compact=False
+            scores[focus], limit, key="large", selected=head, on_click=lambda h: pick(focus, h, scores), compact=False
         )
+        heads_live.offer_again(choice, scores[focus])
     with right:
         heads_card.draw(scores, confidence, head, focus)
+    with top:
+        sharpening(choice, scores, head)
     st.subheader("Language by language")
-    heads_maps.small_multiples(scores, limit, key="small", selected=head, on_click=pick)
+    heads_maps.small_multiples(
+        scores,
+        limit,
+        key="small",
+        selected=head,
+        on_click=lambda language, clicked: pick(language, clicked, scores),
+        missing=heads_live.in_place_of_maps(choice, results),
+    )
     if results.missing:
         st.caption(f"Not cached: {', '.join(map(language_title, results.missing))}.")
-        page_link("overview", "Compute them on the overview")
+        overview_jobs.offer(choice, results.missing, results.first)
     tables(choice, scores, confidence, head)
 
 
@@ -74,7 +88,10 @@ with page("Heads") as choice:
         st.info("No language is chosen. Pick some in the sidebar, or press All.")
     elif not results.scores:
         st.info(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages.")
-        page_link("overview", "Compute them on the overview")
+        known = st.session_state.get("head")
+        sharpening(choice, {}, head_from(known) if known else None)
+        heads_maps.small_multiples({}, 1.0, key="small", missing=heads_live.in_place_of_maps(choice, results))
+        overview_jobs.offer(choice, results.missing)
     else:
         st.markdown(heads_maps.reading(results.scores))
         body(choice, results, found(choice, "confidence").scores)

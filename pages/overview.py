@@ -32,9 +32,19 @@ def maps(choice, results):
 
 def cached(choice, results):
     st.subheader("What is cached, what is missing")
-    columns = {"Median half-width": st.column_config.NumberColumn(format="%.3f")}
     table = overview_coverage.by_language(results, choice.languages)
-    st.dataframe(table, hide_index=True, column_config=columns, height=38 + 35 * min(len(table), 20))
+    st.dataframe(
+        table, hide_index=True, column_config=overview_coverage.columns(results), height=38 + 35 * min(len(table), 20)
+    )
+    if results.scores:
+        st.download_button(
+            "Download this table as CSV",
+            lambda: table.to_csv(index=False),
+            f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_"),
+            "text/csv",
+            on_click="ignore",
+            icon=":material/download:",
+        )
     if results.variant:
         st.caption(
             f"All of one kind: {results.variant}."
@@ -42,8 +52,9 @@ def cached(choice, results):
             + "; ".join(results.others)
         )
     if results.missing:
-        overview_jobs.offer(choice, results.missing)
+        overview_jobs.offer(choice, results.missing, results.first)
     overview_jobs.progress()
+    page_link("heads", "Watch the map of a running job on Heads")
     every = {key: found(choice, key) for key in METHODS}
     st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)
     problems = listing().problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from math import factorial
+from math import exp, factorial, log
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,11 @@ def full_shapley(value: Any, players: int) -> np.ndarray:
 
 
 def top_half_shapley(value: Any, players: int) -> np.ndarray:
-    """Average gain of a player over the orders that remove it in their first half."""
+    """Average gain of a player over the orders that remove it in their first half, an odd number's middle included."""
     total, count = np.zeros(players), np.zeros(players)
     for order in permutations(range(players)):
         present = set(range(players))
-        for player in order[: players // 2]:
+        for player in order[: (players + 1) // 2]:
             before = value(frozenset(present))
             present.remove(player)
             total[player] += before - value(frozenset(present))
@@ -35,13 +35,27 @@ def top_half_shapley(value: Any, players: int) -> np.ndarray:
     return total / count
 
 
-def log_capital(support: np.ndarray, counts: np.ndarray, mean: float, fractions: tuple[float, ...]) -> float:
-    """Wealth of the mixture bettor, draw by draw, for one head."""
-    wealth = [1.0] * len(fractions)
+def worth(key: str, logits: list[float], label: int) -> float:
+    """What one answer is worth as a share of the value's span, from the definition of softmax."""
+    if key == "accuracy":
+        return float(logits[label] == max(logits))
+    highest = max(logits)
+    below = sum(exp(x - highest) for x in logits)
+    if key == "probability":
+        return exp(logits[label] - highest) / below
+    nats = logits[label] - highest - log(below)
+    return (max(nats, -10.0) + 10.0) / 10.0
+
+
+def log_capital(
+    support: np.ndarray, counts: np.ndarray, mean: float, fractions: tuple[float, ...], shares: tuple[float, ...]
+) -> float:
+    """Wealth of the mixture bettor, draw by draw, for one head; share k of 1 is put on fraction k."""
+    wealth = list(shares)
     for value, count in zip(support, counts, strict=True):
         for _ in range(int(count)):
             wealth = [w * (1 - f + f * (1 + value) / (1 + mean)) for w, f in zip(wealth, fractions, strict=True)]
-    return float(np.log(np.mean(wealth)))
+    return float(np.log(sum(wealth)))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:

@@ -17,7 +17,11 @@ from saved import HEADS, LAYERS, save_classifier
 
 import headlab
 from headlab.cli import main
+from headlab.cli.output import parse_options
 from headlab.masks import Mask, load_mask
+from headlab.methods import costs
+from headlab.methods.best import select
+from headlab.methods.game import ROUND
 from headlab.methods.table import METHODS
 from headlab.records import HeadGrid
 from headlab.store import Store
@@ -27,8 +31,7 @@ COMMANDS = ("score", "evaluate", "prune", "finetune", "models", "tasks", "cache"
 SCORE_FIELDS = {"values", "half_width", "samples", "estimand", "seconds", "example_forwards", "values_sha256"}
 MORE_SCORE_FIELDS = {"low", "high", "p_values", "unit", "level"}
 PAIRED = {"difference", "low", "high", "p", "flipped_right", "flipped_wrong"}
-ROUND = 16
-SHAPLEY = ["--method", "shapley", "-o", "samples=48", "-o", f"round={ROUND}", "--seed", "1", "--size", "24"]
+SHAPLEY = ["--method", "shapley", "-o", "samples=48", "-o", "target=none", "--seed", "1", "--size", "24"]
 
 
 @pytest.fixture(scope="module")
@@ -124,12 +127,94 @@ def test_methods_without_intervals_say_null(folder, tmp_path, answer):
 def test_every_method_runs_and_tells_a_person_about_it(folder, tmp_path, run, method):
     code, out, err = run(
         "score", "--model", folder, "--languages", "de", "--method", method, "--size", 8, "--cache", tmp_path,
-        *(["-o", "samples=8"] if method == "shapley" else []),
+        *(["-o", "samples=8"] if "samples" in METHODS[method].options else []),
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert out.startswith("de ")
     assert METHODS[method].estimand in out
     assert [r.scores.method for r in Store(tmp_path).scan().results] == [method]
+
+
+def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path, run):
+    _, out, _ = run("score", "--model", folder, "--languages", "de", "--cache", tmp_path, *SHAPLEY)
+    (result,) = Store(tmp_path).scan().results
+    scores = result.scores
+    open_ = ~(scores.helpful | scores.harmful)
+    narrow = int((open_ & (scores.half_width <= 0.01)).sum())  # the default target, where a run has none
+    assert (
+        f"helpful {scores.helpful.sum()}, harmful {scores.harmful.sum()}, narrow {narrow} of {LAYERS * HEADS};" in out
+    )
+    assert "samples a head 48 / 48 / 48;" in out
+    assert f"largest {scores.half_width.max():.4f}" in out
+    assert f"{scores.example_forwards} forwards" in out
+
+
+def test_none_is_no_target_where_an_option_may_be_none_and_a_word_elsewhere():
+    options = METHODS["shapley"].options
+    for text in ("none", "None", "null"):
+        assert parse_options([f"target={text}"], options) == {"target": None}
+    assert parse_options(["exclude=none"], METHODS["confidence"].options) == {"exclude": "none"}
+    assert parse_options(["samples=8", "stop=width"], options) == {"samples": 8, "stop": "width"}
+
+
+def test_the_bandit_answers_to_its_own_name(folder, tmp_path, answer):
+    command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
+    first = answer("score", *command, *SHAPLEY)
+    assert answer("score", *command, *SHAPLEY, "--method", "tmab") == first
+    rows = answer("prune", *command, "--method", "tmab", "--size", 8, "--rule", "bottom", "--k", 1)["languages"]
+    assert rows["de"]["removed"] == 1
+
+
+@pytest.mark.filterwarnings("default")  # as outside of pytest
+def test_intervals_that_do_not_hold_come_with_a_caution(folder, tmp_path, run, answer):
+    command = ["--model", folder, "--languages", "de", "--cache", tmp_path, "--method", "paper"]
+    few = ["--size", 8, "-o", "samples=4"]
+    assert "not anytime-valid" in answer("score", *command, *few)["languages"]["de"]["caution"]
+    assert run("score", *command, *few)[1].rstrip().endswith("not anytime-valid")
+    code, _, err = run("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1)
+    assert code == 0
+    assert err.startswith("headlab: note: paper: ")
+    assert "not anytime-valid" in err
+
+
+def test_a_method_that_cannot_be_run_on_a_model_is_refused_before_it_starts(folder, tmp_path, refused, monkeypatch):
+    monkeypatch.setattr(costs, "MOST_HEADS", {"exact": LAYERS * HEADS - 1})
+    command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--method", "exact"]
+    refused(*command, words=("2 ** 6 coalitions", "Use shapley"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("default")  # as outside of pytest
+def test_what_takes_days_is_said_before_the_first_pass(folder, tmp_path, run, monkeypatch):
+    monkeypatch.setattr("headlab.cli.score.MANY_FORWARDS", 90)
+    command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--size", 8]
+    code, _, err = run(*command, "--method", "paper", "-o", "samples=4")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "paper takes up to 96 forward passes for each language" in err
+    assert run(*command, "--method", "paper", "-o", "samples=3")[2] == ""
+
+
+def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(folder, model, tmp_path, run, answer):
+    command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
+    for samples in (96, 48):
+        answer("score", *command, *SHAPLEY, "-o", f"samples={samples}")
+    results = Store(tmp_path).scan().results
+    assert len(results) == 2
+    answer("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
+    used = load_mask(tmp_path / "mask.json").chosen["score"]
+    assert used["method"]["options"]["samples"] == 96
+    assert select(results, ["de"]).results["de"].scores.spec == used
+
+
+@pytest.mark.filterwarnings("default")  # as outside of pytest
+def test_prune_says_which_of_several_kinds_of_results_it_used(folder, tmp_path, run, answer):
+    command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
+    answer("score", *command, *SHAPLEY)
+    answer("score", *command, *SHAPLEY, "-o", "estimand=shapley", "-o", "samples=96")
+    code, _, err = run("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
+    assert code == 0
+    assert "used: shapley-top50, zero ablation, seed 1; results of other settings are left aside" in err
+    assert load_mask(tmp_path / "mask.json").chosen["estimand"] == "shapley-top50"
 
 
 class Bar:
@@ -142,7 +227,7 @@ class Bar:
     def __call__(self, title):
         def show(text, done, total):
             self.seen.append(done)
-            if done > ROUND:
+            if done > ROUND["cpu"]:
                 raise KeyboardInterrupt
 
         yield show
@@ -157,7 +242,7 @@ def test_ctrl_c_loses_at_most_a_round_and_changes_no_number(folder, tmp_path, ru
     assert (code, out) == (130, "")
     assert "go on where they stopped" in err
     (left,) = (tmp_path / "cut").glob("*/checkpoint.npz")
-    assert int(np.load(left)["pairs"]) >= ROUND
+    assert int(np.load(left)["draws"]) >= ROUND["cpu"]
     resumed = answer(*command, "--cache", tmp_path / "cut")["languages"]["de"]
     assert {k: v for k, v in resumed.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
     assert not left.exists()
@@ -378,7 +463,7 @@ def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(folder, model, tmp
         patch.setattr(os, "fsync", full)
         refused(*command, "--cache", tmp_path / "full", words=("no space left", "goes on where it was"))
     (left,) = (tmp_path / "full").glob("*/checkpoint.npz")
-    assert int(np.load(left)["pairs"]) == ROUND
+    assert int(np.load(left)["draws"]) == ROUND["cpu"]
     assert not list((tmp_path / "full").rglob("*.tmp"))
     resumed = answer(*command, "--cache", tmp_path / "full")["languages"]["de"]
     assert resumed["values_sha256"] == whole["values_sha256"]

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 
 from headlab.errors import HeadlabError
-from headlab.gates import Active, LayerStates, attach, attention, gated, head_means, sum_weights
+from headlab.gates import Active, FanOut, LayerStates, attach, attention, gated, head_means, sum_weights
 from headlab.gates.model import Model
 from headlab.gates.state import Owner
 from headlab.masks import Mask
@@ -184,6 +184,67 @@ def test_frozen_states_stay(rng: np.random.Generator) -> None:
     with gated(model, gates):
         assert_allclose(resumed, logits(model, batch), atol=1e-12)
     assert all(torch.equal(a, b) for a, b in zip(before, states.inputs, strict=True))
+
+
+def branches(
+    model: Model, rng: np.random.Generator, rows: int, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows that branch off at random layers, off the batch's own or off earlier branches: starts, origins, gates."""
+    start = np.concatenate([np.zeros(rows, int), np.sort(rng.integers(model.grid.layers, size=count))])
+    origin, gates = np.arange(rows + count), rng.random((rows + count, *ones(model).shape)) < 0.7
+    for row in range(rows, rows + count):
+        before = np.count_nonzero(start < start[row]) or rows
+        origin[row] = rng.integers(before)
+        gates[row, : start[row]] = gates[origin[row], : start[row]]
+    return start, origin, gates
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_branching_rows_equal_full_passes(
+    model: Model, batch: dict[str, torch.Tensor], rng: np.random.Generator, count: int
+) -> None:
+    if not model.resumable:
+        pytest.skip("layers of this architecture are not separate modules in one list that give plain tensors")
+    start, origin, gates = branches(model, rng, 3, count)
+    example = np.arange(len(origin))
+    for row in range(3, len(origin)):
+        example[row] = example[origin[row]]
+    inputs = {name: value[torch.as_tensor(example)] for name, value in batch.items()}
+    with gated(model, gates):
+        want = logits(model, inputs)
+    for first_token in {False, model.first_token}:
+        how = FanOut(start, origin, model.grid.layers, first_token=first_token)
+        with torch.no_grad(), model.active(Active(gates=torch.as_tensor(gates), states=how)):
+            assert_allclose(model.module(**inputs).logits, want, atol=1e-12)
+        assert how.rows is None
+
+
+def test_a_branching_pass_runs_each_row_from_its_own_layer_on(rng: np.random.Generator) -> None:
+    model = tiny_model("bert")
+    given: list[int] = []
+    hooks = [
+        layer.register_forward_pre_hook(lambda _module, args, _kwargs: given.append(len(args[0])), with_kwargs=True)
+        for layer in (module.intermediate for module in model.module.bert.encoder.layer)
+    ]
+    start = np.array([0, 0, 1, 1, 1, 2])
+    batch = tiny_batch(model.module, lengths=(7, 5, 7, 7, 5, 5))
+    gates = torch.ones(6, 3, 4, dtype=torch.float64)
+    with torch.no_grad(), model.active(Active(gates=gates, states=FanOut(start, np.array([0, 1, 0, 0, 1, 4]), 3))):
+        model.module(**batch)
+    for hook in hooks:
+        hook.remove()
+    assert given == [2, 5, 6]
+
+
+def test_a_branching_pass_that_fails_leaves_the_model_as_it_was() -> None:
+    model = tiny_model("bert")
+    batch = tiny_batch(model.module)
+    whole = logits(model, batch)
+    how, gates = FanOut(np.zeros(3, int), np.arange(3), 3), torch.ones(2, 3, 4, dtype=torch.float64)
+    with pytest.raises(HeadlabError, match="2 rows"), model.active(Active(gates=gates, states=how)):
+        logits(model, batch)
+    assert how.rows is None
+    assert torch.equal(logits(model, batch), whole)
 
 
 def test_shapes_are_refused_before_anything_is_touched() -> None:

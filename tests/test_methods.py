@@ -1,7 +1,8 @@
-"""Methods against slow truths: enumeration, finite differences, loops; and resume bit for bit."""
+"""Methods but the estimators of Shapley values, against slow truths; the table of methods; runs and their store."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from torch.nn.functional import cross_entropy
@@ -17,90 +18,12 @@ from torch.nn.functional import cross_entropy
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, gated
-from headlab.methods import gradient, shapley
-from headlab.methods.game import ModelGame
+from headlab.methods import gradient
 from headlab.methods.run import score
-from headlab.methods.table import METHODS, method
+from headlab.methods.table import ALIASES, METHODS, method
 from headlab.methods.work import Progress
 from headlab.store import Store
 from headlab.tasks.base import Task
-
-
-class TableGame:
-    """A game with known answers: v(example, present players) is read from a function."""
-
-    def __init__(self, players: int, examples: int, value: Callable[[int, frozenset[int]], int]) -> None:
-        self.players, self.examples, self.value = players, examples, value
-
-    def gains(self, orders: np.ndarray, examples: np.ndarray) -> np.ndarray:
-        out = np.zeros(orders.shape, dtype=np.int8)
-        for row, (order, example) in enumerate(zip(orders, examples, strict=True)):
-            present = set(range(self.players))
-            before = self.value(int(example), frozenset(present))
-            for step, player in enumerate(order):
-                present.remove(int(player))
-                after = self.value(int(example), frozenset(present))
-                out[row, step], before = before - after, after
-        return out
-
-
-def majority(example: int, present: frozenset[int]) -> int:
-    """Right if the present players' votes reach a bar; player 4 is ignored, 0 and 1 are twins."""
-    votes = (2, 2, -1, 1, 0, 3 if example % 2 else -2)
-    return int(sum(votes[p] for p in present) >= 2 + example % 3)
-
-
-def last(game: TableGame, estimand: str, pairs: int, seed: int = 0) -> shapley.Tally:
-    return next(shapley.estimate(game, seed=seed, estimand=estimand, pairs_per_round=pairs))
-
-
-@pytest.mark.parametrize(
-    ("estimand", "truth"), [("shapley", reference.full_shapley), ("shapley-top50", reference.top_half_shapley)]
-)
-def test_estimates_meet_enumeration_within_their_intervals(estimand: str, truth: Callable[..., np.ndarray]) -> None:
-    game = TableGame(6, 6, majority)
-    want = np.mean([truth(lambda s, e=e: majority(e, s), 6) for e in range(6)], axis=0)
-    outcome = last(game, estimand, 6000).outcome(0.999)
-    assert outcome.low is not None
-    assert outcome.high is not None
-    assert (outcome.low <= want).all()
-    assert (want <= outcome.high).all()
-    assert_allclose(outcome.values, want, atol=0.03)
-    assert outcome.values[4] == 0
-    assert_allclose(outcome.values[0], outcome.values[1], atol=0.04)
-
-
-def test_full_shapley_is_efficient_in_every_round() -> None:
-    game = TableGame(5, 4, lambda e, s: majority(e, s))
-    tally = last(game, "shapley", 4 * 7)
-    gap = np.mean([majority(e, frozenset(range(5))) - majority(e, frozenset()) for e in range(4)])
-    assert tally.mean.sum() == pytest.approx(gap, abs=1e-12)
-
-
-@pytest.mark.parametrize("players", [5, 6])
-def test_every_pair_gives_every_head_one_gain(players: int) -> None:
-    tally = last(TableGame(players, 3, lambda e, s: len(s) % 2), "shapley-top50", 12)
-    assert_array_equal(tally.counts.sum(axis=0), np.full(players, 12))
-    # each step flips the value, so every gain is -1 or 1
-    if players % 2 == 0:
-        assert tally.counts[1].sum() == 0
-
-
-def test_a_cycle_uses_every_example_once() -> None:
-    seen = [shapley._example(3, pair, 7) for pair in range(14)]
-    assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
-    assert seen[:7] != seen[7:]
-
-
-def test_rounds_do_not_change_the_tally() -> None:
-    game = TableGame(6, 5, majority)
-    whole = last(game, "shapley-top50", 20)
-    tally = None
-    for size in (3, 10, 7):
-        tally = next(shapley.estimate(game, seed=0, pairs_per_round=size, start=tally))
-    assert tally is not None
-    assert_array_equal(tally.counts, whole.counts)
-    assert not np.array_equal(last(game, "shapley-top50", 20, seed=1).counts, whole.counts)
 
 
 @pytest.fixture(scope="module", params=["bert", "albert", "gpt2"])
@@ -111,20 +34,6 @@ def model(request: pytest.FixtureRequest) -> Model:
 @pytest.fixture(scope="module")
 def evaluator(model: Model) -> Evaluator:
     return Evaluator(model, tiny_task(), "xx", "dev", 16, batch_size=5)
-
-
-def test_gains_equal_full_forwards(model: Model, evaluator: Evaluator, rng: np.random.Generator) -> None:
-    """Ragged starts and per-row coalitions against one full forward for every prefix."""
-    orders = np.stack([rng.permutation(model.grid.size)[:7] for _ in range(9)])
-    examples = rng.integers(16, size=9)
-    got = ModelGame(evaluator, tokens=30).gains(orders, examples)
-    for row in range(9):
-        right = []
-        for step in range(8):
-            kept = np.ones(model.grid.size, bool)
-            kept[orders[row, :step]] = False
-            right.append(int(evaluator.correct(model.grid.gates(kept)[None], examples[[row]])[0]))
-        assert_array_equal(got[row], -np.diff(right))
 
 
 def test_leave_one_out_equals_one_mask_at_a_time(model: Model, evaluator: Evaluator) -> None:
@@ -143,7 +52,7 @@ def test_leave_one_out_equals_one_mask_at_a_time(model: Model, evaluator: Evalua
 
 def example_loss(evaluator: Evaluator, row: int) -> Callable[[np.ndarray], float]:
     inputs = evaluator.tensors(np.array([row]))
-    label = torch.tensor([evaluator.labels[row]])
+    label = torch.tensor([evaluator.examples[row].label])
 
     def loss(gates: np.ndarray) -> float:
         with torch.no_grad(), gated(evaluator.model, gates):
@@ -198,35 +107,27 @@ class Interrupted(Exception):
     pass
 
 
-def interrupted(model: Model, store: Store, after: int, method: str, options: dict[str, int]) -> None:
-    """Start a run and break it off once its progress has passed `after`."""
+@pytest.mark.parametrize("after", [5, 9])
+def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
+    model: Model, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sampled methods: tests/test_estimators.py."""
+    monkeypatch.setattr("headlab.methods.game.token_budget", lambda _: 60)
+    ask = {"language": "xx", "method": "leave-one-out", "size": 24}
+    want = score(model, tiny_task(), **ask)
 
     def interrupt(progress: Progress) -> None:
         if progress.done > after:
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        score(model, tiny_task(), language="xx", method=method, store=store, on_progress=interrupt, **options)
-
-
-@pytest.mark.parametrize(
-    ("key", "after", "options"),
-    [("shapley", n, {"samples": 20, "round": 5, "size": 8, "seed": 3}) for n in (6, 11, 17)]
-    + [("leave-one-out", n, {"size": 24}) for n in (5, 9)],
-)
-def test_an_interrupted_run_ends_the_same_bit_for_bit(
-    model: Model, tmp_path: Path, key: str, after: int, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ModelGame, "tokens", 60)
-    want = score(model, tiny_task(), language="xx", method=key, **options)
-    interrupted(model, Store(tmp_path), after, key, options)
+        score(model, tiny_task(), store=Store(tmp_path), on_progress=interrupt, **ask)
     seen: list[int] = []
-    watch = {"store": Store(tmp_path), "on_progress": lambda p: seen.append(p.done)}
-    got = score(model, tiny_task(), language="xx", method=key, **watch, **options)
+    got = score(model, tiny_task(), store=Store(tmp_path), on_progress=lambda p: seen.append(p.done), **ask)
     assert got.values_sha256() == want.values_sha256()
     assert got.example_forwards == want.example_forwards
     assert seen[0] > 1
-    again = score(model, tiny_task(), language="xx", method=key, store=Store(tmp_path), **options)
+    again = score(model, tiny_task(), store=Store(tmp_path), **ask)
     assert again.seconds == got.seconds  # read, not computed
 
 
@@ -234,7 +135,7 @@ def test_the_seed_matters_and_target_stops_early(model: Model) -> None:
     one = score(model, tiny_task(), language="xx", size=8, seed=0, samples=16)
     two = score(model, tiny_task(), language="xx", size=8, seed=1, samples=16)
     assert one.values_sha256() != two.values_sha256()
-    early = score(model, tiny_task(), language="xx", size=8, samples=64, target=0.9, round=4)
+    early = score(model, tiny_task(), language="xx", size=8, samples=64, target=0.9)
     assert early.samples is not None
     assert early.samples.max() == 8  # the first whole cycle
 
@@ -250,13 +151,77 @@ def test_mean_ablation_is_another_run(model: Model, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", sorted(METHODS))
 def test_every_method_runs_and_keeps_its_word(key: str, model: Model) -> None:
-    options = {"samples": 8} if key == "shapley" else {}
-    scores = score(model, tiny_task(), language="yy", method=key, size=8, **options)
+    # 2 ** 12 coalitions: on two examples that is a second.
+    options = {"samples": 4} if "samples" in METHODS[key].options else {}
+    scores = score(model, tiny_task(), language="yy", method=key, size=2 if key == "exact" else 8, **options)
     row = METHODS[key]
+    assert scores.method == key
     assert scores.values.shape == (model.grid.size,)
     assert (scores.low is not None) == row.intervals
     assert scores.unit == row.unit
+    assert scores.estimand == row.estimand
     assert row.signed or (scores.values >= 0).all()
+
+
+def test_scores_come_in_the_unit_of_the_value_function(model: Model) -> None:
+    for value, unit in (("accuracy", "accuracy"), ("probability", "probability"), ("log-probability", "nats")):
+        scores = score(model, tiny_task(), language="xx", size=8, samples=2, value=value)
+        assert scores.unit == unit
+
+
+def test_tmab_is_another_name_of_shapley(model: Model, tmp_path: Path) -> None:
+    """The same run, so the same key in the store."""
+    assert method("tmab") is METHODS["shapley"]
+    assert not set(ALIASES) & set(METHODS)
+    ask = {"language": "xx", "size": 8, "samples": 8, "store": Store(tmp_path)}
+    one, two = (score(model, tiny_task(), method=name, **ask) for name in ("tmab", "shapley"))
+    assert one.method == two.method == "shapley"
+    assert one.seconds == two.seconds  # the second was read
+    assert len(Store(tmp_path).scan().results) == 1
+
+
+def test_options_take_their_defaults_and_their_type() -> None:
+    found = METHODS["shapley"].resolve({"target": 1, "samples": 5})
+    assert found == {
+        "estimand": "shapley-top50",
+        "value": "accuracy",
+        "samples": 5,
+        "target": 1.0,
+        "stop": "sign",
+        "level": 0.95,
+    }
+    assert type(found["target"]) is float
+    assert METHODS["shapley"].resolve({})["target"] == 0.01
+    assert METHODS["monte-carlo"].resolve({"target": None})["target"] is None
+    assert METHODS["exact"].resolve({}) == {"estimand": "shapley-top50", "value": "accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "value", "message"),
+    [
+        ("shapley", "samples", 0, "samples is 0, but must be int of 1 or more"),
+        ("shapley", "samples", True, "samples is True, but must be int of 1 or more"),
+        ("shapley", "samples", None, "samples is None, but must be int of 1 or more"),
+        ("shapley", "target", 0, "target is 0, but must be a float above 0, or none"),
+        ("shapley", "target", float("nan"), "target is nan, but must be a float above 0, or none"),
+        ("shapley", "target", float("inf"), "target is inf, but must be a float above 0, or none"),
+        ("monte-carlo", "target", "0.1", "target is '0.1', but must be a float above 0, or none"),
+        ("monte-carlo", "stop", "never", "stop is 'never', but must be sign or width"),
+        ("monte-carlo", "level", 1.0, "level is 1.0, but must be a float between 0 and 1"),
+        ("paper", "delta", 0, "delta is 0, but must be a float between 0 and 1"),
+        ("paper", "value", "f1", "value is 'f1', but must be accuracy or probability or log-probability"),
+        ("exact", "estimand", "banzhaf", "estimand is 'banzhaf', but must be shapley-top50 or shapley"),
+    ],
+)
+def test_what_an_option_cannot_be_is_refused(key: str, name: str, value: object, message: str) -> None:
+    with pytest.raises(HeadlabError, match=re.escape(f"method {key}: {message}")):
+        METHODS[key].resolve({name: value})
+
+
+@pytest.mark.parametrize(("key", "name"), [("shapley", "round"), ("exact", "samples"), ("paper", "target")])
+def test_options_of_other_methods_are_refused(key: str, name: str) -> None:
+    with pytest.raises(HeadlabError, match=f"method {key} has no option {name}; it has estimand, value"):
+        METHODS[key].resolve({name: 1})
 
 
 def test_unknown_names_are_refused(model: Model) -> None:

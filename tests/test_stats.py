@@ -17,8 +17,33 @@ FIVE = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 def test_capital_equals_betting_draw_by_draw() -> None:
     counts = np.array([[3, 0], [10, 40], [5, 2]])
     got = stats.log_capital(TERNARY, counts, np.array([0.1, -0.2]))
-    want = [reference.log_capital(TERNARY, counts[:, h], m, stats.FRACTIONS) for h, m in ((0, 0.1), (1, -0.2))]
+    want = [
+        reference.log_capital(TERNARY, counts[:, h], m, stats.FRACTIONS, stats.SHARES) for h, m in ((0, 0.1), (1, -0.2))
+    ]
     assert_allclose(got, want, rtol=1e-12)
+
+
+def test_shares_are_of_one_capital_and_no_fraction_can_lose_it_all() -> None:
+    assert sum(stats.SHARES) == pytest.approx(1, abs=1e-12)
+    assert len(stats.SHARES) == len(stats.FRACTIONS)
+    assert min(stats.SHARES) > 0
+    assert 0 < min(stats.FRACTIONS) < max(stats.FRACTIONS) < 1
+
+
+def test_values_that_never_came_change_nothing() -> None:
+    """129 levels of which three were seen, as for gains in 64 steps."""
+    fine, counts = np.linspace(-1, 1, 129), np.zeros((129, 2), np.int64)
+    counts[[0, 64, 128]] = [[3, 0], [90, 500], [11, 2]]
+    got, want = stats.betting_interval(fine, counts), stats.betting_interval(TERNARY, counts[[0, 64, 128]])
+    assert_allclose([got.low, got.high], [want.low, want.high], rtol=1e-12)
+    assert_allclose(stats.betting_p(fine, counts), stats.betting_p(TERNARY, counts[[0, 64, 128]]), rtol=1e-12)
+
+
+def test_equation_4_against_its_formula() -> None:
+    """Held & Yang 2023, equation 4, by hand: 100 draws of variance 0.04, delta 0.1, range 2."""
+    got = stats.bernstein_width(np.array([0.04, 0.04, 0.0]), np.array([100, 0, 10]), 0.1, 2.0)
+    log = 3.4011973816621555  # log 30
+    assert_allclose(got, [(0.08 * log / 100) ** 0.5 + 6 * log / 100, np.inf, 6 * log / 10])
 
 
 def test_expected_capital_is_at_most_one_at_the_true_mean() -> None:
@@ -69,11 +94,12 @@ def test_coverage_when_stopped_at_the_first_decision(p: np.ndarray, rng: np.rand
     runs, looks = 400, 64
     draws = rng.choice(3, size=(runs, looks, 16), p=p)
     counts = np.stack([(draws == v).sum(axis=2).cumsum(axis=1) for v in range(3)])  # [value, run, look]
-    low, high = (b.reshape(runs, looks) for b in stats.betting_interval(TERNARY, counts.reshape(3, -1)))
-    stop = (low > 0) | (high < 0) | (high - low < 0.04)
-    at = np.where(stop.any(axis=1), stop.argmax(axis=1), looks - 1)
-    mean, row = float(TERNARY @ p), np.arange(runs)
-    covered = (low[row, at] <= mean + 1e-12) & (mean - 1e-12 <= high[row, at])
+    low, high, going = np.full(runs, -1.0), np.full(runs, 1.0), np.ones(runs, bool)
+    for look in range(looks):
+        low[going], high[going] = stats.betting_interval(TERNARY, counts[:, going, look])
+        going &= ~((low > 0) | (high < 0) | (high - low < 0.04))
+    mean = float(TERNARY @ p)
+    covered = (low <= mean + 1e-12) & (mean - 1e-12 <= high)
     assert covered.mean() >= 0.95 - 2 * np.sqrt(0.95 * 0.05 / runs)
 
 

@@ -23,7 +23,18 @@ from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.stats import holm
 from headlab.store import Result, Store
-from headlab.ui import heads_table, languages_tables, names, overview_coverage, shell, shell_worker
+from headlab.tasks.intents.classes import LANGUAGES
+from headlab.ui import (
+    heads_live,
+    heads_maps,
+    heads_table,
+    languages_tables,
+    names,
+    overview_coverage,
+    overview_jobs,
+    shell,
+    shell_worker,
+)
 from headlab.ui.results import matching, select
 
 ROOT = Path(__file__).parents[1]
@@ -246,6 +257,18 @@ def respecced(language, **parts) -> Result:
     )
 
 
+def precise(language="de", half=0.006, options=None, created="", **parts):
+    """A result with intervals of a half-width, of a run with these options."""
+    made = respecced(language, method={"options": options or {}}, **parts)
+    values = made.scores.values
+    scores = dataclasses.replace(made.scores, low=values - half, high=values + half)
+    return dataclasses.replace(made, scores=scores, key=f"{language}{half}{created}", meta={"created": created})
+
+
+OLD = {"estimand": "shapley-top50", "samples": 512, "target": None, "level": 0.95, "round": 256}
+NEW = METHODS["shapley"].resolve({})
+
+
 def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
     other = {"method": {"options": {"estimand": "shapley", "samples": 9}}}
     every = [result("de"), result("th"), respecced("de", **other), respecced("fi", seed=5)]
@@ -258,10 +281,35 @@ def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
 
 
 def test_select_prefers_more_examples_of_one_variant():
-    small = respecced("de", task={"size": 128})
-    large = respecced("de", task={"size": 512})
+    small = precise(half=0.001, options=NEW, task={"size": 128})
+    large = precise(half=0.006, options=NEW, task={"size": 512})
     for order in ([small, large], [large, small]):
         assert select(order, ("de",)).scores["de"].spec["task"]["size"] == 512
+
+
+def test_results_that_differ_in_precision_stand_side_by_side_and_the_narrower_wins():
+    """As in a cache whose languages were computed before and after there was a target."""
+    every = [precise("de", 0.02, OLD), precise("th", 0.02, OLD), precise("de", 0.008, NEW, "2026-11-21")]
+    for order in (every, every[::-1]):
+        found = select(order, ("de", "th"))
+        assert [s.half_width[0] for s in found.scores.values()] == pytest.approx([0.008, 0.02])
+        assert (found.missing, found.others) == ((), ())
+        assert "samples" not in found.variant
+        assert found.variant.endswith("how precise differs by language")
+    assert "samples 512" in select(every[:2], ("de", "th")).variant
+    # A newer result does not win over a narrower one; of equal ones the newer does.
+    newer = precise("de", 0.01, {**NEW, "target": 0.02}, "2026-12-01")
+    assert select([*every, newer], ("de",)).scores["de"].half_width[0] == pytest.approx(0.008)
+    twins = [precise("de", 0.008, {**NEW, "samples": n}, day) for n, day in ((9, "2026-01-02"), (8, "2026-01-01"))]
+    for order in (twins, twins[::-1]):
+        assert select(order, ("de",)).scores["de"].spec["method"]["options"]["samples"] == 9
+
+
+def test_the_default_settings_win_where_as_many_languages_have_others():
+    full = precise(half=0.001, options={**NEW, "estimand": "shapley"}, created="2026-12-01")
+    usual = precise(half=0.02, options=OLD)
+    for order in ([full, usual], [usual, full]):
+        assert select(order, ("de",)).scores["de"].spec["method"]["options"] == OLD
 
 
 def test_matching_narrows_by_model_task_and_method():
@@ -365,13 +413,96 @@ def test_coverage_counts_and_names_what_is_missing():
     assert table.loc["gradient", "Missing"] == "all"
     rows = overview_coverage.by_language(found, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
-    assert rows["Harmful heads"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
-    assert pd.isna(rows["Harmful heads"].iloc[2])
+    assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
+    assert pd.isna(rows["Harmful"].iloc[2])
+
+
+def test_the_table_of_costs_is_the_records():
+    samples = np.full(GRID.size, 2048, np.int64)
+    samples[:3] = 512, 1024, 8192
+    found = select([result("de", samples=samples), result("th", "gradient")], ("de",))
+    row = overview_coverage.by_language(found, ("de",)).iloc[0]
+    assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
+    assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
+    assert row[["Half-width, median", "Half-width, largest"]].tolist() == pytest.approx([0.6, 0.6])
+    decided = int(row["Helpful"] + row["Harmful"])
+    # 0.6 points are narrower than the default target of one point, so nothing else is open.
+    assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
+    plain = overview_coverage.by_language(select([result("de", "gradient")], ("de",)), ("de",))
+    assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
+    assert set(overview_coverage.columns(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():
-    command = overview_coverage.command("a model", "intents", ("de", "th"), "shapley")
-    assert command == "headlab score --model 'a model' --task intents --languages de,th --method shapley"
+    choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
+    plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
+    assert overview_coverage.command(overview_jobs.work_of(choice, ("de", "th"), None)) == plain
+    assert overview_coverage.command(overview_jobs.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
+    other = respecced("de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}})
+    beside = overview_jobs.work_of(choice, ("th",), other.scores)
+    assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
+    assert "samples" not in beside["options"]
+    assert overview_coverage.command(beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
+
+
+def test_a_method_that_cannot_be_run_is_not_offered(cache):
+    app = run(method="exact")
+    assert "2 ** 144 coalitions" in said(app)
+    assert "compute" not in {button.key for button in app.button}
+    app = run("heads", method="exact")
+    assert "2 ** 144 coalitions" in said(app)
+    assert not [button for button in app.button if str(button.key).startswith("compute")]
+
+
+def test_what_a_method_costs_is_said_before_it_is_computed(cache):
+    app = run(method="paper")
+    most = 100 * 512 * 72
+    seconds = most * 33.0 / 73728
+    assert f"at most {most:,} forwards for each language, {seconds / 60:.0f} min at the pace" in said(app)
+    assert [button.key for button in app.button if button.key == "compute"]
+
+
+def test_the_caution_about_intervals_stands_with_the_maps():
+    scores = dataclasses.replace(made_up("de", "shapley"), method="paper")
+    assert "not anytime-valid" in heads_maps.reading({"de": scores})
+    assert "not anytime-valid" not in heads_maps.reading({"de": made_up("de", "shapley")})
+
+
+def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache):
+    app = run("heads", method="leave-one-out")
+    offered = {button.key for button in app.button if str(button.key).startswith("compute-")}
+    assert offered == {f"compute-{language}" for language in LANGUAGES[5:]}
+
+
+def test_computing_one_language_without_a_worker_is_a_sentence(cache):
+    def body():
+        from headlab.ui import heads_live, shell
+        from headlab.ui.results import Found
+
+        with shell.guarded():
+            choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
+            heads_live.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
+
+    app = AppTest.from_function(body, default_timeout=30).run()
+    app.button(key="compute-fi").click().run()
+    assert not app.exception
+    assert NO_WORKER in app.error[0].value
+
+
+def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
+    scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
+    return heads_live.line({"note": note, "seconds_left": left}, scores)
+
+
+def test_a_sharpening_map_says_how_far_it_is():
+    assert sharpening() == (
+        "sharpening: 160 samples a head so far, 12 of 144 heads done, about 3 min left; "
+        "intervals in the middle of a cycle are provisional"
+    )
+    assert "provisional" not in sharpening(drawn=1024)  # two whole cycles of 512 examples
+    assert "provisional" not in sharpening("monte-carlo")  # its draws are independent
+    assert sharpening("paper").endswith("not anytime-valid")
+    assert sharpening(note="de: samples", left=None).startswith("sharpening: 160 samples a head so far; ")
 
 
 def test_made_up_results_are_read_back_as_written(tmp_path):

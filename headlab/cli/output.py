@@ -23,6 +23,7 @@ from rich.progress import (
 )
 
 from headlab.errors import HeadlabError
+from headlab.methods.table import Option
 from headlab.store import Store
 
 ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]
@@ -88,15 +89,20 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """["samples=512", "target=0.01"] -> typed values (JSON where it is JSON, else text)."""
+def parse_options(pairs: list[str], options: Mapping[str, Option]) -> dict[str, Any]:
+    """["samples=512", "target=none"] -> typed values: JSON where it is JSON, None where an option may be, else text."""
     out: dict[str, Any] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise HeadlabError(f"option {pair!r} is not of the form name=value, like samples=512")
-        try:
-            out[name] = json.loads(text)
-        except ValueError:
-            out[name] = text
+        optional = name in options and options[name].optional
+        out[name] = None if optional and text.lower() == "none" else _json_or_text(text)
     return out
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

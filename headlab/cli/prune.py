@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,9 @@ from headlab.cli.output import (
 )  # fmt: skip
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
+from headlab.methods.best import Chosen, select
+from headlab.methods.costs import caution
+from headlab.methods.table import method as method_of
 from headlab.records import Comparison
 from headlab.store import Listing, Result, Store, matches
 from headlab.tasks.base import Task
@@ -54,14 +58,12 @@ def prune(
         raise HeadlabError(f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder")
     loaded = headlab.load(model, device=device)
     store = open_store(cache)
-    listing = store.scan()
-    results = {
-        language: latest(listing, store, loaded.identity(), chosen, method, language) for language in chosen.languages
-    }
+    results = latest(store, loaded.identity(), chosen, method_of(method).key)
+    _tell(results)
     rows: dict[str, tuple[Mask, Comparison]] = {}
     with progress_bar("pruning") as show:
-        for number, (language, result) in enumerate(results.items()):
-            show(language, number, len(results))
+        for number, (language, result) in enumerate(results.results.items()):
+            show(language, number, len(results.results))
             mask = result.scores.mask(rule, k=k, threshold=threshold)
             if out is not None:
                 mask.save(out if out.suffix == ".json" else out / f"{language}.json")
@@ -81,42 +83,55 @@ def prune(
         typer.echo(table(rows, split))
 
 
-def latest(listing: Listing, store: Store, model: Mapping[str, Any], task: Task, method: str, language: str) -> Result:
-    """The dev result with most samples of just this model and today's examples.
+def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> Chosen:
+    """The dev results that stand for a task's languages: of just this model and today's examples.
 
-    Raises HeadlabError if there is none, or if several variants (estimand, ablation, seed) have as many.
+    The rule is `headlab.methods.best.select`, the pages' own. Raises HeadlabError for a language without any.
     """
-    found = [r for r in listing.results if matches(r, None, task.name, method, language)]
-    results = [r for r in found if fits(r, model, task, language)]
-    if not results:
-        older = f" ({len(found)} of another model, split or version of the data)" if found else ""
-        torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
-        raise HeadlabError(
-            f"no {method} scores of {model['name']} for {language} in {store.root}{older}{torn}; run: headlab score "
-            f"--model {model['name']} --task {task.name} --method {method} --languages {language}"
-        )
-    most = max(map(samples, results))
-    best = [r for r in results if samples(r) == most]
-    if len(best) > 1:
-        keys = ", ".join(r.key[:12] for r in best)
-        raise HeadlabError(
-            f"{len(best)} {method} results for {language} have equally many samples but differ in options, ablation or "
-            f"seed ({keys}); keep one of them in {store.root}, or name another folder with --cache"
-        )
-    return best[0]
+    listing = store.scan()
+    named = [r for r in listing.results if matches(r, None, task.name, method, None)]
+    named = [r for r in named if r.scores.language in task.languages]
+    chosen = select([r for r in named if fits(r, model, task)], task.languages)
+    lacking = [language for language in task.languages if language not in chosen.results]
+    if lacking:
+        raise HeadlabError(_missing(store, listing, named, chosen, lacking[0], (model["name"], task.name, method)))
+    return chosen
 
 
-def fits(result: Result, model: Mapping[str, Any], task: Task, language: str) -> bool:
+def fits(result: Result, model: Mapping[str, Any], task: Task) -> bool:
     """Whether scores may choose heads: of this model, on dev, on the examples the task gives today."""
     spec = result.scores.spec
     if spec["model"]["fingerprint"] != model["fingerprint"] or spec["task"]["split"] != "dev":
         return False
-    return bool(spec["task"]["data_hash"] == task.data_hash(task.examples(language, "dev", spec["task"]["size"])))
+    examples = task.examples(result.scores.language, "dev", spec["task"]["size"])
+    return bool(spec["task"]["data_hash"] == task.data_hash(examples))
 
 
-def samples(result: Result) -> int:
-    """Samples behind a result; 0 where the method draws none."""
-    return 0 if result.scores.samples is None else int(result.scores.samples.sum())
+def _missing(
+    store: Store, listing: Listing, named: Sequence[Result], chosen: Chosen, language: str, what: tuple[str, str, str]
+) -> str:
+    """Why there are no scores to use for a language, and what makes some."""
+    model, task, method = what
+    older = sum(r.scores.language == language for r in named)
+    kind = "settings than the other languages' or " if chosen.results else ""
+    others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
+    torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
+    return (
+        f"no {method} scores of {model} for {language} in {store.root}{others}{torn}; run: headlab score "
+        f"--model {model} --task {task} --method {method} --languages {language}"
+    )
+
+
+def _tell(chosen: Chosen) -> None:
+    """Notes on which results are used where there is a choice, and on intervals that do not hold."""
+    for result in list(chosen.results.values())[:1]:
+        scores = result.scores
+        used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
+        if chosen.others:
+            keys = ", ".join(r.key[:12] for r in chosen.others)
+            warnings.warn(f"used: {used}; results of other settings are left aside ({keys})", stacklevel=1)
+        if text := caution(scores.method):
+            warnings.warn(f"{scores.method}: {text}", stacklevel=1)
 
 
 def table(rows: dict[str, tuple[Mask, Comparison]], split: str) -> str:

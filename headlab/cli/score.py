@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,12 +26,15 @@ from headlab.cli.output import (
     progress_bar,
     split_languages,
 )  # fmt: skip
-from headlab.methods.table import METHODS
+from headlab.methods.costs import caution, cost_of, most_forwards, refuse
+from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.scores import HeadScores
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
     from headlab.methods.work import Progress
+
+MANY_FORWARDS = 2_000_000  # the default method's most, for a model of 144 heads, is below
 
 
 def score(
@@ -51,50 +56,71 @@ def score(
     import headlab
 
     check_ablation(ablation)
-    method_of(method).resolve(given := parse_options(option or []))
+    about = method_of(method)
+    options = about.resolve(parse_options(option or [], about.options))
     chosen = headlab.task(task, split_languages(languages))
     loaded = headlab.load(model, device=device)
+    refuse(about, loaded.grid.size)
+    _warn(about, most_forwards(about, options, loaded.grid.size, size))
     found: dict[str, HeadScores] = {}
     with progress_bar("loading") as show:
         for number, language in enumerate(chosen.languages):
-            title = f"{method} {language} ({number + 1}/{len(chosen.languages)})"
+            title = f"{about.key} {language} ({number + 1}/{len(chosen.languages)})"
 
             def on_progress(step: Progress, title: str = title) -> None:
                 show(title, step.done, step.total)
 
             found[language] = headlab.score(
-                loaded, chosen, language=language, method=method, seed=seed, size=size, ablation=ablation,
-                store=open_store(cache), on_progress=on_progress, **given,
+                loaded, chosen, language=language, method=about.key, seed=seed, size=size, ablation=ablation,
+                store=open_store(cache), on_progress=on_progress, **options,
             )  # fmt: skip
     print_json({"languages": {k: record(v) for k, v in found.items()}}) if json else print_table(found)
+
+
+def _warn(method: Method, forwards: int) -> None:
+    """Say before the first of a very large number of forward passes that there will be so many."""
+    if forwards > MANY_FORWARDS:
+        warnings.warn(
+            f"{method.key} takes up to {forwards:,} forward passes for each language ({method.cost}); Ctrl-C ends it "
+            "and the same command goes on; -o samples=N makes it shorter",
+            stacklevel=1,
+        )
 
 
 def record(scores: HeadScores) -> dict[str, Any]:
     """One language's scores as JSON; arrays are `[layer][head]`."""
     nest = scores.grid.nest
     arrays = {name: getattr(scores, name) for name in ("values", "half_width", "low", "high", "samples", "p_values")}
-    return {name: None if array is None else nest(array) for name, array in arrays.items()} | {
-        "estimand": scores.estimand,
-        "unit": scores.unit,
-        "level": scores.level,
-        "seconds": scores.seconds,
-        "example_forwards": scores.example_forwards,
-        "values_sha256": scores.values_sha256(),
-    }
+    return (
+        {name: None if array is None else nest(array) for name, array in arrays.items()}
+        | {
+            "estimand": scores.estimand,
+            "unit": scores.unit,
+            "level": scores.level,
+            "seconds": scores.seconds,
+            "example_forwards": scores.example_forwards,
+            "values_sha256": scores.values_sha256(),
+        }
+        | ({"caution": caution(scores.method)} if caution(scores.method) else {})
+    )
 
 
 def print_table(found: dict[str, HeadScores]) -> None:
-    """A line a language: what was found and what it cost."""
+    """A line a language: what was found, what it cost and what to beware of."""
     for language, scores in found.items():
-        width = scores.half_width
-        bounds = (
-            "no intervals"
-            if width is None
-            else (
-                f"helpful {int(scores.helpful.sum())}, harmful {int(scores.harmful.sum())} of {scores.grid.size}; "
-                f"half-width median {float(sorted(width)[len(width) // 2]):.4f}, largest {float(width.max()):.4f}"
-            )
-        )
-        typer.echo(
-            f"{language:6} {scores.estimand}: {bounds}; {scores.example_forwards} forwards, {scores.seconds:.0f} s"
-        )
+        typer.echo(f"{language:6} {scores.estimand}: {'; '.join(_parts(scores))}")
+
+
+def _parts(scores: HeadScores) -> Iterator[str]:
+    cost = cost_of(scores)
+    if cost.median_width is None:
+        yield "no intervals"
+    else:
+        yield f"helpful {cost.helpful}, harmful {cost.harmful}, narrow {cost.narrow} of {scores.grid.size}"
+        yield f"half-width median {cost.median_width:.4f}, largest {cost.largest_width:.4f}"
+    if cost.samples is not None:
+        least, median, most = cost.samples
+        yield f"samples a head {least} / {median:g} / {most}"
+    yield f"{cost.forwards} forwards, {cost.seconds:.0f} s"
+    if text := caution(scores.method):
+        yield text

@@ -198,7 +198,10 @@ class ModelGame:
         how = None
         if model.resumable:
             how = FanOut(start, origin, model.grid.layers, first_token=model.first_token)
-        value = self._worth(examples[origin], Active(gates=as_gates(model, gates), fill=self._fill(), states=how))
+        copies = torch.as_tensor(origin, device=model.device)
+        inputs = {name: tensor[copies] for name, tensor in self.evaluator.tensors(examples).items()}
+        active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
+        value = self._worth(examples[origin], active, inputs)
         out = np.zeros(kept.shape)
         out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
         return out

@@ -46,17 +46,22 @@ def _without(grid: HeadGrid, head: Head) -> str:
     return encode(kept)
 
 
+def shown_value(s: HeadScores, head: Head) -> str:
+    """A head's value with its interval, where there is one, in the unit shown."""
+    i, (factor, unit) = s.grid.index(head), shown_unit(s.unit)
+    # Seldom symmetric, so no ± here.
+    ends = "" if s.low is None or s.high is None else f" [{factor * s.low[i]:+.2f}, {factor * s.high[i]:+.2f}]"
+    return f"**{factor * s.values[i]:{_sign(s)}.2f} {unit}**{ends}"
+
+
 def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str) -> None:
     """The card of a head, with `focus` the language it was clicked in."""
     s = scores[focus]
     unit = shown_unit(s.unit)[1]
     table = one_head(scores, head, confidence).set_index("language", drop=False)
     st.subheader(head_words(head, several=len(s.grid.stacks) > 1))
-    low, high = table["low"].loc[focus], table["high"].loc[focus]
-    ends = "" if np.isnan(low) else f" [{low:+.2f}, {high:+.2f}]"  # seldom symmetric, so no ± here
-    shown = f"{table['value'].loc[focus]:{_sign(s)}.2f} {unit}"
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {language_title(focus)} **{shown}**{ends}, {rank}; {verdict(s, head)}.")
+    st.markdown(f"In {language_title(focus)} {shown_value(s, head)}, {rank}; {verdict(s, head)}.")
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")

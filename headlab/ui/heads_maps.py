@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
+from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.scores import HeadScores
@@ -57,8 +58,12 @@ def small_multiples(
     key: str,
     selected: Head | None = None,
     on_click: Callable[[str, Head], None] | None = None,
+    missing: Mapping[str, Callable[[], None]] | None = None,
 ) -> None:
-    """A compact map per language, side by side, wrapping with the width of the window."""
+    """A compact map per language, side by side, wrapping with the width of the window.
+
+    missing: by language without scores, what draws in the place of its map.
+    """
 
     def clicked(language: str) -> Callable[[Head], None] | None:
         return None if on_click is None else lambda head: on_click(language, head)
@@ -67,6 +72,10 @@ def small_multiples(
         for language, s in scores.items():
             with st.container():
                 one_map(s, limit, key=f"{key}-{language}", selected=selected, on_click=clicked(language), compact=True)
+        for language, instead in (missing or {}).items():
+            with st.container(border=True):
+                st.markdown(f"**{language_title(language)}**")
+                instead()
 
 
 def reading(scores: Mapping[str, HeadScores]) -> str:
@@ -81,4 +90,6 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
         words.append("This method gives no intervals: nothing here says which differences are noise.")
     else:
         words.append(f"A dot marks a head whose {s.level:.0%} interval excludes 0.")
+    if text := caution(s.method):
+        words.append(f"**Caution: {text}.**")
     return " ".join(words)

@@ -1,14 +1,16 @@
-"""What is cached and what is missing, as tables and as the command that computes the rest."""
+"""What is cached, what it cost and what is missing, as tables and as the command that computes the rest."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
+import streamlit as st
 
-from headlab.methods.table import Method
+from headlab.methods.costs import cost_of, target_of
+from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
 from headlab.ui.heads_table import shown_unit
 from headlab.ui.names import language_title
@@ -39,43 +41,70 @@ def _listed(missing: Sequence[str], all_of: int) -> str:
 
 
 def by_language(found: Found, languages: Sequence[str]) -> pd.DataFrame:
-    """One row per chosen language: what its result rests on, or that it is missing.
+    """One row per chosen language: what its result rests on and what it cost, or that it is missing.
 
-    The half-width is in the unit shown (accuracies in points); empty where a method has none.
+    Half-widths are in the unit shown (accuracies in points); columns that a method does not give are left out.
     """
-    return pd.DataFrame([_row(language, found.scores.get(language)) for language in languages]).dropna(
-        axis="columns", how="all"
-    )
+    rows = [_row(language, found.scores.get(language)) for language in languages]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def _row(language: str, s: HeadScores | None) -> dict[str, object]:
     if s is None:
         return {"Language": language_title(language), "Result": "missing"}
-    half, samples = s.half_width, s.samples
+    cost, factor = cost_of(s), shown_unit(s.unit)[0]
+    least, median, most = cost.samples or (None, None, None)
     return {
         "Language": language_title(language),
         "Result": "cached",
+        "Helpful": cost.helpful,
+        "Harmful": cost.harmful,
+        "Narrow": cost.narrow,
+        "Undecided": cost.wide,
+        "Half-width, median": None if cost.median_width is None else factor * cost.median_width,
+        "Half-width, largest": None if cost.largest_width is None else factor * cost.largest_width,
+        "Samples, least": least,
+        "Samples, median": median,
+        "Samples, most": most,
+        "Example forwards": cost.forwards,
+        "Seconds": round(cost.seconds, 1),
         "Examples": spec_of(s, "task", "size"),
-        "Samples a head": None if samples is None else int(np.median(samples)),
-        "Median half-width": None if half is None else shown_unit(s.unit)[0] * float(np.median(half)),
-        "Helpful heads": None if half is None else int(s.helpful.sum()),
-        "Harmful heads": None if half is None else int(s.harmful.sum()),
-        "Computed in (s)": round(s.seconds, 1),
     }
 
 
-def command(model: str, task: str, languages: Sequence[str], method: str) -> str:
-    """The command line that computes these results."""
-    words = [
-        "headlab",
-        "score",
-        "--model",
-        model,
-        "--task",
-        task,
-        "--languages",
-        ",".join(languages),
-        "--method",
-        method,
-    ]
+def columns(found: Found) -> dict[str, Any]:
+    """How the columns of `by_language` are written, and what they mean."""
+    number = st.column_config.NumberColumn
+    unit = shown_unit(found.first.unit)[1] if found.first else "points"
+    target = f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}" if found.first else "the target"
+    width = number(format="%.3f", help=f"In {unit}")
+    return {
+        "Language": st.column_config.TextColumn(pinned=True),
+        "Helpful": number(help="Heads whose interval lies above 0"),
+        "Harmful": number(help="Heads whose interval lies below 0"),
+        "Narrow": number(help=f"Undecided, but with a half-width of {target} or less"),
+        "Undecided": number(help=f"Undecided, with a half-width above {target}"),
+        "Half-width, median": width,
+        "Half-width, largest": width,
+        "Samples, least": number(format="localized", help="Samples of the head that has fewest"),
+        "Samples, median": number(format="localized"),
+        "Samples, most": number(format="localized"),
+        "Example forwards": number(format="localized", help="Forward passes of one example, parts of one counted too"),
+        "Seconds": number(format="localized"),
+    }
+
+
+def command(spec: Mapping[str, Any]) -> str:
+    """The command line that does the same as a job's spec."""
+    method = METHODS[spec["method"]]
+    words = ["headlab", "score"]
+    for name in ("model", "task"):
+        words += [f"--{name}", str(spec[name])]
+    words += ["--languages", ",".join(spec["languages"]), "--method", method.key]
+    for name, value in spec["options"].items():
+        if value != method.options[name].default:
+            words += ["-o", f"{name}={'none' if value is None else value}"]
+    for name, usual in (("seed", 0), ("ablation", "zero")):
+        if spec.get(name, usual) != usual:
+            words += [f"--{name}", str(spec[name])]
     return shlex.join(words)

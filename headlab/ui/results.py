@@ -1,17 +1,17 @@
-"""Which cached result stands for a language: pure functions of a store listing."""
+"""Which cached result stands for a language, in words: pure functions of a store listing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from headlab.records import HeadGrid, canonical_json
+from headlab.methods import best
+from headlab.methods.best import PRECISION, settings, spec_of
+from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Result
 
-# Parts of a task's spec that differ from language to language; dev sets need not be of one size.
-PER_LANGUAGE = ("language", "data_hash", "size")
+__all__ = ["Found", "describe_variant", "matching", "select", "spec_of"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,6 @@ class Found:
         return self.first.grid if self.first else None
 
 
-def spec_of(scores: HeadScores, *path: str) -> Any:
-    """A part of what the numbers depend on, None where the spec lacks it."""
-    value: Any = scores.spec
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
 def matching(
     results: Iterable[Result], model: str | None = None, task: str | None = None, method: str | None = None
 ) -> list[Result]:
@@ -57,41 +49,28 @@ def matching(
     ]  # fmt: skip
 
 
-def _variant(scores: HeadScores) -> str:
-    """Everything but the language that must agree before two maps may stand side by side."""
-    task = {k: v for k, v in (spec_of(scores, "task") or {}).items() if k not in PER_LANGUAGE}
-    parts = [spec_of(scores, "model"), task, spec_of(scores, "ablation"), spec_of(scores, "method"), scores.estimand]
-    return canonical_json([*parts, spec_of(scores, "seed"), scores.grid.to_json()])
-
-
-def describe_variant(scores: HeadScores) -> str:
-    """What distinguishes a variant, in words."""
-    options = {**(spec_of(scores, "method", "options") or {})}
-    options.pop("estimand", None)
-    words = [scores.estimand, f"{spec_of(scores, 'ablation')} ablation", f"{spec_of(scores, 'task', 'split')} split"]
+def describe_variant(scores: Iterable[HeadScores]) -> str:
+    """What results of one variant share, in words."""
+    every = list(scores)
+    first = every[0]
+    options = {name: value for name, value in settings(first).items() if name != "estimand"}
+    given = [spec_of(s, "method", "options") or {} for s in every]
+    same = [name for name in PRECISION if all(g.get(name) == given[0].get(name) for g in given)]
+    options |= {name: given[0].get(name) for name in same if name != "round"}
+    words = [first.estimand, f"{spec_of(first, 'ablation')} ablation", f"{spec_of(first, 'task', 'split')} split"]
     words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
-    return ", ".join((*words, f"seed {spec_of(scores, 'seed')}"))
+    words.append(f"seed {spec_of(first, 'seed')}")
+    return ", ".join(words) + ("" if len(same) == len(PRECISION) else "; how precise differs by language")
 
 
-def _recency(result: Result) -> tuple[int, float, str]:
-    """Larger is better: more examples, then newer, then any fixed order."""
-    file = result.folder / "result.npz"
-    return spec_of(result.scores, "task", "size") or 0, file.stat().st_mtime if file.exists() else 0.0, result.key
-
-
-def select(results: Sequence[Result], languages: Sequence[str]) -> Found:
-    """The variant that covers most of the languages (then the newest), one result a language."""
-    variants: dict[str, dict[str, Result]] = {}
-    for result in sorted(results, key=_recency):
-        if result.scores.language in languages:
-            variants.setdefault(_variant(result.scores), {})[result.scores.language] = result
-    if not variants:
+def select(results: Iterable[Result], languages: Sequence[str]) -> Found:
+    """The results that stand for these languages; the rule is `headlab.methods.best.select`."""
+    chosen = best.select(results, languages)
+    if not chosen.results:
         return Found(missing=tuple(languages))
-    ranked = sorted(variants.values(), key=lambda v: (len(v), max(map(_recency, v.values()))), reverse=True)
-    best, others = ranked[0], [next(iter(v.values())).scores for v in ranked[1:]]
     return Found(
-        scores={name: best[name].scores for name in languages if name in best},
-        missing=tuple(name for name in languages if name not in best),
-        variant=describe_variant(next(iter(best.values())).scores),
-        others=tuple(map(describe_variant, others)),
+        scores={name: result.scores for name, result in chosen.results.items()},
+        missing=tuple(name for name in languages if name not in chosen.results),
+        variant=describe_variant(result.scores for result in chosen.results.values()),
+        others=tuple(describe_variant([result.scores]) for result in chosen.others),
     )

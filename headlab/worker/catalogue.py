@@ -61,7 +61,8 @@ def check_score(params: Mapping[str, Any]) -> dict[str, Any]:
     spec = ScoreSpec.model_validate(params)
     chosen = method(spec.method)
     languages = task(spec.task, spec.languages).languages
-    return {**spec.model_dump(), "languages": list(languages), "options": chosen.resolve(spec.options)}
+    filled = {"method": chosen.key, "languages": list(languages), "options": chosen.resolve(spec.options)}
+    return {**spec.model_dump(), **filled}
 
 
 CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType({"score": check_score})

@@ -12,6 +12,8 @@ import httpx
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
+from headlab.scores import HeadScores
+from headlab.worker.snapshots import scores_of
 
 CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0
@@ -118,6 +120,11 @@ class Client:
     def job(self, job: int) -> Record:
         """Id, kind, params, state, done, total, note, error, seconds_left of a job."""
         return self._one("GET", f"/jobs/{int(job)}")
+
+    def snapshot(self, job: int) -> tuple[Record, HeadScores | None]:
+        """A job as in `job` and, while it runs, the scores so far of the language it is at (None: none to see)."""
+        answer = self._one("GET", f"/jobs/{int(job)}/snapshot", seconds=QUICK_SECONDS)
+        return dict(answer.get("job") or {}), scores_of(answer)
 
     def cancel(self, job: int) -> Record:
         """Cancel a job; a running one ends at its next batch."""

@@ -9,6 +9,7 @@ from contextvars import Context
 from typing import Any, Protocol
 
 from headlab.errors import HeadlabError
+from headlab.scores import HeadScores
 from headlab.worker.failures import log_failure, sentence_of
 from headlab.worker.jobs import Cancelled, Jobs, Running, Stopping
 from headlab.worker.live import Live, Message, Stopped, Waiting
@@ -81,7 +82,7 @@ class Engine:
         self._bench: Bench | None = None
         self._broken: Exception | None = None
         self._under_way: list[Live] = []
-        self._job: Job | None = None
+        self._running: Running | None = None
         self._thread = threading.Thread(target=Context().run, args=(self._main,), name="device", daemon=True)
 
     # Called from any thread.
@@ -146,6 +147,11 @@ class Engine:
         resumed = self.jobs.resume(job)
         self._wake.set()
         return resumed
+
+    def look(self, job: int) -> HeadScores | None:
+        """The scores so far of a running job; None if it does not run, or has none to show."""
+        running = self._running
+        return running.look() if running is not None and running.job.id == job else None
 
     def _ask(self, live: Live) -> Live:
         if not self.alive:
@@ -223,7 +229,7 @@ class Engine:
             self._waiting.forget(live)
 
     def _job_model(self) -> str | None:
-        return None if self._job is None else str(self._job.params["model"])
+        return None if self._running is None else str(self._running.job.params["model"])
 
     def _between_batches(self) -> None:
         """Run between the batches of a live request: end it if nobody waits, let new ones have their first record."""
@@ -248,11 +254,11 @@ class Engine:
             return False
         if job is None:
             return False
-        self._job = job
+        self._running = running = Running(self.jobs, job, self._breathe)
         try:
-            self._record_end(job, *self._outcome(Running(self.jobs, job, self._breathe)))
+            self._record_end(job, *self._outcome(running))
         finally:
-            self._job = None
+            self._running = None
         return True
 
     def _breathe(self) -> None:

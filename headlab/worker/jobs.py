@@ -13,6 +13,7 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.records import canonical_json
+from headlab.scores import HeadScores
 from headlab.worker.schemas import Job, Refusal, Submitted
 
 ATTEMPTS = 3
@@ -182,12 +183,17 @@ class Jobs:
 
 
 class Running:
-    """What a running job's handler sees: it reports through `progress` and calls `tick` between batches."""
+    """What a running job's handler sees: it reports through `progress` and calls `tick` between batches.
+
+    look: gives the scores so far of the language under way, or None; set by the handler, called from any
+    thread, so it may not wait for the device.
+    """
 
     def __init__(
         self, jobs: Jobs, job: Job, breathe: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.job, self._jobs, self._breathe, self._clock = job, jobs, breathe, clock
+        self.look: Callable[[], HeadScores | None] = lambda: None
         self._looked = -1.0
         self._written = -1.0
         self._first: tuple[float, int] | None = None

@@ -14,11 +14,12 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.gates import Model, attention, load
 from headlab.masks import Mask, mask_from_json
+from headlab.methods.peek import peek
 from headlab.methods.run import score
 from headlab.methods.work import Progress
 from headlab.models.load import pick_device
 from headlab.records import Evaluation, Head
-from headlab.store import Store
+from headlab.store import Run, Store
 from headlab.tasks import Task, task
 from headlab.worker.jobs import Running
 from headlab.worker.schemas import (
@@ -31,6 +32,7 @@ from headlab.worker.schemas import (
     SplitName,
     Weights,
 )
+from headlab.worker.snapshots import WatchedStore
 
 # Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20
@@ -159,6 +161,11 @@ class Resident:
         languages = _languages(spec)
         chosen = self._tasks(spec.task)
         model = self._need(spec.model)
+
+        def begun(run: Run) -> None:
+            running.look = lambda: peek(run, model.grid)
+
+        store = WatchedStore(self._store.root, begun)
         for at, language in enumerate(languages):
             running.progress(at * PART, len(languages) * PART, language, fresh=True)
             score(
@@ -170,7 +177,7 @@ class Resident:
                 split=spec.split,
                 size=spec.size,
                 ablation=spec.ablation,
-                store=self._store,
+                store=store,
                 on_progress=_reporter(running, language, at, len(languages)),
                 tick=running.tick,
                 **spec.options,

@@ -200,6 +200,32 @@ class Job(Strict):
     ended: float | None
 
 
+class Scores(Strict):
+    """Scores of every head; fields as in `headlab.scores.HeadScores`, arrays flat [head] in the grid's order."""
+
+    grid: dict[str, list[int]]
+    language: str
+    method: str
+    estimand: str
+    unit: str
+    example_forwards: int
+    seconds: float
+    level: float
+    spec: dict[str, Any]
+    values: list[float]
+    low: list[float] | None
+    high: list[float] | None
+    samples: list[int] | None
+    p_values: list[float] | None
+
+
+class Snapshot(Strict):
+    """A job and, while it runs, the scores so far of the language it is at; None where there are none to see."""
+
+    job: Job
+    scores: Scores | None = None
+
+
 class Submitted(Strict):
     """The job that will do the work; the same spec asked twice is one job."""
 

@@ -37,12 +37,15 @@ from headlab.worker.schemas import (
     ModelRequest,
     Problem,
     Refusal,
+    Scores,
     SentencesRequest,
+    Snapshot,
     SubmitRequest,
     Submitted,
     TaskCard,
     Weights,
 )
+from headlab.worker.snapshots import told
 
 log = logging.getLogger(__name__)
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
@@ -216,6 +219,11 @@ def _add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     @app.get("/jobs/{job}")
     def one(job: int) -> Job:
         return engine.jobs.get(job)
+
+    @app.get("/jobs/{job}/snapshot")
+    def snapshot(job: int) -> Snapshot:
+        found, scores = engine.jobs.get(job), engine.look(job)
+        return Snapshot(job=found, scores=None if scores is None else Scores(**told(scores)))
 
     @app.post("/jobs/{job}/cancel")
     def cancel(job: int) -> Job:
