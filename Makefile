@@ -1,6 +1,7 @@
 # make app    install what is missing, then serve the dashboard (PORT=8501)
 # make test   every test, those in a real browser included
 # make check  formatting, lint, types and the fast tests
+# make bench  the comparison with other libraries, in an environment of its own (25 minutes)
 # make clean  remove what the tools left behind; installed packages and results stay
 
 PORT ?= 8501
@@ -8,7 +9,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: app test check clean install install-dev
+.PHONY: app test check bench clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
@@ -23,6 +24,10 @@ check: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not slow and not browser"
+
+bench:
+	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt
+	.venv-bench/bin/python benchmarks/estimators.py
 
 install:
 	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt

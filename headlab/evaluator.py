@@ -112,7 +112,12 @@ class Evaluator:
     def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
         """What the model's answers on some examples are worth, float64 [row], as a share of the value's span."""
         logits = self.logits(self.tensors(rows) if inputs is None else inputs)
-        return np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
+        found = np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
+        if not np.isfinite(found).all():
+            raise HeadlabError(
+                f"{self.model.name} answers with numbers that are not finite; load it with another dtype (float32)"
+            )
+        return found
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations of a growing fair part of the examples; the last one is `done`.

@@ -54,7 +54,8 @@ def cached(choice, results):
     if results.missing:
         overview_jobs.offer(choice, results.missing, results.first)
     overview_jobs.progress()
-    page_link("heads", "Watch the map of a running job on Heads")
+    if overview_jobs.watching():
+        page_link("heads", "Heads: watch its map sharpen")
     every = {key: found(choice, key) for key in METHODS}
     st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)
     problems = listing().problems

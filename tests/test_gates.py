@@ -169,23 +169,6 @@ def test_resumed_rows_equal_full_passes(model: Model, batch: dict[str, torch.Ten
             assert_allclose(resumed, logits(model, batch), atol=1e-10)
 
 
-def test_frozen_states_stay(rng: np.random.Generator) -> None:
-    model = tiny_model("bert")
-    batch = tiny_batch(model.module)
-    states = LayerStates(3)
-    with torch.no_grad(), model.active(Active(states=states)):
-        model.module(**batch)
-    before = [t.clone() for t in states.inputs if t is not None]
-    gates = ones(model)
-    gates[1, 2] = 0
-    states.begin(torch.full((3,), 1), frozen=True)
-    with torch.no_grad(), model.active(Active(gates=torch.as_tensor(gates), states=states)):
-        resumed = model.module(**batch).logits
-    with gated(model, gates):
-        assert_allclose(resumed, logits(model, batch), atol=1e-12)
-    assert all(torch.equal(a, b) for a, b in zip(before, states.inputs, strict=True))
-
-
 def branches(
     model: Model, rng: np.random.Generator, rows: int, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, gated
 from headlab.methods import gradient
+from headlab.methods.game import ROUND
 from headlab.methods.run import score
 from headlab.methods.table import ALIASES, METHODS, method
 from headlab.methods.work import Progress
@@ -113,6 +114,7 @@ def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
 ) -> None:
     """The sampled methods: tests/test_estimators.py."""
     monkeypatch.setattr("headlab.methods.game.token_budget", lambda _: 60)
+    monkeypatch.setitem(ROUND, "cpu", 4)
     ask = {"language": "xx", "method": "leave-one-out", "size": 24}
     want = score(model, tiny_task(), **ask)
 

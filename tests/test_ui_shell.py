@@ -459,6 +459,7 @@ def test_what_a_method_costs_is_said_before_it_is_computed(cache):
     most = 100 * 512 * 72
     seconds = most * 33.0 / 73728
     assert f"at most {most:,} forwards for each language, {seconds / 60:.0f} min at the pace" in said(app)
+    assert "Caution: intervals by Equation 4" in said(app)
     assert [button.key for button in app.button if button.key == "compute"]
 
 

@@ -396,7 +396,7 @@ def test_a_crash_outside_the_device_is_a_sentence_too(
 
 def test_every_request_is_described(worker: Fixture) -> None:
     described = httpx.get(f"{worker.url}/openapi.json").json()
-    assert set(described["paths"]) >= {"/health", "/evaluate", "/attention", "/jobs", "/jobs/{job}/cancel"}
+    assert set(described["paths"]) >= {"/health", "/evaluate", "/attention", "/jobs", "/jobs/{job}/snapshot"}
     assert "session" in described["components"]["schemas"]["EvaluateRequest"]["properties"]
 
 

@@ -35,28 +35,21 @@ class LayerStates:
 
     inputs[l]: [row, token, width], what layer l was given; inputs[layers] is the last layer's output.
     start: int [row], first layer to recompute; rows below their start take what is kept.
-    frozen: passes read what is kept and leave it as it is, so that many can start from the same point.
     """
 
     def __init__(self, layers: int) -> None:
         self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
         self.start: torch.Tensor | None = None
         self.rows: Rows | None = None
-        self.frozen = False
 
     @property
     def bytes(self) -> int:
         """Memory held by the kept inputs."""
         return sum(t.numel() * t.element_size() for t in self.inputs if t is not None)
 
-    def begin(self, start: torch.Tensor | None, *, frozen: bool = False) -> None:
+    def begin(self, start: torch.Tensor | None) -> None:
         """Set where each row starts in the next pass; None recomputes all from the first layer."""
-        self.start, self.rows, self.frozen = start, None, frozen
-
-    def keep(self, layer: int, value: torch.Tensor) -> None:
-        """Remember the input of a layer, unless frozen."""
-        if not self.frozen:
-            self.inputs[layer] = value
+        self.start, self.rows = start, None
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -67,9 +60,9 @@ class LayerStates:
         if kept is not None and rows is not None and len(rows) == 0:
             return kept
         if kept is None or rows is None or len(rows) == len(hidden):
-            self.keep(layer, hidden)
+            self.inputs[layer] = hidden
             out: torch.Tensor = inner(hidden, *args, **kwargs)
-            self.keep(layer + 1, out)
+            self.inputs[layer + 1] = out
             return out
         self.rows = rows
         try:
@@ -78,7 +71,7 @@ class LayerStates:
             self.rows = None
         out = kept.clone()
         out[rows] = part
-        self.keep(layer + 1, out)
+        self.inputs[layer + 1] = out
         return out
 
 

@@ -81,16 +81,16 @@ def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tens
     lower = gates.clone()
     lower[:, half:] = 1
     states = LayerStates(model.grid.layers)
-    with model.active(Active(gates=lower, states=states)):
-        logits(model.module)
-    states.begin(torch.tensor([half], device=model.device))
-    with model.active(Active(gates=gates, states=states)):
-        resumed = logits(model.module)
     try:
+        with model.active(Active(gates=lower, states=states)):
+            logits(model.module)
+        states.begin(torch.tensor([half], device=model.device))
+        with model.active(Active(gates=gates, states=states)):
+            resumed = logits(model.module)
         _require_close(model, resumed, closed, "a resumed pass differs from a full one")
         branched = _branched(model, lower, gates, half, first_token=False)
         _require_close(model, branched, closed, "a branched pass differs from a full one")
-    except HeadlabError:
+    except (HeadlabError, RuntimeError, IndexError, ValueError):
         model.resumable = model.first_token = False
         return
     if model.first_token:

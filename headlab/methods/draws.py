@@ -12,20 +12,25 @@ def order(seed: int, number: int, players: int) -> Ints:
     return np.random.default_rng([seed, 1, number]).permutation(players)
 
 
-def cycled_example(seed: int, number: int, examples: int, weights: Floats | None = None) -> int:
+def cycled_example(seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0) -> int:
     """Balanced cycling: every cycle of draws is a fresh random order of all examples.
 
     weights: share of the draws that each example is due, [example]; where they differ, draws are free.
+    stream: another one is independent of the first.
     """
     if weights is not None:
-        return free_example(seed, number, examples, weights)
+        return free_example(seed, number, examples, weights, stream)
     cycle, place = divmod(number, examples)
-    return int(np.random.default_rng([seed, 2, cycle]).permutation(examples)[place])
+    return int(_example_rng(seed, 2, cycle, stream).permutation(examples)[place])
 
 
-def free_example(seed: int, number: int, examples: int, weights: Floats | None = None) -> int:
+def free_example(seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0) -> int:
     """One example at random, whatever came before; with its weight as probability, if there are weights."""
-    return int(np.random.default_rng([seed, 6, number]).choice(examples, p=weights))
+    return int(_example_rng(seed, 6, number, stream).choice(examples, p=weights))
+
+
+def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng([seed, kind, number] + [stream] * (stream > 0))
 
 
 def cuts(seed: int, number: int, high: int, size: int) -> Ints:

@@ -164,24 +164,26 @@ class ModelGame:
             due = needed[:, step]
             if not due.any():
                 continue
-            if states is not None and states.inputs[-1] is not None:
+            first = states is None or states.inputs[-1] is None  # it computes every row, due or not
+            if states is not None and not first:
                 states.begin(torch.as_tensor(np.where(due, pending, layers), device=model.device))
             active = Active(gates=gates, fill=self._fill(), states=states)
             found = self._worth(examples, active, inputs, computed=int(due.sum()))
             value[due, step] = found[due]
-            # The first pass of all fills the kept states of every row, due or not.
-            pending = np.where(due, layers, pending) if step or due.all() else np.where(due, layers, 0)
+            pending = np.where(due | first, layers, pending)
             self.evaluator.tick()
         return value[:, :-1] - value[:, 1:]
 
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """See `Game.marginals`; each player's row branches off the row of its coalition at the player's layer."""
         out = np.zeros(kept.shape)
+        rows = np.flatnonzero(wanted.any(axis=1))
 
         def run(batch: Batch) -> None:
-            out[batch.places] += self._fan(kept[batch.places], batch.wanted, examples[batch.places])
+            places = rows[batch.places]
+            out[places] += self._fan(kept[places], batch.wanted, examples[places])
 
-        self._in_batches(examples, wanted, 1 + wanted.sum(axis=1), run)
+        self._in_batches(examples[rows], wanted[rows], 1 + wanted[rows].sum(axis=1), run)
         return out
 
     def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
@@ -204,27 +206,6 @@ class ModelGame:
         value = self._worth(examples[origin], active, inputs)
         out = np.zeros(kept.shape)
         out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
-        return out
-
-    def parts(self) -> list[Ints]:
-        """Examples in length-sorted batches, for `without_each`."""
-        return self._parts(np.arange(self.examples), np.ones(self.examples, np.int64))
-
-    def without_each(self, rows: Ints) -> Floats:
-        """v(all) - v(all without h) for every head and the given examples, float [head, row]."""
-        model = self.evaluator.model
-        states = LayerStates(model.grid.layers) if model.resumable else None
-        gates = as_gates(model, np.ones((model.grid.layers, model.grid.width), dtype=bool))
-        out = np.zeros((model.grid.size, len(rows)))
-        inputs = self.evaluator.tensors(rows)
-        whole = self._worth(rows, Active(gates=gates, states=states), inputs)
-        for player, (layer, head) in enumerate(model.grid.flat):
-            if states is not None:
-                states.begin(torch.full((len(rows),), int(layer), device=model.device), frozen=True)
-            gates[layer, head] = 0
-            out[player] = whole - self._worth(rows, Active(gates=gates, fill=self._fill(), states=states), inputs)
-            gates[layer, head] = 1
-            self.evaluator.tick()
         return out
 
     def _fill(self) -> torch.Tensor | None:
@@ -250,7 +231,12 @@ class ModelGame:
         self._fill()  # before the batches, since it runs batches of its own
 
         def one(batch: Batch) -> None:
-            run(batch)
+            before = self.evaluator.forwards
+            try:
+                run(batch)
+            except (RuntimeError, MemoryError):
+                self.evaluator.forwards = before  # it may be tried again, in parts
+                raise
             self.evaluator.tick()
 
         batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows)]

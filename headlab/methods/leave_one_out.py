@@ -27,13 +27,16 @@ def run(work: Work) -> Outcome:
 
 
 def _gains(work: Work, game: ModelGame) -> Floats:
-    """What each head was worth on each example, float [head, example]; saved batch by batch."""
+    """What each head was worth on each example, float [head, example]; saved round by round."""
     saved = work.saved or {}
     gains, done = np.zeros((game.players, game.examples)), 0
     if "gains" in saved and saved["gains"].shape == gains.shape and "done" in saved:
         gains, done = saved["gains"].astype(np.float64), int(saved["done"])
         work.evaluator.forwards = int(saved.get("forwards", 0))
-    for number, rows in enumerate(game.parts()[done:], start=done + 1):
-        gains[:, rows] = game.without_each(rows)
-        work.save({"gains": gains, "done": np.array(number), "forwards": np.array(work.evaluator.forwards)})
+    by_length = np.argsort(work.evaluator.lengths, kind="stable")
+    for start in range(done, game.examples, game.round):
+        rows = by_length[start : start + game.round]
+        every = np.ones((len(rows), game.players), dtype=bool)
+        gains[:, rows] = game.marginals(every, every, rows).T
+        work.save({"gains": gains, "done": np.array(start + len(rows)), "forwards": np.array(work.evaluator.forwards)})
     return gains

@@ -16,6 +16,9 @@ from headlab.methods.tmab import ESTIMANDS, FULL
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Ints
 
+# Draws between two looks at the intervals: the same on every device, whatever a round is there.
+LOOK = 64
+
 
 def steps_of(estimand: str, players: int) -> int:
     """Heads removed in one walk. Raises HeadlabError for an unknown estimand."""
@@ -34,11 +37,12 @@ def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: 
     steps = steps_of(estimand, game.players)
     tally = saved or Tally.start(game.players, 2 * game.steps + 1, plan)
     while not tally.finished:
-        numbers = range(tally.draws, min(tally.draws + game.round, plan.samples))
+        look = tally.draws - tally.draws % LOOK + LOOK
+        numbers = range(tally.draws, min(tally.draws + game.round, look, plan.samples))
         orders = np.stack([order(seed, number, game.players)[:steps] for number in numbers])
         examples = np.array([free_example(seed, number, game.examples, game.weights) for number in numbers])
         tally = _add(tally, game, orders, examples, seed)
-        if tally.satisfied().all():
+        if tally.draws % LOOK == 0 and tally.satisfied().all():
             tally = tally.looked_at()
         yield tally
 
@@ -65,5 +69,5 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int 
 
     steps: of the game; None takes what the checkpoint has.
     """
-    size = len(saved["counts"]) if steps is None else 2 * steps + 1
+    size = len(saved.get("counts", ())) if steps is None else 2 * steps + 1
     return Tally.restore(saved, players, size, plan_of(options))

@@ -37,7 +37,8 @@ def estimate(
     coalition every head of the other half shows its gain, all in one forward pass that branches at each
     head's layer. Then the halves change places (the order read backwards), so that a draw gives every
     head one gain, at a number of heads gone that is uniform below half: the paper's estimand.
-    `shapley` adds the same from the other end (few heads there, each added), and averages the two.
+    `shapley` adds the same from the other end (few heads there, each added) on another example, and
+    averages the two.
     Examples come in balanced cycles; heads are let go after whole cycles only, where the intervals are
     exactly anytime-valid, and what only they would need is not computed.
     """
@@ -49,11 +50,15 @@ def estimate(
 
 def _round(game: Game, tally: Tally, seed: int, estimand: str) -> Tally:
     left = min(tally.plan.samples - tally.draws, game.examples - tally.draws % game.examples)
-    numbers = range(tally.draws, tally.draws + min(game.round, left))
+    # As much work as a first round, however few heads are left.
+    size = game.round * game.players // int(tally.active.sum())
+    numbers = range(tally.draws, tally.draws + min(size, left))
     drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
     kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
     each = len(kept) // len(numbers)
-    examples = np.repeat([cycled_example(seed, number, game.examples, game.weights) for number in numbers], each)
+    ends = range(each // 2)  # each end of the order has an example of its own
+    examples = np.array([cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends])
+    examples = np.repeat(examples, 2)
     gains = game.marginals(kept, wanted & tally.active, examples).reshape(len(numbers), each, -1)
     sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
     tally = tally.add(sums, np.tile(tally.active, (len(numbers), 1)), len(numbers))
@@ -91,5 +96,5 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int 
 
     steps: of the game; None takes what the checkpoint has.
     """
-    size = len(saved["counts"]) if steps is None else levels(str(options["estimand"]), steps)
+    size = len(saved.get("counts", ())) if steps is None else levels(str(options["estimand"]), steps)
     return Tally.restore(saved, players, size, plan_of(options))

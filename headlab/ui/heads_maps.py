@@ -72,9 +72,8 @@ def small_multiples(
         for language, s in scores.items():
             with st.container():
                 one_map(s, limit, key=f"{key}-{language}", selected=selected, on_click=clicked(language), compact=True)
-        for language, instead in (missing or {}).items():
-            with st.container(border=True):
-                st.markdown(f"**{language_title(language)}**")
+        for instead in (missing or {}).values():
+            with st.container():
                 instead()
 
 

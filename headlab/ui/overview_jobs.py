@@ -41,10 +41,14 @@ def submit(spec: Mapping[str, Any]) -> None:
 def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None) -> None:
     """The button that computes the missing languages, what that costs, and the command that does the same.
 
-    like: a result that they are to stand beside.
+    like: a result that they are to stand beside.  Languages of jobs under way are left out.
     """
     if sentence := refusal(choice):
         st.warning(sentence)
+        return
+    busy = {language for job in known_jobs(choice) for language in job["params"]["languages"]}
+    missing = [language for language in missing if language not in busy]
+    if not missing:
         return
     spec = work_of(choice, missing, like)
     many = f"the {len(missing)} missing languages" if len(missing) > 1 else f"the missing language ({missing[0]})"
@@ -76,6 +80,8 @@ def price(choice: Choice, spec: Mapping[str, Any]) -> str:
     """What a job costs, in words: the method's own, and its most at the pace of the cached results."""
     method, heads = METHODS[choice.method], _heads(choice.model)
     words = f"Cost: {method.cost}."
+    if text := costs.caution(method.key):
+        words = f"Caution: {text}. {words}"
     if heads is None:
         return words
     forwards = costs.most_forwards(method, method.resolve(spec["options"]), heads, 512)
@@ -122,6 +128,11 @@ def under_way(choice: Choice | None = None) -> list[dict[str, Any]]:
     if choice is not None:
         jobs = [job for job in jobs if _is_of(job, choice)]
     return sorted(jobs, key=lambda job: (job["state"] != "running", job["id"]))
+
+
+def known_jobs(choice: Choice) -> list[dict[str, Any]]:
+    """Jobs of this choice under way, as far as a worker can be asked without waiting for it."""
+    return under_way(choice) if supervisor().connected else []
 
 
 def _is_of(job: Mapping[str, Any], choice: Choice) -> bool:

@@ -64,6 +64,7 @@ class App:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
+        command.append("--server.fileWatcherType=none")
         environment = {k: v for k, v in os.environ.items() if k != "HEADLAB_WORKER"} | {
             "HEADLAB_CACHE": str(self.cache)
         }

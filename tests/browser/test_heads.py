@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 from cached_scores import made_up
 from playwright.sync_api import expect
+from saved import save_classifier
 
 
 def head(page, language, place, which=0):
@@ -84,6 +86,41 @@ def test_a_method_without_intervals_or_signs_says_so(visit, page):
     visit("/heads?langs=de&method=gradient")
     expect(page.get_by_text("This method gives no intervals").first).to_be_visible()
     expect(page.get_by_text("orange heads harm")).to_have_count(0)
+
+
+def test_a_missing_map_is_computed_and_sharpens_until_its_result_is_there(visit, page, tmp_path):
+    """With a tiny model, so that the whole of it takes seconds."""
+    folder = save_classifier(tmp_path / "tiny")
+    visit("/heads?langs=de&langs=th")
+    page.get_by_test_id("stSidebar").get_by_text("Another model").click()
+    box = page.get_by_role("textbox", name="Hub id or folder")
+    box.fill(str(folder))
+    box.press("Enter")
+    expect(page.get_by_text(f"No shapley results of {folder} on intents are cached")).to_be_visible()
+    page.get_by_role("button", name="Compute", exact=True).first.click()
+    line = page.get_by_text(re.compile(r"^sharpening: [\d,]+ samples a head so far"))
+    line.wait_for(timeout=120_000)
+    head(page, "German (de)", "1.2").click()
+    expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
+    first = samples(line.inner_text())
+    page.wait_for_function(GROWN, arg=first, timeout=120_000)
+    assert page.get_by_role("heading", name="German (de), being computed").count() == 1
+    # The result takes its place without a reload: the card of the head that was clicked, and no line any more.
+    expect(card(page)).to_have_text("Layer 1, head 2", timeout=240_000)
+    expect(line).to_have_count(0)
+    expect(page.get_by_text("In German (de)")).to_be_visible()
+    expect(page.get_by_role("grid", name="German (de)")).to_have_count(2)
+    expect(page.get_by_role("button", name="Compute the missing language (th)")).to_be_visible()
+
+
+def samples(line):
+    return int(re.search(r"([\d,]+) samples", line).group(1).replace(",", ""))
+
+
+GROWN = """(first) => {
+  const line = [...document.querySelectorAll('p')].find((p) => p.textContent.startsWith('sharpening:'));
+  return line && Number(line.textContent.match(/([0-9,]+) samples/)[1].replaceAll(',', '')) > first;
+}"""
 
 
 def test_six_cached_maps_redraw_quickly(visit, page):

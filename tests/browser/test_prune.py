@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from playwright.sync_api import expect
 
 from headlab.ui.history import encode
 
+ROOT = Path(__file__).parents[2]
 HERE = "/prune?langs=de"
 OFF = '[data-c][aria-checked="false"]'
 
@@ -69,6 +73,23 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
     count(page, 36)
     assert accuracy(page, 36) == pruned
     expect(page.get_by_text("Imported mask.json: 36 of 144 heads are off.")).to_be_visible()
+
+
+def test_an_exported_mask_gives_the_same_accuracy_on_the_command_line(visit, tmp_path):
+    page = visit(HERE)
+    for layer in (10, 11):
+        page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
+    count(page, 24)
+    shown, moved = accuracy(page, 24)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export the mask").click()
+    path = tmp_path / "mask.json"
+    download.value.save_as(path)
+    command = [sys.executable, "-m", "headlab.cli", "evaluate", "--mask", str(path), "--languages", "de", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    row = json.loads(done.stdout)["languages"]["de"]
+    assert (row["n"], f"{100 * row['accuracy']:.1f} %") == (512, shown)
+    assert f"{100 * row['difference']:+.1f} points".replace("-", "−") == moved
 
 
 def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(visit, tmp_path):

@@ -1,0 +1,1 @@
+"""What benchmarks/estimators.py is made of."""

@@ -1,0 +1,101 @@
+"""What one forward pass and one gain cost here, each against the other, taken in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from comparison.recipe import PaddedEvaluator, order_variance, sampled_walks
+from comparison.setting import Setting
+from headlab.evaluator import Evaluator
+from headlab.methods.draws import cuts, order
+from headlab.methods.game import ModelGame
+from headlab.records import Bools
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds: of an example-forward, padded to 128 or sorted by length; of a gain, by way of computing it."""
+
+    padded_forward: float
+    sorted_forward: float
+    gain: Mapping[str, float]
+    order_variance: float
+    order_variance_top50: float
+
+    def resume_speedup(self) -> dict[str, float]:
+        """How much faster a gain is when only changed layers are computed: of branching passes, and of walks."""
+        pairs = {"marginals": "branching", "walks": "walking"}
+        return {name: self.gain[f"{way}, full"] / self.gain[way] for name, way in pairs.items()}
+
+
+def in_turns(tasks: Mapping[str, Callable[[], int]], seconds: float) -> dict[str, float]:
+    """Median seconds a unit of each task, all run in turns until the time is up; a task returns its units."""
+    for task in tasks.values():
+        task()  # warm
+    taken: dict[str, list[float]] = {name: [] for name in tasks}
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until or not all(taken.values()):
+        for name, task in tasks.items():
+            started = time.perf_counter()
+            units = task()
+            taken[name].append((time.perf_counter() - started) / units)
+    return {name: median(times) for name, times in taken.items()}
+
+
+def coalitions(players: int, count: int, seed: int) -> Bools:
+    """Random coalitions with fewer than half of the heads gone, bool [coalition, player]."""
+    kept = np.ones((count, players), bool)
+    for row, gone in enumerate(cuts(seed, 0, players // 2, count)):
+        kept[row, order(seed, row, players)[:gone]] = False
+    return kept
+
+
+def measure(setting: Setting, seconds: float) -> Costs:
+    """All costs. The longest batches of the padded recipe are of 64 examples."""
+    game, players = setting.game, setting.game.players
+    whole = replace(setting.model, resumable=False)  # every row from the first layer
+    full = ModelGame(Evaluator(whole, setting.task, setting.language, "dev", setting.size))
+    batch = np.arange(min(BATCH, game.examples))
+    some = coalitions(players, len(batch), 3)
+    padded = PaddedEvaluator(setting.model, setting.task, setting.language, "dev", setting.size)
+    few = np.random.default_rng(0).choice(game.examples, setting.rows, replace=False)
+    kept, everyone = coalitions(players, len(few), 4), np.ones((len(few), players), bool)
+    walks = np.stack([order(5, row, players) for row in range(len(few))])
+
+    def branching(of: ModelGame) -> Callable[[], int]:
+        return lambda: of.marginals(kept, everyone, few).size
+
+    def walking(of: ModelGame) -> Callable[[], int]:
+        return lambda: of.gains(walks, few).size
+
+    found = in_turns(
+        {
+            "padded": lambda: len(padded.correct(setting.model.grid.gates(some), batch)),
+            "sorted": lambda: len(game.values(some, batch)),
+            "branching": branching(game),
+            "branching, full": branching(full),
+            "walking": walking(game),
+            "walking, full": walking(full),
+        },
+        seconds,
+    )
+    return Costs(found.pop("padded"), found.pop("sorted"), found, *variances(game, setting.walks))
+
+
+def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
+    """Mean over heads of the variance of an order's gain: over whole walks, and over their first halves.
+
+    walks: orders, and examples that each is walked with.
+    """
+    gains, orders = sampled_walks(game, *walks, seed=6)
+    half = (game.players + 1) // 2
+    whole = order_variance(gains, orders, game.players, game.examples)
+    top = order_variance(gains[:, :, :half], orders[:, :half], game.players, game.examples)
+    return max(0.0, float(np.nanmean(whole))), max(0.0, float(np.nanmean(top)))

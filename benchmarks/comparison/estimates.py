@@ -1,0 +1,106 @@
+"""Estimators as generators: each yields its estimate as it grows, and whoever runs it looks at the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import numpy as np
+
+from headlab.evaluator import Evaluator
+from headlab.methods import monte_carlo, tmab
+from headlab.methods.draws import cycled_example
+from headlab.methods.game import Game, ModelGame
+from headlab.methods.tally import Plan, Tally
+from headlab.records import Bools, Floats
+from headlab.stats import betting_interval, sample_mean
+
+Width = Callable[[], float]
+FOREVER = Plan(1 << 40, None, "width", 0.95, 1.0)
+SPACING = 1.2
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Shapley values so far, float [head] in shares of the span; width: mean guaranteed half-width, if any."""
+
+    values: Floats
+    width: Width | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """An estimate and what it had cost: seconds and example-forwards since the run began."""
+
+    seconds: float
+    forwards: int
+    values: Floats
+    width: float | None = None
+
+
+class SmallRounds(ModelGame):
+    """The same game, with a look at the clock every four samples; rounds do not change the numbers."""
+
+    @property
+    def round(self) -> int:
+        """Samples that go into one call."""
+        return 4
+
+
+def watch(estimates: Iterator[Estimate], evaluator: Evaluator, seconds: float) -> list[Point]:
+    """Points of one run, evenly spaced in log seconds, until the time is up; at least one."""
+    points: list[Point] = []
+    before, started = evaluator.forwards, time.perf_counter()
+    for estimate in estimates:
+        spent = time.perf_counter() - started
+        over = spent >= seconds
+        if over or not points or spent >= SPACING * points[-1].seconds:
+            width = estimate.width() if over and estimate.width else None
+            points.append(Point(spent, evaluator.forwards - before, estimate.values, width))
+        if over:
+            break
+    return points
+
+
+def running_mean(samples: Iterator[Floats]) -> Iterator[Estimate]:
+    """The mean of all samples so far, after each."""
+    total: Floats | None = None
+    for number, sample in enumerate(samples, 1):
+        total = np.array(sample, dtype=np.float64) if total is None else total + sample
+        yield Estimate(total / number)
+
+
+def examples_of(game: Game, seed: int) -> Iterator[int]:
+    """Examples in balanced cycles: every cycle a fresh random order of all."""
+    return (cycled_example(seed, number, game.examples) for number in count())
+
+
+def mean_values(game: Game, kept: Bools) -> Floats:
+    """Value of each coalition over all examples: kept bool [coalition, player] -> float [coalition]."""
+    every = np.arange(game.examples)
+    rows = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(kept)))
+    return np.asarray(rows.reshape(len(kept), -1).mean(axis=1))
+
+
+def from_tallies(tallies: Iterator[Tally]) -> Iterator[Estimate]:
+    """Estimates of headlab's own samplers."""
+    return (Estimate(sample_mean(t.support, t.counts), partial(mean_width, t)) for t in tallies)
+
+
+def mean_width(tally: Tally) -> float:
+    """Mean half-width of the anytime-valid intervals."""
+    low, high = betting_interval(tally.support, tally.counts, tally.plan.level)
+    return float((high - low).mean() / 2)
+
+
+def headlab_shapley(game: Game, seed: int) -> Iterator[Estimate]:
+    """The default method of headlab, for all coalition sizes."""
+    return from_tallies(tmab.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))
+
+
+def headlab_monte_carlo(game: Game, seed: int) -> Iterator[Estimate]:
+    """Plain permutation sampling by headlab: walks that go on at the layer that changed."""
+    return from_tallies(monte_carlo.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))

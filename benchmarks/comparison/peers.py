@@ -1,0 +1,201 @@
+"""Captum, SHAP and shapiq around headlab's game, so that model, examples and batches are the same for all.
+
+`Game.values` computes any rows of (coalition, example): full forward passes in batches sorted by length,
+padded to the longest of the batch. No peer is held up by padding or by a batch of one.
+
+Two wrappings. "one example": each order (or, for a regression, each coalition) is played on one dev
+example, drawn in balanced cycles, and the estimates are averaged; the mean of the examples' Shapley
+values is the Shapley value of the mean. "whole dev set": a coalition's value is the accuracy on all
+examples, as when the library is given the accuracy as its function.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from comparison.estimates import Estimate, examples_of, mean_values, running_mean
+from headlab.errors import HeadlabError
+from headlab.methods.game import Game
+from headlab.records import Bools, Floats
+
+ONE, WHOLE = "one example", "whole dev set"
+ENDS = 32
+NEEDED = ("captum", "shap", "shapiq", "matplotlib")
+Start = Callable[[Game, int], Iterator[Estimate]]
+Values = Callable[[Bools], Floats]
+
+
+def require() -> None:
+    """Raise HeadlabError naming what is not installed."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise HeadlabError(
+            f"the comparison needs {', '.join(missing)}, not installed here; run: pip install -r requirements-bench.txt"
+        )
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One estimator in one wrapping. first: coalitions it evaluates before its first estimate, by players."""
+
+    name: str
+    wrapping: str
+    settings: str
+    start: Start
+    first: Callable[[int], int]
+
+    @property
+    def title(self) -> str:
+        """Name and wrapping."""
+        return f"{self.name} ({self.wrapping})"
+
+
+def on_one(game: Game, example: int) -> Values:
+    """Value of coalitions on one example: bool [coalition, player] -> float [coalition]."""
+    return lambda kept: game.values(kept, np.full(len(kept), example))
+
+
+def captum_order(values: Values, players: int) -> Floats:
+    """One random order, from no head to all; random numbers are torch's."""
+    from captum.attr import ShapleyValueSampling
+
+    def forward(present: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(values(present.numpy() > 0.5))
+
+    sampling = ShapleyValueSampling(forward)
+    found = sampling.attribute(torch.ones(1, players), n_samples=1, perturbations_per_eval=players)
+    return np.asarray(found[0].numpy(), dtype=np.float64)
+
+
+def captum_one(game: Game, seed: int) -> Iterator[Estimate]:
+    """ShapleyValueSampling, an order for each example."""
+    torch.manual_seed(seed)
+    return running_mean(captum_order(on_one(game, e), game.players) for e in examples_of(game, seed))
+
+
+def captum_whole(game: Game, seed: int) -> Iterator[Estimate]:
+    """ShapleyValueSampling, orders walked with all examples."""
+    torch.manual_seed(seed)
+    return running_mean(captum_order(lambda k: mean_values(game, k), game.players) for _ in iter(int, 1))
+
+
+def shap_pair(values: Values, players: int) -> Callable[[], Floats]:
+    """A function that gives one order and the same order backwards; random numbers are NumPy's."""
+    import shap
+
+    def mask(present: Bools, row: Floats) -> tuple[Floats]:
+        return ((present * row)[None],)
+
+    mask.shape = (1, players)  # type: ignore[attr-defined] # how shap asks a masker for its size
+    most = 2 * players + 1
+    explainer = shap.explainers.Permutation(lambda rows: values(rows > 0.5), mask)
+
+    def pair() -> Floats:
+        found = explainer(np.ones((1, players)), max_evals=most, batch_size=most, silent=True)
+        return np.asarray(found.values[0], dtype=np.float64)
+
+    return pair
+
+
+def shap_one(game: Game, seed: int) -> Iterator[Estimate]:
+    """The permutation explainer, an order and its reverse for each example."""
+    now = {"example": 0}
+    pair = shap_pair(lambda kept: on_one(game, now["example"])(kept), game.players)
+
+    def samples() -> Iterator[Floats]:
+        for now["example"] in examples_of(game, seed):
+            yield pair()
+
+    np.random.seed(seed)
+    return running_mean(samples())
+
+
+def shap_whole(game: Game, seed: int) -> Iterator[Estimate]:
+    """The permutation explainer, orders and their reverses walked with all examples."""
+    pair = shap_pair(lambda kept: mean_values(game, kept), game.players)
+    np.random.seed(seed)
+    return running_mean(pair() for _ in iter(int, 1))
+
+
+def singles(found: Any, players: int) -> Floats:
+    """Values of single players from shapiq's result."""
+    return np.array([found[(player,)] for player in range(players)])
+
+
+def shapiq_order(values: Values, players: int, sampler: Any) -> Floats:
+    """One random order."""
+    found = sampler.approximate(players + 1, lambda kept: values(np.atleast_2d(kept)), batch_size=1)
+    return singles(found, players)
+
+
+def shapiq_permutation_one(game: Game, seed: int) -> Iterator[Estimate]:
+    """PermutationSamplingSV, an order for each example."""
+    from shapiq.approximator import PermutationSamplingSV
+
+    sampler = PermutationSamplingSV(game.players, random_state=seed)
+    return running_mean(shapiq_order(on_one(game, e), game.players, sampler) for e in examples_of(game, seed))
+
+
+def regression_size(players: int) -> int:
+    """Coalitions of one regression: as many as shapiq samples all of, the smallest and largest included.
+
+    With more of them it lists every coalition of one head once and for all; on one example each, the
+    error of those would never fall.
+    """
+    share = players / (players - 1) / (2 * (1 / np.arange(1, players)).sum())
+    return int(0.9 * players / share)
+
+
+def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
+    """KernelSHAP with paired sampling, an example for each coalition; the mean of many regressions.
+
+    The values of all heads and of none, which a regression takes as exact, are means over 32 examples.
+    """
+    from shapiq.approximator import KernelSHAP
+
+    examples = examples_of(game, seed)
+
+    def values(kept: Bools) -> Floats:
+        sizes = kept.sum(axis=1)
+        times = np.where((sizes == 0) | (sizes == game.players), ENDS, 1)
+        rows = np.repeat(np.arange(len(kept)), times)
+        found = game.values(kept[rows], np.array([next(examples) for _ in rows]))
+        return np.asarray(np.bincount(rows, found) / times)
+
+    sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
+    budget = regression_size(game.players)
+    return running_mean(singles(sampler.approximate(budget, values), game.players) for _ in iter(int, 1))
+
+
+def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
+    """KernelSHAP with paired sampling on the accuracy over all examples: ever larger regressions."""
+    from shapiq.approximator import KernelSHAP
+
+    budget = 2 * (game.players + 1)
+    while True:
+        sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that small games are nearly listed in full
+            found = sampler.approximate(budget, lambda kept: mean_values(game, kept))
+        yield Estimate(singles(found, game.players))
+        budget *= 2
+
+
+PEERS = (
+    Peer("captum ShapleyValueSampling", ONE, "n_samples=1, perturbations_per_eval=heads", captum_one, lambda n: n + 1),
+    Peer("shap Permutation", ONE, "max_evals=2 heads + 1, batch_size=max_evals", shap_one, lambda n: 2 * n + 1),
+    Peer("shapiq PermutationSamplingSV", ONE, "budget=heads + 1", shapiq_permutation_one, lambda n: n + 1),
+    Peer("shapiq KernelSHAP", ONE, "pairing_trick, mean of regressions", shapiq_kernel_one, regression_size),
+    Peer(
+        "captum ShapleyValueSampling", WHOLE, "n_samples=1, perturbations_per_eval=heads", captum_whole, lambda n: n + 1
+    ),
+    Peer("shapiq KernelSHAP", WHOLE, "pairing_trick, budget=2 heads + 2", shapiq_kernel_whole, lambda n: 2 * n + 2),
+    Peer("shap Permutation", WHOLE, "max_evals=2 heads + 1, batch_size=max_evals", shap_whole, lambda n: 2 * n + 1),
+)

@@ -1,0 +1,152 @@
+"""Errors over time of every estimator against a long reference run, and what it takes to be equally wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from comparison.estimates import Estimate, Point, headlab_monte_carlo, headlab_shapley, watch
+from comparison.peers import ONE, PEERS, WHOLE, Peer
+from comparison.setting import Long, Setting
+from headlab.methods.game import Game
+from headlab.records import Floats
+from headlab.stats import sample_mean
+
+OURS, PLAIN = "headlab shapley", "headlab monte-carlo"
+HEADLAB = {OURS: headlab_shapley, PLAIN: headlab_monte_carlo}
+REFERENCE_SEED = 424_242
+
+
+@dataclass(frozen=True)
+class Run:
+    """One estimator with one seed."""
+
+    title: str
+    seed: int
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the estimates are held against: values and their standard errors, float [head]."""
+
+    values: Floats
+    error: Floats
+    samples: int
+
+    @classmethod
+    def of(cls, long: Long) -> Reference:
+        """From a long run. The error is that of independent samples; whole cycles of examples make it smaller."""
+        support, counts = long.tally.support, long.tally.counts
+        values = sample_mean(support, counts)
+        drawn = np.maximum(counts.sum(axis=0), 1)
+        variance = sample_mean(support**2, counts) - values**2
+        return cls(values, np.sqrt(variance / drawn), int(drawn.min()))
+
+    @property
+    def noise(self) -> float:
+        """Its own root-mean-square error, estimated."""
+        return float(np.sqrt((self.error**2).mean()))
+
+    def squared_error(self, values: Floats) -> float:
+        """Mean squared error over heads with the reference's own share taken off."""
+        return float(((values - self.values) ** 2).mean() - self.noise**2)
+
+
+def race(setting: Setting) -> list[Run]:
+    """Every estimator that plays on single examples, seed after seed, each for the same time."""
+    starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
+    starts.update({peer.title: peer.start for peer in PEERS if peer.wrapping == ONE})
+    each = setting.seconds("race") / len(starts) / setting.seeds
+    for start in starts.values():  # what is compiled or allocated once
+        watch(start(setting.small_rounds(), 0), setting.evaluator, 0)
+    runs = []
+    for seed in range(1, setting.seeds + 1):
+        for title, start in starts.items():
+            runs.append(Run(title, seed, watch(start(setting.small_rounds(), seed), setting.evaluator, each)))
+            last = runs[-1].points[-1]
+            print(f"  {title}, seed {seed}: {last.forwards} forwards in {last.seconds:.1f} s", flush=True)
+    return runs
+
+
+def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
+    """Peers with the whole dev set in every evaluation, as far as one estimate fits into the time.
+
+    forward: seconds of an example-forward.  Returns runs, and for the others the seconds they would need.
+    """
+    left, runs, missing = setting.seconds("whole"), [], {}
+    for peer in (p for p in PEERS if p.wrapping == WHOLE):
+        need = first_estimate(peer, setting, forward)
+        if need > left:
+            missing[peer.title] = need
+            print(f"  {peer.title}: not run, its first estimate needs {need:.0f} s", flush=True)
+            continue
+        runs.append(Run(peer.title, 1, watch(peer.start(setting.game, 1), setting.evaluator, 0)))
+        left -= runs[-1].points[-1].seconds
+        print(f"  {peer.title}: {runs[-1].points[-1].seconds:.0f} s", flush=True)
+    return runs, missing
+
+
+def first_estimate(peer: Peer, setting: Setting, forward: float) -> float:
+    """Seconds until a peer's first estimate."""
+    return forward * peer.first(setting.game.players) * setting.game.examples
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One estimator over its seeds. law: squared error × seconds at the end of its runs, the mean of all runs.
+
+    slope: of log squared error over log seconds; -1 where the error falls as one over the square root.
+    """
+
+    title: str
+    seconds: float
+    forwards: float
+    error: float
+    raw_error: float
+    law: float
+    slope: float | None
+    width: float | None
+
+    def seconds_to(self, error: float) -> float:
+        """Seconds to a root-mean-square error, the error falling as one over the square root of time."""
+        return self.law / error**2
+
+
+def summarise(runs: Sequence[Run], reference: Reference) -> list[Summary]:
+    """A summary for each estimator, in order of appearance."""
+    titles = list(dict.fromkeys(run.title for run in runs))
+    return [_summary([r for r in runs if r.title == title], reference) for title in titles]
+
+
+def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
+    last = [run.points[-1] for run in runs]
+    squared = np.array([reference.squared_error(p.values) for p in last])
+    seconds = np.array([p.seconds for p in last])
+    raw = float(np.mean([((p.values - reference.values) ** 2).mean() for p in last]))
+    widths = [p.width for p in last if p.width is not None]
+    return Summary(
+        runs[0].title,
+        float(seconds.mean()),
+        float(np.mean([p.forwards for p in last])),
+        float(np.sqrt(max(squared.mean(), 0.0))),
+        float(np.sqrt(raw)),
+        float(max((squared * seconds).mean(), 0.0)),
+        _slope(runs, reference),
+        float(np.mean(widths)) if widths else None,
+    )
+
+
+def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
+    points = [(p.seconds, reference.squared_error(p.values)) for run in runs for p in run.points]
+    logs = np.log(np.array([point for point in points if point[1] > 0]).reshape(-1, 2))
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(set(logs[:, 0])) > 2 else None
+
+
+def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, float]]:
+    """The lowest error that a peer ended with, and for each title the times more seconds than ours to equal error."""
+    ours = next(s for s in summaries if s.title == OURS)
+    best = min((s.error for s in summaries if s.title not in HEADLAB and s.error > 0), default=ours.raw_error)
+    return best, {s.title: s.law / ours.law for s in summaries if s is not ours and ours.law > 0}

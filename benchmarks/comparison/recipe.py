@@ -1,0 +1,97 @@
+"""What the published recipe would cost, worked out from measured parts: running it would take weeks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from headlab.evaluator import Evaluator
+from headlab.methods.draws import order
+from headlab.methods.game import ModelGame
+from headlab.methods.monte_carlo import steps_of
+from headlab.methods.tmab import TOP50
+from headlab.records import Bools, Floats, Ints
+from headlab.stats import bernstein_width
+
+DELTA = 0.1
+PADDED = 128
+
+
+class PaddedEvaluator(Evaluator):
+    """The same evaluator with every input padded to 128 tokens, as the published script does."""
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some rows, padded to 128."""
+        inputs = super().tensors(rows)
+        encoded = [{name: t[i].tolist() for name, t in inputs.items()} for i in range(len(rows))]
+        found = self.model.tokenizer.pad(encoded, padding="max_length", max_length=PADDED, return_tensors="pt")
+        return {name: t.to(self.model.device) for name, t in found.items()}
+
+
+def orders_for_a_head(variance: float, target: float, span: float) -> int:
+    """Orders in which a head must have had its turn for Equation 4 to give `target` as half-width."""
+
+    def narrow(count: int) -> bool:
+        return bool(bernstein_width(np.array(variance), np.array(count), DELTA, span) <= target)
+
+    high = 1
+    while not narrow(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if narrow(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class Work:
+    """Orders until every head had its turns, and the coalitions that these orders evaluate."""
+
+    orders: int
+    coalitions: int
+
+
+def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
+    """Play the bandit through: heads that had their turns leave, and what only they need is not evaluated."""
+    steps, had = steps_of(TOP50, players), np.zeros(players, np.int64)
+    orders = coalitions = 0
+    while (had < turns).any():
+        line = order(seed, orders, players)[:steps]
+        coalitions += evaluated(had[line] < turns)
+        had[line] += 1
+        orders += 1
+    return Work(orders, coalitions)
+
+
+def evaluated(asked: Bools) -> int:
+    """Coalitions of a walk that are needed, if these of its steps are asked for."""
+    return int((np.append(asked, False) | np.append(False, asked)).sum())
+
+
+def order_variance(gains: Floats, orders: Ints, players: int, examples: int) -> Floats:
+    """Variance over orders of a head's gain averaged over all examples, float [player], at least 0.
+
+    gains: float [order, example, step], each order on a sample of the examples.  orders: int [order, step].
+    From the two mean squares of a one-way layout: the part within orders is scaled to all examples.
+    """
+    drawn = gains.shape[1]
+    within = np.full(players, np.nan)
+    between = np.full(players, np.nan)
+    for player in range(players):
+        mine = gains[np.nonzero(orders == player)[0], :, np.nonzero(orders == player)[1]]  # [turn, example]
+        if len(mine) > 1:
+            within[player] = mine.var(axis=1, ddof=1).mean()
+            between[player] = mine.mean(axis=1).var(ddof=1)
+    return np.asarray(between - within / drawn + within / examples)
+
+
+def sampled_walks(game: ModelGame, count: int, examples: int, seed: int) -> tuple[Floats, Ints]:
+    """Gains [order, example, step] and orders [order, step] of full walks on random examples."""
+    rng = np.random.default_rng([seed, 11])
+    orders = np.stack([order(seed, 1_000_000 + number, game.players) for number in range(count)])
+    rows = np.stack([rng.choice(game.examples, examples, replace=False) for _ in range(count)])
+    gains = game.gains(np.repeat(orders, examples, axis=0), rows.ravel())
+    return gains.reshape(count, examples, -1), orders

@@ -1,0 +1,183 @@
+"""What is written and drawn: figures, everything they depend on, and whether the goals are met."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from comparison.peers import ONE, WHOLE
+from comparison.race import HEADLAB, OURS, Reference, Run, equal_error, summarise
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("headlab", "torch", "transformers", "numpy", "captum", "shap", "shapiq")
+GUARANTEE_GOAL, ERROR_GOAL = 500.0, 8.0
+
+
+def machine() -> dict[str, Any]:
+    """What this runs on, and how busy it is."""
+    info = Path("/proc/cpuinfo")
+    told = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    return {
+        "cpu": told.group(1) if told else platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load_before": [round(load, 2) for load in os.getloadavg()],
+        "system": platform.platform(),
+    }
+
+
+def commit() -> str:
+    """The commit that is checked out, marked if files differ from it; "unknown" outside a repository."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        changes = subprocess.run(
+            ["git", "status", "--porcelain", "headlab", "benchmarks/comparison", "benchmarks/estimators.py"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+
+
+def about(command: str) -> dict[str, Any]:
+    """Everything that figures depend on besides the setting."""
+    return {
+        "command": command,
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
+    }
+
+
+def compared(runs: Sequence[Run], missing: dict[str, float], reference: Reference) -> dict[str, Any]:
+    """The race: errors, and speedups to equal error."""
+    summaries = summarise(runs, reference)
+    error, ratios = equal_error(summaries)
+    peers = {title: ratio for title, ratio in ratios.items() if title not in HEADLAB}
+    best = {how: min(own, key=own.__getitem__) for how in (ONE, WHOLE) if (own := of_wrapping(peers, how))}
+    return {
+        "speedup_to_equal_error": peers,
+        "speedup_to_equal_error_own_baseline": {t: r for t, r in ratios.items() if t in HEADLAB},
+        "best_peer": min(peers, key=peers.__getitem__) if peers else None,
+        "best_peer_by_wrapping": best,
+        "equal_error": error,
+        "race": [
+            asdict(s) | {"seconds_to_equal_error": s.seconds_to(error), "extrapolated": s.error > error}
+            for s in summaries
+        ],
+        "not_run": {title: {"seconds_to_first_estimate": need} for title, need in missing.items()},
+        "reference": {"samples_a_head": reference.samples, "standard_error": reference.noise},
+        "curves": curves(runs, reference),
+    }
+
+
+def of_wrapping(peers: dict[str, float], wrapping: str) -> dict[str, float]:
+    """The peers in one wrapping."""
+    return {title: ratio for title, ratio in peers.items() if title.endswith(f"({wrapping})")}
+
+
+def curves(runs: Sequence[Run], reference: Reference) -> list[dict[str, Any]]:
+    """Every run's points: seconds, example-forwards, root-mean-square error with the reference's noise taken off."""
+    return [
+        {
+            "title": run.title,
+            "seed": run.seed,
+            "points": [[p.seconds, p.forwards, max(reference.squared_error(p.values), 0.0) ** 0.5] for p in run.points],
+        }
+        for run in runs
+    ]
+
+
+def goals(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The two goals, as far as they were measured."""
+    rows = []
+    if "speedup_to_guarantee" in found:
+        rows.append(
+            _goal(
+                "seconds to a guaranteed half-width against the paper's recipe",
+                GUARANTEE_GOAL,
+                found["speedup_to_guarantee"],
+            )
+        )
+    if found.get("best_peer"):
+        best = found["best_peer"]
+        rows.append(
+            _goal(
+                f"seconds to equal error against the best peer, {best}",
+                ERROR_GOAL,
+                found["speedup_to_equal_error"][best],
+            )
+        )
+    return rows
+
+
+def _goal(what: str, goal: float, reached: float) -> dict[str, Any]:
+    return {"goal": what, "times": goal, "reached": reached, "met": bool(reached >= goal)}
+
+
+def table(found: dict[str, Any]) -> str:
+    """A Markdown table of the race."""
+    lines = [
+        "| estimator | seconds | forwards | RMS error | mean half-width | seconds to equal error | ours faster |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    ratios = found["speedup_to_equal_error"] | found["speedup_to_equal_error_own_baseline"] | {OURS: 1.0}
+    for row in found["race"]:
+        width = f"{row['width']:.3f}" if row["width"] is not None else "none"
+        ratio = ratios.get(row["title"], float("nan"))
+        lines.append(
+            f"| {row['title']} | {row['seconds']:.1f} | {row['forwards']:.0f} | {row['error']:.4f} | {width} | "
+            f"{row['seconds_to_equal_error']:.1f} | {ratio:.1f}× |"
+        )
+    lines += [
+        f"| {title} | not run: {m['seconds_to_first_estimate']:.0f} s to its first estimate | | | | | |"
+        for title, m in found["not_run"].items()
+    ]
+    return "\n".join(lines)
+
+
+def write(path: Path, value: dict[str, Any]) -> None:
+    """JSON with figures to five significant digits."""
+    rounded = json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.5g}"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(rounded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def draw(path: Path, found: dict[str, Any]) -> None:
+    """Root-mean-square error over seconds, log-log: a colour for each estimator, a line for each seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(10.5, 6), layout="constrained")
+    titles = list(dict.fromkeys(curve["title"] for curve in found["curves"]))
+    for curve in found["curves"]:
+        place = titles.index(curve["title"])
+        points = [(s, e) for s, _, e in curve["points"] if e > 0]
+        label = curve["title"] if curve["seed"] == 1 else None
+        ours = curve["title"] in HEADLAB
+        style = {"lw": 2.2 if ours else 1.2, "marker": "os^Dv<>"[place % 7], "ms": 5, "ls": "-" if ours else "--"}
+        axes.plot(*zip(*points, strict=True), color=f"C{place}", label=label, **style)
+    axes.set(xscale="log", yscale="log", xlabel="seconds", ylabel="root-mean-square error over heads")
+    axes.grid(which="both", alpha=0.25)
+    figure.legend(fontsize=8, loc="outside lower center", ncols=3)
+    size, language = found["setting"]["size"], found["setting"]["language"]
+    axes.set_title(f"Shapley values, e5-small-intents, {size} dev examples ({language})", fontsize=10)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

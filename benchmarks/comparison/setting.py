@@ -1,0 +1,113 @@
+"""What is compared: the model, its examples, and how long each part may take."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import headlab
+from comparison.estimates import SmallRounds
+from headlab.evaluator import Evaluator
+from headlab.methods import tmab
+from headlab.methods.game import ModelGame
+from headlab.methods.tally import Plan, Tally
+from headlab.records import content_key
+
+SAVE_EVERY = 10.0
+# Shares of the time; what is left is loading, warming up, and what the parts run over.
+SHARES = {"costs": 0.04, "reference": 0.17, "race": 0.25, "guarantee": 0.25, "whole": 0.25}
+
+
+@dataclass
+class Setting:
+    """One comparison.
+
+    size: dev examples.  target: half-width to guarantee.  rows: coalitions or walks that a gain's cost is
+    taken from.  walks: orders, and examples of each, from which the variance of orders is estimated.
+    work: folder of what later runs can take up.
+    """
+
+    language: str
+    size: int
+    minutes: float
+    seeds: int
+    target: float
+    rows: int
+    walks: tuple[int, int]
+    work: Path
+
+    def __post_init__(self) -> None:
+        self.model = headlab.load("e5-small-intents")
+        self.task = headlab.task("intents")
+        self.evaluator = Evaluator(self.model, self.task, self.language, "dev", self.size)
+        self.game = ModelGame(self.evaluator)
+
+    def seconds(self, part: str) -> float:
+        """Time that a part may take."""
+        return 60 * self.minutes * SHARES[part]
+
+    def small_rounds(self) -> SmallRounds:
+        """The game, looked at often."""
+        return SmallRounds(self.evaluator)
+
+    def key(self, **more: object) -> str:
+        """Name of what is kept: everything that its numbers and times depend on."""
+        examples = self.evaluator.examples
+        spec = {"model": self.model.fingerprint, "data": self.task.data_hash(examples), "headlab": headlab.__version__}
+        return content_key({**spec, "threads": torch.get_num_threads(), "machine": platform.node(), **more})
+
+
+@dataclass(frozen=True)
+class Long:
+    """A long run of headlab's default method, as far as it came, in this session or over several."""
+
+    tally: Tally
+    seconds: float
+    forwards: int
+
+    @property
+    def gains(self) -> int:
+        """Samples of all heads together."""
+        return int(self.tally.counts.sum())
+
+
+def long_run(setting: Setting, plan: Plan, seed: int, estimand: str, seconds: float) -> Long:
+    """Sample until the plan is fulfilled or the time is up; a later call goes on from there."""
+    key = setting.key(estimand=estimand, seed=seed, target=plan.target, stop=plan.stop, samples=plan.samples)
+    path, levels = setting.work / f"{key}.npz", tmab.levels(estimand, setting.game.steps)
+    saved = dict(np.load(path)) if path.exists() else None
+    now = Long(Tally.restore(saved, setting.game.players, levels, plan), 0.0, 0)
+    if saved is not None:
+        now = Long(now.tally, float(saved["seconds"]), int(saved["forwards"]))
+    until, kept = time.perf_counter() + seconds, time.perf_counter()
+    start = now
+    for now in _steps(setting, start, seed, estimand):
+        over = time.perf_counter() >= until or now.tally.finished
+        if over or time.perf_counter() > kept + SAVE_EVERY:
+            kept = time.perf_counter()
+            _save(path, now)
+            done = int((~now.tally.active).sum())
+            print(f"  {now.tally.draws} samples, {done} of {len(now.tally.active)} heads done", flush=True)
+        if over:
+            break
+    return now
+
+
+def _steps(setting: Setting, now: Long, seed: int, estimand: str) -> Iterator[Long]:
+    evaluator = setting.evaluator
+    before, started = evaluator.forwards, time.perf_counter()
+    for tally in tmab.estimate(setting.game, now.tally.plan, seed=seed, estimand=estimand, saved=now.tally):
+        yield Long(tally, now.seconds + time.perf_counter() - started, now.forwards + evaluator.forwards - before)
+
+
+def _save(path: Path, long: Long) -> None:
+    new = path.with_suffix(".tmp.npz")
+    arrays = {**long.tally.arrays(), "seconds": np.array(long.seconds), "forwards": np.array(long.forwards)}
+    np.savez(new, **arrays)  # type: ignore[arg-type] # its other argument is one of them
+    new.replace(path)

@@ -1,0 +1,149 @@
+"""Shapley estimators side by side: headlab, the paper's recipe, Captum, SHAP and shapiq on the same model.
+
+    sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt
+    .venv-bench/bin/python benchmarks/estimators.py              about 25 minutes on two cores
+    .venv-bench/bin/python benchmarks/estimators.py --smoke      the same path on few examples, under 3 minutes
+
+Writes estimators.json and estimators.png to benchmarks/results (with --smoke: to the work folder), after
+every part, so that a run that is cut off leaves what it has. The reference and the run to the guaranteed
+half-width are kept in the work folder and gone on with by the next run; --minutes gives all parts more time.
+What is measured and how: docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from comparison import exactness, guarantee, peers, race, report  # noqa: E402 - after the path to them
+from comparison.costs import Costs, measure  # noqa: E402
+from comparison.setting import Setting, long_run  # noqa: E402
+
+from headlab.errors import HeadlabError  # noqa: E402
+from headlab.methods.tally import Plan  # noqa: E402
+from headlab.methods.tmab import FULL, TOP50  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
+REFERENCE = Plan(1 << 20, None, "width", 0.95, 1.0)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="few examples, a wide target, short runs")
+    parser.add_argument("--minutes", type=float, help="time for all parts together (25; with --smoke 0.8)")
+    parser.add_argument("--language", default="de", help="language of the dev examples")
+    parser.add_argument("--seeds", type=int, help="runs of each estimator (3; with --smoke 1)")
+    parser.add_argument("--work", type=Path, help="folder of what later runs take up (below the temporary folder)")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    return parser.parse_args()
+
+
+def setting_of(given: argparse.Namespace) -> Setting:
+    """What the command line asks for."""
+    work = given.work or Path(tempfile.gettempdir()) / "headlab-benchmark"
+    work.mkdir(parents=True, exist_ok=True)
+    smoke = given.smoke
+    return Setting(
+        language=given.language,
+        size=24 if smoke else 512,
+        minutes=given.minutes or (0.8 if smoke else 25.0),
+        seeds=given.seeds or (1 if smoke else 3),
+        target=0.2 if smoke else 0.01,
+        rows=1 if smoke else 4,
+        walks=(3, 2) if smoke else (16, 8),
+        work=work,
+    )
+
+
+def say(text: str) -> None:
+    """A line of progress, with the minutes since the start."""
+    print(f"[{(time.perf_counter() - STARTED) / 60:5.1f} min] {text}", flush=True)
+
+
+def costs_part(setting: Setting) -> tuple[Costs, dict[str, Any]]:
+    """What forward passes and gains cost."""
+    say("costs of a forward pass and of a gain, in turns")
+    costs = measure(setting, setting.seconds("costs"))
+    found = {
+        "resume_speedup": costs.resume_speedup(),
+        "seconds_a_gain": dict(costs.gain),
+        "seconds_a_forward": {"padded to 128": costs.padded_forward, "sorted by length": costs.sorted_forward},
+        "order_variance": {"shapley": costs.order_variance, "shapley-top50": costs.order_variance_top50},
+    }
+    return costs, found
+
+
+def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
+    """Seconds to the guaranteed half-width on all heads: headlab's run, the recipe worked out."""
+    say(f"headlab to a half-width of {setting.target:g} on all heads ({TOP50})")
+    long = long_run(setting, guarantee.plan(setting.target), guarantee.SEED, TOP50, setting.seconds("guarantee"))
+    ours = guarantee.ours(long, setting.target, setting.game.examples)
+    paper = guarantee.published(setting, costs)
+    ratios = guarantee.speedups(paper, ours)
+    return {
+        "speedup_to_guarantee": ratios["range 1, padded to 128"],
+        "speedups_to_guarantee": ratios,
+        "guarantee": {"half_width": setting.target, "ours": vars(ours), "paper_extrapolated": paper},
+    }
+
+
+def parts(setting: Setting, write: Any) -> None:
+    """All parts in order, each written as it is done."""
+    costs, found = costs_part(setting)
+    write(found)
+    say("long reference run of another seed (shapley)")
+    reference = race.Reference.of(long_run(setting, REFERENCE, race.REFERENCE_SEED, FULL, setting.seconds("reference")))
+    say(f"race on single examples; the reference has {reference.samples} samples a head")
+    runs = race.race(setting)
+    write(report.compared(runs, {}, reference))
+    write(guarantee_part(setting, costs))
+    say("peers with the whole dev set in every evaluation")
+    more, missing = race.whole_set(setting, costs.sorted_forward)
+    write(report.compared(runs + more, missing, reference))
+
+
+def main() -> int:
+    """Check the wrappers, measure, write; 2 for what a user can put right."""
+    given = arguments()
+    try:
+        peers.require()
+        setting = setting_of(given)
+        if given.smoke:
+            say("every estimator on a tiny model, against its exact values")
+            exactness.check({**race.HEADLAB, **{p.title: p.start for p in peers.PEERS}})
+        out = given.out or (setting.work if given.smoke else RESULTS)
+        found = report.about(" ".join(["python", "benchmarks/estimators.py", *sys.argv[1:]]))
+        found["setting"] = {k: getattr(setting, k) for k in ("language", "size", "minutes", "seeds", "target")}
+        found["setting"]["heads"] = setting.game.players
+
+        def write(part: dict[str, Any]) -> None:
+            found.update(part, finished=False, minutes_taken=(time.perf_counter() - STARTED) / 60)
+            found["goals"] = report.goals(found)
+            report.write(out / "estimators.json", found)
+
+        parts(setting, write)
+        report.write(out / "estimators.json", found | {"finished": True})
+        report.draw(out / "estimators.png", found)
+    except HeadlabError as error:
+        print(f"headlab: {error}", file=sys.stderr)
+        return 2
+    print(report.table(found))
+    for goal in found["goals"]:
+        met = "met" if goal["met"] else "MISSED"
+        print(f"{goal['goal']}: {goal['reached']:.3g} times (goal {goal['times']:g}): {met}")
+    say(f"written to {out}")
+    return 0
+
+
+STARTED = time.perf_counter()
+
+if __name__ == "__main__":
+    sys.exit(main())

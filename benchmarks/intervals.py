@@ -1,0 +1,457 @@
+"""Which interval needs the fewest samples, and which ones hold: known distributions of gains, the very stopping rule.
+
+    python benchmarks/intervals.py            everything; writes benchmarks/results/intervals.json
+    python benchmarks/intervals.py --smoke    a few runs; writes nothing
+
+Needs no model. The library `confseq` is compared with where it can be imported (PYTHONPATH may name it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlab import stats
+from headlab.methods.draws import rounded
+from headlab.methods.tally import Plan, Tally
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "benchmarks" / "results" / "intervals.json"
+CYCLE, LOOKS, TARGET, LEVEL = 512, 32, 0.01, 0.95
+RULES = ("width", "sign")
+FORMER = (0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97)
+LOOKED = CYCLE * np.arange(1, LOOKS + 1)
+
+
+@dataclass(frozen=True)
+class Gains:
+    """A distribution of gains in [-1, 1].
+
+    parts: (share, low, high), uniform on [low, high] with this chance, else 0.  steps: levels counted.
+    two: a sample is the mean of two such gains, as for the estimand `shapley`.
+    """
+
+    name: str
+    parts: tuple[tuple[float, float, float], ...]
+    steps: int = 1
+    two: bool = False
+
+    @property
+    def mean(self) -> float:
+        """The truth."""
+        return sum(share * (low + high) / 2 for share, low, high in self.parts)
+
+    @property
+    def support(self) -> np.ndarray:
+        """Values a sample can take, [level]."""
+        return np.linspace(-1, 1, 2 * self.steps * (1 + self.two) + 1)
+
+    def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
+        """Levels from 0, int [run, draw]."""
+        once = [self._once(rng, (draws, runs)) for _ in range(1 + self.two)]
+        return np.ascontiguousarray(sum(once).T + self.steps * (1 + self.two)).astype(np.int16)
+
+    def _once(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        at = np.searchsorted(np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right")
+        low = np.array([low for _, low, _ in self.parts] + [0.0])[at]
+        high = np.array([high for _, _, high in self.parts] + [0.0])[at]
+        gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
+        return rounded(gains, self.steps, int(rng.integers(1 << 31)), 0)
+
+
+def ternary(up: float, down: float, two: bool = False) -> Gains:
+    """-1, 0 or 1, as accuracy gains are; two: the mean of two of them."""
+    kind = "mean of two ternary" if two else "ternary"
+    return Gains(f"{kind}, P(+1) = {up:g}, P(-1) = {down:g}", ((up, 1, 1), (down, -1, -1)), two=two)
+
+
+def smooth(name: str, *parts: tuple[float, float, float], two: bool = False) -> Gains:
+    """Any number in [-1, 1], counted in 64 steps, as probability gains are."""
+    return Gains(name, parts, 64, two)
+
+
+# Like the committed results for intents: P(gain is not 0) 0.004 to 0.13, means -0.03 to 0.1.
+DISTRIBUTIONS = (
+    ternary(0, 0), ternary(0.004, 0), ternary(0.002, 0.002), ternary(0, 0.006), ternary(0.008, 0.002),
+    ternary(0.01, 0.01), ternary(0.005, 0.015), ternary(0.02, 0.01), ternary(0.015, 0.02), ternary(0.03, 0.02),
+    ternary(0.015, 0.045), ternary(0.04, 0.01), ternary(0.05, 0.05), ternary(0.08, 0.03), ternary(0.065, 0.065),
+    ternary(0.115, 0.015), ternary(0.01, 0.01, True), ternary(0.03, 0.02, True), ternary(0.02, 0.05, True),
+    ternary(0.07, 0.06, True),
+    smooth("mostly tiny, both signs", (0.97, -0.004, 0.004), (0.03, -0.3, 0.3)),
+    smooth("mostly tiny, rarely a jump up", (0.985, -0.003, 0.003), (0.015, 0.2, 1.0)),
+    smooth("a tenth moves, to both sides", (0.06, 0.0, 0.5), (0.04, -0.6, 0.0)),
+    smooth("small and harmful", (0.8, -0.02, 0.012), (0.02, -0.4, 0.1)),
+    smooth("mean of two, mostly tiny", (0.96, -0.005, 0.007), (0.04, -0.25, 0.25), two=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Where runs stopped: draws [run], and whether the interval held the truth there [run]."""
+
+    draws: np.ndarray
+    covered: np.ndarray
+
+
+def stopped(low: np.ndarray, high: np.ndarray, at: np.ndarray, truth: float, rule: str) -> Stopped:
+    """First look at which the rule is met, or the last: low, high [run, look], at: draws by then [look]."""
+    met = (high - low) / 2 <= TARGET
+    if rule == "sign":
+        met |= (low > 0) | (high < 0)
+    look = np.where(met.any(axis=1), met.argmax(axis=1), len(at) - 1)
+    row = np.arange(len(low))
+    low, high = low[row, look], high[row, look]
+    return Stopped(at[look], (low <= truth + 1e-12) & (truth - 1e-12 <= high))
+
+
+Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What headlab reports: `stats.betting_interval` of the counts, at whole cycles."""
+    runs, size = len(levels), len(gains.support)
+    low, high, going = np.full((runs, LOOKS), -1.0), np.full((runs, LOOKS), 1.0), np.ones(runs, bool)
+    counts = np.zeros((size, runs), np.int64)
+    for look in range(LOOKS):
+        part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
+        counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
+        low[going, look], high[going, look] = stats.betting_interval(gains.support, counts[:, going], LEVEL)
+        going &= (high[:, look] - low[:, look]) / 2 > TARGET
+        if not going.any():
+            break
+    return low, high, LOOKED
+
+
+@contextmanager
+def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator[None]:
+    """Another mixture of bets than the package's."""
+    kept = stats.FRACTIONS, stats.SHARES
+    stats.FRACTIONS, stats.SHARES = fractions, shares
+    try:
+        yield
+    finally:
+        stats.FRACTIONS, stats.SHARES = kept
+
+
+def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mixture that headlab used before: equal shares, and more of them on high stakes."""
+    with mixture(FORMER, (1 / len(FORMER),) * len(FORMER)):
+        return betting(gains, levels)
+
+
+def bernstein_sequence(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predictable plug-in empirical Bernstein confidence sequence (Waudby-Smith & Ramdas 2023, theorem 2)."""
+    low, high = empirical_bernstein(gains.support[levels], 1 - LEVEL)
+    return low[:, LOOKED - 1], high[:, LOOKED - 1], LOOKED
+
+
+def empirical_bernstein(draws: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends after every draw: draws [run, draw] in [-1, 1]."""
+    x = (1 + draws) / 2  # the theorem is for [0, 1]
+    number = np.arange(1, x.shape[1] + 1)
+    mean = (0.5 + x.cumsum(axis=1)) / (number + 1)
+    variance = (0.25 + ((x - mean) ** 2).cumsum(axis=1)) / (number + 1)
+    before = np.hstack([np.full((len(x), 1), 0.25), variance[:, :-1]])
+    bet = np.minimum(np.sqrt(2 * np.log(2 / alpha) / (before * number * np.log(1 + number))), 0.5)
+    guess = np.hstack([np.full((len(x), 1), 0.5), mean[:, :-1]])
+    spread = ((x - guess) ** 2 * (-np.log1p(-bet) - bet)).cumsum(axis=1)  # 4 (x - guess)^2 psi / 4
+    total = bet.cumsum(axis=1)
+    centre, width = (bet * x).cumsum(axis=1) / total, (np.log(2 / alpha) + spread) / total
+    return np.maximum(2 * (centre - width) - 1, -1), np.minimum(2 * (centre + width) - 1, 1)
+
+
+def moments(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and variance so far, and the number of draws: [run, draw] -> [run, draw], [run, draw], [draw]."""
+    number = np.arange(1, draws.shape[1] + 1)
+    mean = draws.cumsum(axis=1) / number
+    return mean, np.maximum((draws**2).cumsum(axis=1) / number - mean**2, 0), number
+
+
+def equation_4(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Equation 4 of Held & Yang with their range 1, looked at after every draw."""
+    mean, variance, number = moments(gains.support[levels])
+    width = stats.bernstein_width(variance, np.broadcast_to(number, mean.shape), 1 - LEVEL, 1.0)
+    return mean - width, mean + width, number
+
+
+def public_script(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same as that paper's public script has it: the deviation divided by t, not by its square root."""
+    mean, variance, number = moments(gains.support[levels])
+    log = np.log(3 / (1 - LEVEL))
+    width = np.sqrt(2 * variance * log) / number + 3 * log / number
+    return mean - width, mean + width, number
+
+
+def normal(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The textbook interval, 1.96 standard errors, looked at after every cycle."""
+    mean, variance, number = moments(gains.support[levels])
+    width = 1.959964 * np.sqrt(variance / number)
+    at = LOOKED - 1
+    return (mean - width)[:, at], (mean + width)[:, at], LOOKED
+
+
+METHODS: dict[str, Method] = {
+    "headlab": betting,
+    "headlab, former mixture": former_betting,
+    "empirical Bernstein sequence": bernstein_sequence,
+    "Equation 4, range 1, every draw": equation_4,
+    "the public script's width, every draw": public_script,
+    "1.96 standard errors, every cycle": normal,
+}
+
+
+def confseq_module() -> Any:
+    """`confseq.betting` with the name that its version 0.0.11 misses in numpy 2; None where it is not there."""
+    if not hasattr(np, "float_"):
+        np.float_ = np.float64
+    try:
+        import confseq.betting
+    except ImportError:
+        return None
+    return confseq.betting
+
+
+def library(module: Any) -> Method:
+    """The library's betting martingale with its own stakes, its ends found by bisection at whole cycles."""
+
+    def ends(x: np.ndarray, low: float, high: float) -> float:
+        for _ in range(14):
+            middle = (low + high) / 2
+            kept = module.betting_mart(x, middle, alpha=1 - LEVEL)[-1] <= 1 / (1 - LEVEL)
+            low, high = (low, middle) if kept else (middle, high)
+        return low
+
+    def run(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        low, high = np.full((len(levels), LOOKS), -1.0), np.full((len(levels), LOOKS), 1.0)
+        for row, draws in enumerate((1 + gains.support[levels]) / 2):
+            for look, count in enumerate(LOOKED):
+                x = draws[:count]
+                low[row, look] = 2 * ends(x, 0.0, float(x.mean())) - 1
+                high[row, look] = 1 - 2 * ends(1 - x, 0.0, float(1 - x.mean()))
+                if high[row, look] - low[row, look] <= 2 * TARGET:
+                    break
+        return low, high, LOOKED
+
+    return run
+
+
+def compare(runs: int, few: int, seed: int) -> list[dict[str, Any]]:
+    """One entry for every distribution, method and rule; the library plays only the first `few` runs."""
+    module, out = confseq_module(), []
+    methods = METHODS | ({"confseq, betting": library(module)} if module else {})
+    for number, gains in enumerate(DISTRIBUTIONS):
+        levels = gains.draw(np.random.default_rng([seed, number]), runs, CYCLE * LOOKS)
+        for name, method in methods.items():
+            part = levels[:few] if name.startswith("confseq") else levels
+            low, high, at = method(gains, part)
+            for rule in RULES:
+                found = stopped(low, high, at, gains.mean, rule)
+                out.append(
+                    {
+                        "gains": gains.name, "mean": gains.mean, "method": name, "rule": rule, "runs": len(part),
+                        "draws": float(found.draws.mean()), "missed": int((~found.covered).sum()),
+                        "draws_of_first": float(found.draws[:few].mean()),
+                    }
+                )  # fmt: skip
+        print(f"  {number + 1} of {len(DISTRIBUTIONS)}: {gains.name}", flush=True)
+    return out
+
+
+def summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For every method: mean draws and misses over all distributions, and the worst of them."""
+    out = []
+    for name in dict.fromkeys(entry["method"] for entry in entries):
+        row: dict[str, Any] = {"method": name}
+        for rule in RULES:
+            mine = [e for e in entries if (e["method"], e["rule"]) == (name, rule)]
+            row |= {
+                f"{rule}_draws": float(np.mean([e["draws"] for e in mine])),
+                f"{rule}_draws_of_first": float(np.mean([e["draws_of_first"] for e in mine])),
+                f"{rule}_missed": sum(e["missed"] for e in mine) / sum(e["runs"] for e in mine),
+                f"{rule}_missed_worst": max(e["missed"] / e["runs"] for e in mine),
+            }
+        out.append(row)
+    return out
+
+
+HEADS, CYCLES, BEST, WORST = 144, 16, 0.1, -0.03
+
+
+def joint(runs: int, seed: int) -> dict[str, Any]:
+    """144 heads sampled as `tmab` does, in balanced cycles: how often all hold, and how many signs are wrong.
+
+    A third of the heads has a mean of exactly 0; the others' means are mostly small. Each example has
+    chances of its own, so that examples differ.
+    """
+    rng = np.random.default_rng([seed, 144])
+    plan = Plan(CYCLE * CYCLES, TARGET, "sign", LEVEL, 1.0)
+    held, everything, claims = [], [], {name: [0, 0, 0] for name in ("interval", "holm", "benjamini_hochberg")}
+    for _ in range(runs):
+        up, down = population(rng)
+        truth = (up - down).mean(axis=0)
+        tally = Tally.start(HEADS, 3, plan)
+        while not tally.finished:
+            chance = rng.random((CYCLE, HEADS))
+            gains = (chance < up).astype(np.int64) - (chance > 1 - down)
+            tally = tally.add(gains, np.tile(tally.active, (CYCLE, 1)), CYCLE).looked_at()
+        outcome = tally.outcome()
+        inside = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
+        held.append(inside.mean())
+        everything.append(bool(inside.all()))
+        p = stats.betting_p(tally.support, tally.counts)
+        decided = {
+            "interval": (outcome.low > 0) | (outcome.high < 0),
+            "holm": stats.holm(p) <= 1 - LEVEL,
+            "benjamini_hochberg": stats.benjamini_hochberg(p) <= 1 - LEVEL,
+        }
+        for name, claimed in decided.items():
+            wrong = claimed & (np.sign(outcome.values) != np.sign(np.round(truth, 12)))
+            for place, more in enumerate((claimed.sum(), wrong.sum(), wrong.any())):
+                claims[name][place] += int(more)
+    return {
+        "runs": runs, "heads": HEADS, "covered": float(np.mean(held)), "all_covered": float(np.mean(everything)),
+        "claims": {
+            name: {"claims_a_run": c / runs, "false_a_run": w / runs, "runs_with_a_false_one": a / runs}
+            for name, (c, w, a) in claims.items()
+        },
+    }  # fmt: skip
+
+
+def population(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Chances of +1 and of -1 for every example and head, [example, head]."""
+    moving = rng.uniform(0.004, 0.13, HEADS)
+    mean = np.clip(rng.normal(0, 0.02, HEADS), WORST, BEST) * (np.arange(HEADS) % 3 > 0)
+    mean = np.clip(mean, -moving, moving)
+    weight = rng.gamma(0.5, size=(CYCLE, HEADS))
+    weight = np.minimum(weight / weight.mean(axis=0), 0.5 / moving)
+    up, down = (weight * share for share in ((moving + mean) / 2, (moving - mean) / 2))
+    zero = np.arange(HEADS) % 3 == 0
+    down[:, zero] = up[:, zero]
+    return up, down
+
+
+def peeking(runs: int, seed: int) -> dict[str, float]:
+    """Share of runs that ever call the sign of a fair coin (+1 or -1, mean 0), looked at from 16 to 1e8 draws.
+
+    Looks are 5 % apart, so the shares are of these 320 looks; looking at every draw only adds to them.
+    """
+    rng, alpha = np.random.default_rng([seed, 2]), 1 - LEVEL
+    at = np.unique(np.geomspace(16, 1e8, 320).astype(np.int64))
+    ups = rng.binomial(np.diff(at, prepend=0), 0.5, size=(runs, len(at))).cumsum(axis=1)
+    mean = 2 * ups / at - 1
+    number = np.broadcast_to(at, mean.shape)
+    counts = np.stack([(at - ups).ravel(), ups.ravel()])
+    zero, ends = np.zeros(counts.shape[1]), np.array([-1.0, 1.0])
+    capital = np.maximum(stats.log_capital(ends, counts, zero), stats.log_capital(-ends, counts, zero))
+    called = {
+        "headlab": capital.reshape(mean.shape) >= np.log(2 / alpha),
+        "Equation 4, range 1": np.abs(mean) > stats.bernstein_width(1 - mean**2, number, alpha, 1.0),
+        "1.96 standard errors": np.abs(mean) > 1.959964 * np.sqrt((1 - mean**2) / number),
+    }
+    return {name: float(hit.any(axis=1).mean()) for name, hit in called.items()}
+
+
+def seconds(module: Any) -> dict[str, float]:
+    """One interval for each of 144 heads after 8192 draws: seconds of processor time."""
+    rng, out = np.random.default_rng(0), {}
+    for name, gains in (("3 levels", ternary(0.03, 0.02)), ("129 levels", DISTRIBUTIONS[22])):
+        levels = gains.draw(rng, HEADS, CYCLE * CYCLES)
+        counts = np.stack([np.bincount(row, minlength=len(gains.support)) for row in levels], axis=1)
+        out[f"headlab, {name}"] = clocked(lambda g=gains, c=counts: stats.betting_interval(g.support, c, LEVEL))
+    draws = gains.support[levels]
+    out["empirical Bernstein sequence"] = clocked(lambda: empirical_bernstein(draws, 1 - LEVEL))
+    if module:
+        one = clocked(lambda: module.betting_cs((1 + draws[0]) / 2, alpha=1 - LEVEL, breaks=1000))
+        out["confseq betting_cs, grid of 1000, one head times 144"] = one * HEADS
+    return out
+
+
+def clocked(call: Callable[[], Any]) -> float:
+    """Processor seconds of a call, so that a busy machine does not count."""
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A Markdown table of the summary."""
+    lines = [
+        "| method | draws to ±0.01 | missed | worst | draws to sign or ±0.01 | missed | worst |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        cells = [
+            f"{row[f'{rule}_draws']:.0f} | {row[f'{rule}_missed']:.1%} | {row[f'{rule}_missed_worst']:.0%}"
+            for rule in RULES
+        ]
+        lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def about() -> dict[str, Any]:
+    """The machine, the versions and the commit."""
+    info = Path("/proc/cpuinfo")
+    told = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
+    git = ("git", "-C", str(ROOT))
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False).stdout
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit + (" and changes" if changed else ""),
+        "machine": {
+            "cpu": told.group(1) if told else platform.machine(),
+            "cores": os.cpu_count(),
+            "system": platform.platform(),
+        },
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+    }
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a few runs, to see that it works; writes nothing")
+    parser.add_argument("--runs", type=int, default=100, help="runs of every distribution")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    runs, few, sets = (4, 1, 1) if given.smoke else (given.runs, 3, 40)
+    entries = compare(runs, few, given.seed)
+    module, rows, together = confseq_module(), summary(entries), joint(sets, given.seed)
+    times, coin = seconds(module), peeking(20 * runs, given.seed)
+    print(table(rows))
+    print(json.dumps({"joint": together, "coin": coin, "seconds": times}, indent=1))
+    if given.smoke:
+        return 0
+    told = {
+        "command": f"python benchmarks/intervals.py --runs {runs} --seed {given.seed}",
+        **about(),
+        "confseq": "0.0.11, its Python sources" if module else "not importable here",
+        "settings": {"cycle": CYCLE, "looks": LOOKS, "target": TARGET, "level": LEVEL, "runs_of_confseq": few},
+        "summary": rows,
+        "joint": together,
+        "fair_coin_called": coin,
+        "processor_seconds_a_call_144_heads": times,
+        "entries": entries,
+    }
+    rounded_numbers = json.loads(json.dumps(told), parse_float=lambda text: round(float(text), 5))
+    OUT.write_text(json.dumps(rounded_numbers, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"written to {OUT.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

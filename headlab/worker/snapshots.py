@@ -1,0 +1,62 @@
+"""Looking at a running job: which run it is at, and its scores so far as they cross the worker's door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.records import HeadGrid
+from headlab.scores import HeadScores
+from headlab.store import Run, Store
+
+ARRAYS = ("values", "low", "high", "samples", "p_values")
+PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
+
+
+class WatchedStore(Store):
+    """A store that tells which run is asked for: the one that is about to be computed."""
+
+    def __init__(self, root: Path, begun: Callable[[Run], None]) -> None:
+        super().__init__(root)
+        self._begun = begun
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        run = super().run(spec)
+        self._begun(run)
+        return run
+
+
+def told(scores: HeadScores) -> dict[str, Any]:
+    """Scores as plain values: the fields of `headlab.worker.schemas.Scores`."""
+    arrays = {name: getattr(scores, name) for name in ARRAYS}
+    plain = {name: getattr(scores, name) for name in PLAIN}
+    lists = {name: None if array is None else array.tolist() for name, array in arrays.items()}
+    return {"grid": scores.grid.to_json(), "spec": dict(scores.spec), **plain, **lists}
+
+
+def scores_of(answer: Mapping[str, Any]) -> HeadScores | None:
+    """The scores in the worker's answer. Raises HeadlabError if they do not fit together."""
+    given = answer.get("scores")
+    if given is None:
+        return None
+    try:
+        grid = HeadGrid.from_json(given["grid"])
+        arrays = {name: _array(given[name], np.int64 if name == "samples" else np.float64) for name in ARRAYS}
+        if any(array is not None and array.shape != (grid.size,) for array in arrays.values()):
+            raise ValueError("another size than the grid's")
+        fields: dict[str, Any] = {name: given[name] for name in PLAIN} | arrays
+        return HeadScores(grid, spec=given["spec"], **fields)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise HeadlabError(
+            f"the worker's answer about a running job cannot be read ({type(error).__name__}); "
+            "is it a headlab worker of this version?"
+        ) from error
+
+
+def _array(values: Any, kind: type) -> np.ndarray[Any, Any] | None:
+    return None if values is None else np.array(values, kind)

@@ -1,0 +1,261 @@
+"""The comparison's own arithmetic, without the peers: those are held to exact values by `estimators.py --smoke`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import reference
+from numpy.testing import assert_allclose, assert_array_equal
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+
+from comparison import exactness, guarantee, peers, race, recipe, report, setting  # noqa: E402 - found there
+from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
+from tiny import tiny_model  # noqa: E402
+from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
+
+from headlab.errors import HeadlabError  # noqa: E402
+from headlab.evaluator import Evaluator  # noqa: E402
+from headlab.methods.game import Game, ModelGame  # noqa: E402
+from headlab.methods.tally import Plan  # noqa: E402
+from headlab.methods.tmab import FULL, TOP50  # noqa: E402
+from headlab.records import content_key  # noqa: E402
+from headlab.stats import bernstein_width  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "estimators.json"
+
+
+def small_game(players: int = 6, examples: int = 4) -> exactness.TableGame:
+    """Made-up right and wrong answers."""
+    table = np.random.default_rng(0).integers(0, 2, (2**players, examples)).astype(np.float64)
+    return exactness.TableGame(table, players)
+
+
+def present_value(game: exactness.TableGame, present: frozenset[int]) -> float:
+    return float(game.table[sum(1 << p for p in present)].mean())
+
+
+def test_the_truth_is_the_average_over_all_orders() -> None:
+    game = small_game()
+    want = reference.full_shapley(lambda present: present_value(game, present), game.players)
+    assert_allclose(exactness.truth(game), want, atol=1e-12)
+
+
+def test_the_table_gives_the_same_gains_as_the_model() -> None:
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    game, table = ModelGame(Evaluator(model, tiny_task(), "xx", "dev", exactness.EXAMPLES)), exactness.tiny_game()
+    rng = np.random.default_rng(1)
+    orders, rows = np.stack([rng.permutation(12)[:5] for _ in range(6)]), rng.integers(16, size=6)
+    kept, wanted = rng.random((2, 6, 12)) < 0.5
+    assert_array_equal(table.gains(orders, rows), game.gains(orders, rows))
+    assert_array_equal(table.marginals(kept, wanted, rows), game.marginals(kept, wanted, rows))
+
+
+def test_own_estimators_meet_the_exact_values_and_a_wrong_one_is_caught() -> None:
+    game = small_game()
+    exact = exactness.truth(game)
+    for start in race.HEADLAB.values():
+        assert exactness.excess(start, game, exact) <= 0
+
+    def leave_one_out(game: Game, seed: int) -> Iterator[Estimate]:
+        ones = ~np.eye(game.players, dtype=bool)
+        while True:
+            yield Estimate(mean_values(game, np.ones((1, game.players), bool)) - mean_values(game, ones))
+
+    assert exactness.excess(leave_one_out, game, exact) > 0
+
+
+@pytest.mark.parametrize("span", [1.0, 2.0])
+def test_turns_are_the_fewest_that_equation_four_asks_for(span: float) -> None:
+    turns = recipe.orders_for_a_head(2e-4, 0.01, span)
+    widths = [float(bernstein_width(np.array(2e-4), np.array(n), recipe.DELTA, span)) for n in (turns - 1, turns)]
+    assert widths[0] > 0.01 >= widths[1]
+
+
+def test_the_recipe_is_played_until_every_head_had_its_turns() -> None:
+    once = recipe.recipe_work(1, 10)
+    assert once.orders >= 2
+    assert once.coalitions <= once.orders * 6
+    many = recipe.recipe_work(300, 10)
+    assert 600 <= many.orders < 800  # a head has its turn in every second order
+    assert 600 * 6 * 0.95 < many.coalitions <= many.orders * 6
+
+
+def test_a_walk_evaluates_both_ends_of_every_step_asked_for() -> None:
+    assert recipe.evaluated(np.array([True, True, True])) == 4
+    assert recipe.evaluated(np.array([True, False, True])) == 4
+    assert recipe.evaluated(np.array([True, False, False])) == 2
+    assert recipe.evaluated(np.array([False, False])) == 0
+
+
+def test_the_variance_of_orders_is_told_from_that_of_examples(rng: np.random.Generator) -> None:
+    orders = np.stack([rng.permutation(4) for _ in range(4000)])
+    gains = rng.normal(0, 0.1, (4000, 1, 4)) + rng.normal(0, 0.5, (4000, 5, 4))
+    found = recipe.order_variance(gains, orders, players=4, examples=100)
+    assert_allclose(found, 0.1**2 + 0.5**2 / 100, rtol=0.2)
+
+
+def test_padded_inputs_are_all_of_one_length_and_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "PADDED", 40)
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    plain, padded = (kind(model, tiny_task(), "xx", "dev", 16) for kind in (Evaluator, recipe.PaddedEvaluator))
+    gates, rows = model.grid.gates(np.random.default_rng(2).random((16, 12)) < 0.7), np.arange(16)
+    assert padded.tensors(rows)["input_ids"].shape == (16, 40)
+    assert_array_equal(plain.correct(gates, rows), padded.correct(gates, rows))
+
+
+def made_up_setting(folder: Path, game: exactness.TableGame) -> SimpleNamespace:
+    folder.mkdir(exist_ok=True)
+    return SimpleNamespace(
+        game=game, work=folder, evaluator=SimpleNamespace(forwards=0), key=lambda **more: content_key(more)
+    )
+
+
+def test_a_long_run_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    plan, game = Plan(64, None, "width", 0.95, 1.0), small_game()
+    whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, FULL, 60)  # type: ignore[arg-type]
+    parts = made_up_setting(tmp_path / "b", game)
+    first = setting.long_run(parts, plan, 3, FULL, 0)  # type: ignore[arg-type]
+    assert first.tally.draws == game.round
+    last = setting.long_run(parts, plan, 3, FULL, 60)  # type: ignore[arg-type]
+    assert_array_equal(last.tally.counts, whole.tally.counts)
+    assert last.seconds > first.seconds
+
+
+def test_a_run_cut_short_is_extrapolated_and_a_finished_one_is_not(tmp_path: Path) -> None:
+    game, target = small_game(), 0.15
+    made_up = made_up_setting(tmp_path, game)
+    short = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 0)  # type: ignore[arg-type]
+    early = guarantee.ours(short, target, game.examples)
+    assert not early.measured
+    assert early.seconds > early.spent_seconds
+    full = setting.long_run(made_up, guarantee.plan(target), 3, TOP50, 600)  # type: ignore[arg-type]
+    late = guarantee.ours(full, target, game.examples)
+    assert late.measured
+    assert late.seconds == late.spent_seconds
+    assert late.widest <= target
+    needed = guarantee.samples_needed(short.tally, target, game.examples)
+    assert (needed >= short.tally.counts.sum(axis=0)).all()
+    assert_allclose(needed.mean(), full.tally.counts.sum(axis=0).mean(), rtol=1.0)
+
+
+def test_watching_stops_when_the_time_is_up_after_one_estimate_at_least() -> None:
+    steps = (Estimate(np.array([float(n)]), lambda: 0.5) for n in count())
+    (only,) = watch(steps, SimpleNamespace(forwards=0), 0)  # type: ignore[arg-type]
+    assert only.values == [0.0]
+    assert only.width == 0.5
+    longer = watch(steps, SimpleNamespace(forwards=0), 0.05)  # type: ignore[arg-type]
+    assert [p.seconds for p in longer] == sorted(p.seconds for p in longer)
+    assert longer[-1].seconds >= 0.05
+
+
+def test_small_rounds_change_no_number() -> None:
+    evaluator = Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 16)
+    ours = race.HEADLAB[race.OURS]
+    coarse, fine = ours(ModelGame(evaluator), 5), ours(SmallRounds(evaluator), 5)
+    assert_array_equal(next(coarse).values, [next(fine) for _ in range(4)][-1].values)
+
+
+def made_up_runs(rng: np.random.Generator, constants: dict[str, float]) -> list[race.Run]:
+    """Runs whose squared error is constant / seconds, against a truth of 0."""
+    return [
+        race.Run(title, seed, [Point(t, int(100 * t), rng.normal(0, np.sqrt(c / t), 4000)) for t in (1.0, 2.0, 4.0)])
+        for title, c in constants.items()
+        for seed in (1, 2)
+    ]
+
+
+def test_equal_error_is_the_ratio_of_squared_error_times_seconds(rng: np.random.Generator) -> None:
+    truth = race.Reference(np.zeros(4000), np.zeros(4000), 1)
+    slow, slower = f"slow ({peers.ONE})", f"slower ({peers.WHOLE})"
+    runs = made_up_runs(rng, {race.OURS: 0.01, race.PLAIN: 0.02, slow: 0.04, slower: 0.1})
+    found = report.compared(runs, {"late": 900.0}, truth)
+    assert found["speedup_to_equal_error"][slow] == pytest.approx(4, rel=0.1)
+    assert found["speedup_to_equal_error"][slower] == pytest.approx(10, rel=0.1)
+    assert set(found["speedup_to_equal_error"]) == {slow, slower}
+    assert found["best_peer"] == slow
+    assert found["best_peer_by_wrapping"] == {peers.ONE: slow, peers.WHOLE: slower}
+    assert found["equal_error"] == pytest.approx(0.1, rel=0.1)
+    assert [row["slope"] for row in found["race"]] == pytest.approx([-1] * 4, abs=0.1)
+    (goal,) = report.goals(found)
+    assert not goal["met"]
+    lines = report.table(found).splitlines()
+    assert len(lines) == 2 + 4 + 1
+    assert "900 s" in lines[-1]
+
+
+def fake_peer(wrapping: str, first: int) -> peers.Peer:
+    def start(game: Game, seed: int) -> Iterator[Estimate]:
+        return (Estimate(np.full(game.players, float(seed))) for _ in count())
+
+    return peers.Peer(f"needs {first}", wrapping, "", start, lambda players: first)
+
+
+def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = (fake_peer(peers.WHOLE, 1000), fake_peer(peers.WHOLE, 10), fake_peer(peers.ONE, 1))
+    monkeypatch.setattr(race, "PEERS", both)
+    made_up = SimpleNamespace(game=small_game(), evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 60.0)
+    runs, missing = race.whole_set(made_up, forward=0.1)  # type: ignore[arg-type]
+    assert [run.title for run in runs] == [both[1].title]
+    assert missing == {both[0].title: pytest.approx(1000 * 4 * 0.1)}
+
+
+def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "PEERS", (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1)))
+    game = small_game()
+    made_up = SimpleNamespace(
+        small_rounds=lambda: game, evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 0.6, seeds=2
+    )
+    runs = race.race(made_up)  # type: ignore[arg-type]
+    titles = [race.OURS, race.PLAIN, f"needs 1 ({peers.ONE})"]
+    assert [(run.title, run.seed) for run in runs] == [(title, seed) for seed in (1, 2) for title in titles]
+    assert all(run.points[-1].seconds >= 0.1 for run in runs)
+    assert (runs[2].points[-1].values == 1).all()
+    assert runs[0].points[-1].width is not None
+
+
+def test_the_noise_of_the_reference_is_taken_off(rng: np.random.Generator) -> None:
+    noise = rng.normal(0, 0.3, 50_000)
+    noisy = race.Reference(noise, np.full(50_000, 0.3), 1)
+    assert noisy.squared_error(rng.normal(0, 0.4, 50_000)) == pytest.approx(0.16, rel=0.05)
+
+
+def test_a_regression_stays_below_the_size_where_shapiq_lists_all_single_heads() -> None:
+    for players in (12, 144):
+        sizes = np.arange(1, players)
+        shares = 1 / (sizes * (players - sizes))
+        assert peers.regression_size(players) * shares[0] / shares.sum() < players
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "shapiq" else name)
+    with pytest.raises(HeadlabError, match=r"needs shapiq, not installed here; run: pip install -r requirements-bench"):
+        peers.require()
+
+
+def test_the_parts_leave_a_little_of_the_time() -> None:
+    assert 0.9 < sum(setting.SHARES.values()) < 1
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="the comparison has not been run")
+def test_the_committed_figures_say_what_they_depend_on() -> None:
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    assert {"machine", "commit", "command", "resume_speedup", "speedup_to_guarantee", "speedup_to_equal_error"} <= set(
+        found
+    )
+    assert found["finished"]
+    assert found["setting"]["size"] == 512
+    assert {p.title for p in peers.PEERS} == set(found["speedup_to_equal_error"]) | set(found["not_run"])
+    for goal in found["goals"]:
+        assert goal["met"] == (goal["reached"] >= goal["times"])
+    ours, paper = found["guarantee"]["ours"], found["guarantee"]["paper_extrapolated"]["range 1"]
+    assert found["speedup_to_guarantee"] == pytest.approx(paper["seconds_padded_to_128"] / ours["seconds"], rel=1e-3)

@@ -1,0 +1,102 @@
+"""What a coalition is worth on an example: the three value functions against their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.values import CLIP, VALUES, value_of, worth
+
+KEYS = tuple(VALUES)
+
+
+@pytest.fixture
+def logits() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(5)
+    return 4 * torch.randn(40, 7, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def labels() -> torch.Tensor:
+    return torch.randint(7, (40,), generator=torch.Generator().manual_seed(6))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_value_is_what_its_definition_says(key: str, logits: torch.Tensor, labels: torch.Tensor) -> None:
+    got = worth(value_of(key), logits, labels)
+    want = [reference.worth(key, row.tolist(), int(label)) for row, label in zip(logits, labels, strict=True)]
+    assert_allclose(got, want, atol=1e-12)
+    assert 0 <= got.min() < got.max() <= 1
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_several_answers_count_by_their_mean(key: str, logits: torch.Tensor, labels: torch.Tensor) -> None:
+    """And a token without a label (a negative one) does not count."""
+    labels = labels.masked_fill(torch.arange(40) % 7 == 3, -100)
+    got = worth(value_of(key), logits.reshape(8, 5, 7), labels.reshape(8, 5))
+    for row in range(8):
+        asked = [i for i in range(5 * row, 5 * row + 5) if i % 7 != 3]
+        want = [reference.worth(key, logits[i].tolist(), int(labels[i])) for i in asked]
+        assert float(got[row]) == pytest.approx(np.mean(want), abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_values_stay_in_their_interval_however_sure_the_model_is(dtype: torch.dtype) -> None:
+    sure = torch.tensor([[200.0, -200.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
+    right, wrong = torch.tensor([0, 0]), torch.tensor([1, 1])
+    third = {"accuracy": None, "probability": 1 / 3, "log-probability": 1 - np.log(3) / 10}
+    for key in KEYS:
+        value = value_of(key)
+        assert worth(value, sure, right)[0] == 1
+        assert 0 <= float(worth(value, sure, wrong)[0]) < 1e-100
+        if third[key] is not None:
+            assert_allclose(float(worth(value, sure, right)[1]), third[key], atol=1e-6)
+
+
+def test_log_probabilities_are_clipped_at_ten_nats() -> None:
+    assert CLIP == value_of("log-probability").span == 10
+    nats = torch.tensor([-1.0, -9.0, -11.0])
+    two = torch.stack([nats, torch.log1p(-nats.exp())], dim=1)  # the first label has exactly this log-probability
+    got = worth(value_of("log-probability"), two, torch.zeros(3, dtype=torch.long))
+    assert_allclose(got, [0.9, 0.1, 0.0], atol=1e-5)
+
+
+def test_spans_units_and_steps_fit_the_values() -> None:
+    assert {key: value.unit for key, value in VALUES.items()} == {
+        "accuracy": "accuracy",
+        "probability": "probability",
+        "log-probability": "nats",
+    }
+    assert all(key == value.key and value.title for key, value in VALUES.items())
+    assert value_of("accuracy").steps == 1  # gains are whole as they are
+    assert all(value_of(key).steps > 1 for key in KEYS if key != "accuracy")
+
+
+def test_an_unknown_value_function_is_refused() -> None:
+    with pytest.raises(HeadlabError, match=r"'f1'; use one of accuracy, probability, log-probability"):
+        value_of("f1")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_evaluator_gives_the_value_of_every_example(key: str) -> None:
+    evaluator = Evaluator(tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task(), "xx", "dev", 12)
+    rows = np.array([3, 0, 7, 3])
+    with torch.inference_mode():
+        got = evaluator.worth(rows, value_of(key))
+    assert got.dtype == np.float64
+    assert evaluator.forwards == 4
+    for row, value in zip(rows, got, strict=True):
+        with torch.no_grad():
+            logits = evaluator.model.module(**evaluator.tensors(np.array([row]))).logits[0]
+        assert value == pytest.approx(
+            reference.worth(key, logits.tolist(), int(evaluator.examples[row].label)), abs=1e-9
+        )
+    if key == "accuracy":
+        assert_array_equal(got, evaluator.evaluate().correct[rows])

@@ -1,0 +1,269 @@
+"""A look at a run under way: what its checkpoint says, through the library and through the worker's door."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_task import tiny_task
+from worker_running import Running, running, until
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, load
+from headlab.methods import costs, exact, paper
+from headlab.methods.peek import peek
+from headlab.methods.run import score
+from headlab.methods.table import METHODS
+from headlab.records import HeadGrid
+from headlab.scores import HeadScores
+from headlab.store import Run, Store
+from headlab.worker.resident import Resident
+from headlab.worker.snapshots import scores_of, told
+
+SIZE = 24
+OPTIONS: dict[str, dict[str, Any]] = {
+    "shapley": {"samples": 96, "target": None},
+    "monte-carlo": {"samples": 96, "target": None},
+    "paper": {"samples": 8},
+    "exact": {},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    from saved import save_family
+
+    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+
+
+class Stop(Exception):
+    pass
+
+
+def interrupted(model: Model, root: Path, method: str, reports: int) -> Run:
+    """A run that was stopped after so many reports of progress."""
+    seen = []
+
+    def stop(progress: object) -> None:
+        seen.append(progress)
+        if len(seen) > reports:
+            raise Stop
+
+    with pytest.raises(Stop):
+        begin(model, root, method, on_progress=stop)
+    (folder,) = root.iterdir()
+    return Run(folder, json.loads((folder / "spec.json").read_text()))
+
+
+def begin(model: Model, root: Path, method: str, **more: Any) -> HeadScores:
+    options = OPTIONS.get(method, {})
+    return score(model, tiny_task(), language="xx", method=method, size=SIZE, store=Store(root), **options, **more)
+
+
+@pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper"])
+def test_a_look_gives_the_numbers_of_the_samples_so_far(model: Model, tmp_path: Path, method: str) -> None:
+    run = interrupted(model, tmp_path / "cut", method, 2)
+    seen = peek(run, model.grid)
+    assert seen is not None
+    assert (seen.language, seen.method, seen.unit, seen.spec) == ("xx", method, "accuracy", run.spec)
+    assert seen.samples is not None
+    assert seen.low is not None
+    assert seen.high is not None
+    draws = int(run.checkpoint()["draws"])  # type: ignore[index] # there is one
+    assert 0 < seen.samples.max() <= draws < OPTIONS[method]["samples"]
+    assert (seen.low <= seen.values).all()
+    assert (seen.values <= seen.high).all()
+    assert seen.example_forwards > 0
+    assert seen.seconds > 0
+    whole = begin(model, tmp_path / "cut", method)
+    assert whole.samples is not None
+    assert whole.samples.sum() > seen.samples.sum()
+    assert peek(run, model.grid) is None  # the run has ended, its checkpoint is gone
+
+
+def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(model: Model, tmp_path: Path) -> None:
+    kept = {}
+
+    def keep(progress: object) -> None:
+        for path in (tmp_path / "run").glob("*/checkpoint.npz"):
+            kept[path] = path.read_bytes()
+
+    whole = begin(model, tmp_path / "run", "shapley", on_progress=keep)
+    ((path, data),) = kept.items()
+    path.write_bytes(data)
+    seen = peek(Run(path.parent, whole.spec), model.grid)
+    assert seen is not None
+    assert seen.values_sha256() == whole.values_sha256()
+    np.testing.assert_array_equal(seen.low, whole.low)
+    assert (seen.estimand, seen.unit, seen.level) == (whole.estimand, whole.unit, whole.level)
+
+
+def test_there_is_nothing_to_see_before_the_end_of_exact(model: Model, tmp_path: Path) -> None:
+    assert peek(interrupted(model, tmp_path, "exact", 2), model.grid) is None
+
+
+def test_there_is_nothing_to_see_of_a_method_without_snapshots(model: Model, tmp_path: Path) -> None:
+    run = Store(tmp_path).run({"method": {"name": "leave-one-out", "options": {}}, "task": {"language": "xx"}})
+    run.save({"sums": np.ones(3)})
+    assert peek(run, model.grid) is None
+
+
+def test_a_torn_checkpoint_is_nothing_to_see(model: Model, tmp_path: Path) -> None:
+    run = interrupted(model, tmp_path, "shapley", 2)
+    path = run.folder / "checkpoint.npz"
+    path.write_bytes(path.read_bytes()[:100])
+    assert peek(run, model.grid) is None
+    assert not (run.folder / "log.txt").exists()  # a look leaves no trace
+    path.unlink()
+    assert peek(run, model.grid) is None
+
+
+def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
+    for method in ("shapley", "random"):
+        scores = begin(model, tmp_path, method)
+        back = scores_of({"scores": json.loads(json.dumps(told(scores)))})
+        assert back is not None
+        for name, value in vars(scores).items():
+            np.testing.assert_array_equal(getattr(back, name), value)
+    assert scores_of({"scores": None}) is None
+
+
+@pytest.mark.parametrize("broken", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}])
+def test_an_answer_that_does_not_fit_is_a_sentence(model: Model, tmp_path: Path, broken: dict[str, Any]) -> None:
+    answer = told(begin(model, tmp_path, "random")) | broken
+    with pytest.raises(HeadlabError, match="headlab worker of this version"):
+        scores_of({"scores": {name: value for name, value in answer.items() if value is not ...}})
+
+
+# Through the worker: the device's thread stands still while it is looked at.
+
+
+class Gate:
+    """Stops the device's thread between two batches until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.batches = 0
+
+    def __call__(self, progress: Any) -> None:
+        self.batches += 1
+        if self.batches > 6:
+            assert self.open.wait(60)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def worker(model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A worker whose job stands still in the middle of its first language."""
+    real = score
+
+    def slowed(*given: Any, on_progress: Any, **more: Any) -> HeadScores:
+        def both(progress: Any) -> None:
+            on_progress(progress)
+            gate(progress)
+
+        return real(*given, on_progress=both, **more)
+
+    monkeypatch.setattr("headlab.worker.resident.score", slowed)
+    make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    monkeypatch.setattr("headlab.worker.catalogue.task", lambda name, languages: tiny_task())
+    with running(tmp_path, make) as run:
+        yield run
+        gate.open.set()
+
+
+def submitted(worker: Running, method: str = "shapley") -> int:
+    spec = {"model": "tiny", "task": "tiny", "languages": ["xx", "yy"], "method": method, "size": SIZE}
+    return int(worker.client.submit(spec={**spec, "options": OPTIONS[method]})["id"])
+
+
+def test_a_running_job_is_looked_at_while_the_device_is_busy(worker: Running, model: Model, gate: Gate) -> None:
+    job = submitted(worker)
+    until(lambda: gate.batches > 6)
+    told_job, seen = worker.client.snapshot(job)
+    assert (told_job["id"], told_job["state"]) == (job, "running")
+    assert seen is not None
+    assert (seen.language, seen.grid) == ("xx", model.grid)
+    assert seen.samples is not None
+    assert 0 < int(seen.samples.max()) < 96
+    assert worker.client.snapshot(job)[1].samples.tolist() == seen.samples.tolist()  # type: ignore[union-attr]
+    gate.open.set()
+    until(lambda: worker.client.job(job)["state"] == "done", 60)
+    told_job, seen = worker.client.snapshot(job)
+    assert (told_job["state"], seen) == ("done", None)
+    with pytest.raises(HeadlabError, match="there is no job 99"):
+        worker.client.snapshot(99)
+
+
+def test_a_waiting_job_has_nothing_to_show(worker: Running, gate: Gate) -> None:
+    first = submitted(worker)
+    until(lambda: gate.batches > 6)
+    waiting = submitted(worker, "exact")
+    assert worker.client.snapshot(waiting)[0]["state"] == "queued"
+    assert worker.client.snapshot(waiting)[1] is None
+    assert worker.client.snapshot(first)[1] is not None
+
+
+def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
+    spec = {"model": "tiny", "task": "tiny", "languages": ["xx"], "method": "tmab"}
+    job = worker.client.submit(spec=spec)["id"]
+    assert worker.client.job(job)["params"]["method"] == "shapley"
+    assert worker.client.submit(spec={**spec, "method": "shapley"})["id"] == job
+    worker.client.cancel(job)
+
+
+# What it costs, and where it cannot be done.
+
+
+def test_what_the_pages_know_without_torch_is_what_the_methods_say() -> None:
+    assert costs.MOST_HEADS["exact"] == exact.LARGEST
+    assert costs.CAUTIONS["paper"] == paper.NOTE
+
+
+def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
+    costs.refuse(METHODS["exact"], exact.LARGEST)
+    costs.refuse(METHODS["shapley"], 10_000)
+    with pytest.raises(HeadlabError, match=r"2 \*\* 144 coalitions .* up to 16 heads"):
+        costs.refuse(METHODS["exact"], 144)
+
+
+@pytest.mark.parametrize("method", ["shapley", "monte-carlo", "paper", "leave-one-out"])
+def test_no_run_takes_more_forwards_than_were_told(model: Model, tmp_path: Path, method: str) -> None:
+    options = METHODS[method].resolve(OPTIONS.get(method, {}))
+    told_most = costs.most_forwards(METHODS[method], options, model.grid.size, SIZE)
+    walks = {"shapley": 2 * 96, "monte-carlo": 96, "paper": 8 * SIZE, "leave-one-out": SIZE}.get(method, 0)
+    took = begin(model, tmp_path, method).example_forwards
+    assert took <= told_most + walks  # and the untouched model, or a coalition, once a walk
+    assert took > told_most / 4
+
+
+def test_exact_takes_every_coalition_on_every_example() -> None:
+    assert costs.most_forwards(METHODS["exact"], {}, 12, 24) == 24 * 4096
+
+
+def test_costs_count_what_is_decided_narrow_and_open() -> None:
+    grid = HeadGrid.from_json({"encoder": [4]})
+    low, high = np.array([0.01, -0.03, -0.004, -0.02]), np.array([0.03, -0.01, 0.004, 0.03])
+    scores = HeadScores(
+        grid, "de", "shapley", (low + high) / 2, "shapley-top50", "accuracy", 40, 2.0, low, high,
+        np.array([512, 512, 1024, 8192]),
+    )  # fmt: skip
+    cost = costs.cost_of(scores)
+    assert (cost.helpful, cost.harmful, cost.narrow, cost.wide) == (1, 1, 1, 1)
+    assert cost.samples == (512, 768, 8192)
+    assert (cost.median_width, cost.largest_width) == pytest.approx((0.01, 0.025))
+    wanted = {"method": {"name": "shapley", "options": {"target": 0.003}}}
+    assert costs.cost_of(HeadScores(**{**vars(scores), "spec": wanted})).narrow == 0
+    assert costs.pace([scores], "m", "t") is None
+    named = HeadScores(**{**vars(scores), "spec": {"model": {"name": "m"}, "task": {"name": "t"}}})
+    assert costs.pace([scores, named], "m", "t") == pytest.approx(0.05)
