@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from headlab.errors import HeadlabError
+
+if TYPE_CHECKING:  # the table of methods names the value functions, and pages read it without torch
+    import torch
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Ten
 
 
 def _each(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    import torch
+
     if value.key == "accuracy":
         return (logits.argmax(dim=-1) == labels).to(torch.float64)
     wide = logits if logits.dtype == torch.float64 else logits.float()

@@ -33,9 +33,9 @@ def maps(choice, results):
 def cached(choice, results):
     st.subheader("What is cached, what is missing")
     table = overview_coverage.by_language(results, choice.languages)
-    st.dataframe(
-        table, hide_index=True, column_config=overview_coverage.columns(results), height=38 + 35 * min(len(table), 20)
-    )
+    height = 38 + 35 * min(len(table), 20)
+    columns = overview_coverage.columns(results)
+    st.dataframe(table, hide_index=True, column_config=columns, height=height, placeholder="–")
     if results.scores:
         st.download_button(
             "Download this table as CSV",

@@ -13,7 +13,6 @@ from headlab.methods.work import Arrays, Outcome
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Run, read_arrays
-from headlab.values import value_of
 
 
 def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
@@ -39,7 +38,7 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
         chosen.key,
         outcome.values,
         options.get("estimand", chosen.estimand),
-        value_of(options["value"]).unit if "value" in options else chosen.unit,
+        chosen.unit_of(options),
         int(saved.get("forwards", 0)),
         float(saved.get("seconds", 0.0)),
         outcome.low,

@@ -92,13 +92,13 @@ def _sharpening(
         st.session_state[PICKED] = True
 
     st.subheader(f"{language_title(scores.language)}, being computed")
+    st.markdown(line(job, scores))
     left, right = st.columns([10, 11], gap="large")
     selected = selected if selected in scores.grid.heads else None  # it may be another model's
     with left:
         limit = common_limit(stored or {scores.language: scores})
         one_map(scores, limit, key="sharpening", selected=selected, on_click=clicked, compact=False)
     with right:
-        st.markdown(line(job, scores))
         bar(job, "")
         head = selected or scores.grid.heads[int(scores.values.argmax())]
         name = head_words(head, several=len(scores.grid.stacks) > 1)

@@ -77,20 +77,23 @@ def columns(found: Found) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     unit = shown_unit(found.first.unit)[1] if found.first else "points"
     target = f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}" if found.first else "the target"
-    width = number(format="%.3f", help=f"In {unit}")
+    samples = {"least": ("Samples min", 92), "median": ("median", 68), "most": ("max", 64)}
     return {
         "Language": st.column_config.TextColumn(pinned=True),
-        "Helpful": number(help="Heads whose interval lies above 0"),
-        "Harmful": number(help="Heads whose interval lies below 0"),
-        "Narrow": number(help=f"Undecided, but with a half-width of {target} or less"),
-        "Undecided": number(help=f"Undecided, with a half-width above {target}"),
-        "Half-width, median": width,
-        "Half-width, largest": width,
-        "Samples, least": number(format="localized", help="Samples of the head that has fewest"),
-        "Samples, median": number(format="localized"),
-        "Samples, most": number(format="localized"),
-        "Example forwards": number(format="localized", help="Forward passes of one example, parts of one counted too"),
-        "Seconds": number(format="localized"),
+        "Result": st.column_config.TextColumn(width=64),
+        "Helpful": number(width=62, help="Heads whose interval lies above 0"),
+        "Harmful": number(width=66, help="Heads whose interval lies below 0"),
+        "Narrow": number(width=62, help=f"Undecided, but with a half-width of {target} or less"),
+        "Undecided": number(width=80, help=f"Undecided, with a half-width above {target}"),
+        "Half-width, median": number("Half-width", width=84, format="%.3f", help=f"Median over the heads, in {unit}"),
+        "Half-width, largest": number("largest", width=68, format="%.3f", help=f"Largest half-width, in {unit}"),
+        **{
+            f"Samples, {which}": number(label, width=wide, format="localized", help=f"Samples a head, {which}")
+            for which, (label, wide) in samples.items()
+        },
+        "Example forwards": number("Forwards", width=88, format="localized", help="Of one example, parts of one too"),
+        "Seconds": number(width=76, format="localized"),
+        "Examples": number(width=76),
     }
 
 
