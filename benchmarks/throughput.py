@@ -2,6 +2,7 @@
 
     python benchmarks/throughput.py                        the embedded model on this machine's processor
     python benchmarks/throughput.py --model xlmr-base      XLM-R base by size, random weights, XNLI-length pairs
+    python benchmarks/throughput.py --compile              with torch.compile as one more line (needs a C++ compiler)
     python benchmarks/throughput.py --smoke                seconds; a tiny model, writes nothing
 
 Takes a GPU where there is one. Writes benchmarks/results/throughput-MODEL-DEVICE.json. The floor of a gain is its
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from torch.profiler import ProfilerActivity, profile
 
 import headlab
 from headlab.evaluator import Evaluator
@@ -191,6 +193,46 @@ def measure(
     return lines
 
 
+# What an operator's time is counted as; the rest of the clock's time is Python and waiting.
+KINDS = {
+    "matrix products": ("addmm", "::mm", "linear", "bmm"),
+    "attention": ("scaled_dot_product", "flash", "efficient_attention"),
+    "activations and norms": ("gelu", "layer_norm", "softmax", "tanh"),
+}
+
+
+def shares(evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> dict[str, float]:
+    """Where the time of the branching passes goes, by the profiler's own times, and how much of it is padding."""
+    cuda = evaluator.model.device.type == "cuda"
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
+    game = ModelGame(evaluator)
+    with profile(activities=kinds) as seen:
+        seconds, _ = clock(evaluator, game.marginals, kept, wanted, examples)
+    found = dict.fromkeys(KINDS, 0.0) | {"copies and the rest": 0.0}
+    for event in seen.key_averages():
+        spent = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e6
+        kind = next((k for k, names in KINDS.items() if any(n in event.key for n in names)), "copies and the rest")
+        found[kind] += spent
+    out = {kind: spent / seconds for kind, spent in found.items()}
+    out["outside of operators"] = max(0.0, 1 - sum(out.values()))
+    rows = 1 + wanted.sum(axis=1)
+    lengths = evaluator.lengths[examples]
+    padded = sum(rows[part].sum() * lengths[part].max() for part in game._parts(examples, rows))
+    return out | {"tokens that are padding": float(1 - (rows * lengths).sum() / padded)}
+
+
+def compiled(size: str, device: str, draws: int) -> Line:
+    """The branching passes under torch.compile, after a warm-up with the same shapes."""
+    evaluator = build(size, device, torch.float32)
+    kept, wanted, examples = draw(evaluator, draws)
+    module = evaluator.model.module
+    module.forward = torch.compile(module.forward, dynamic=True)
+    game = ModelGame(evaluator)
+    game.marginals(kept, wanted, examples)
+    seconds, _ = clock(evaluator, game.marginals, kept, wanted, examples)
+    return Line("branching pass, torch.compile", "float32", 0, 1000 * seconds / int(wanted.sum()), float("nan"), None)
+
+
 def demo_samples() -> float:
     """Samples of all heads that the demo's languages needed, on average; 0 if there are none."""
     found = [r.scores for r in Store(ROOT / "cache").scan().results if r.scores.method == "shapley"]
@@ -204,6 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default="e5-small-intents", choices=("e5-small-intents", "xlmr-base", "tiny"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--draws", type=int, default=None, help="draws of the estimator a measurement")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     given = parser.parse_args(argv)
     size = "tiny" if given.smoke else given.model
@@ -218,6 +261,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         torch.set_float32_matmul_precision("high")
         tf32 = measure(size, given.device, torch.float32, budgets, draws, truth)
         lines += [replace(line, dtype="tf32") for line in tf32]
+    evaluator = build(size, given.device, torch.float32)
+    profiled = shares(evaluator, *draw(evaluator, draws))
+    with_compile = asdict(compiled(size, given.device, draws)) if given.compile else None
     branching = [line for line in lines if line.what.startswith("branching")]
     samples = demo_samples()
     best = {line.dtype: min(x.ms_a_gain for x in branching if x.dtype == line.dtype) for line in branching}
@@ -230,8 +276,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "model": size,
         "device": torch.cuda.get_device_name() if cuda else f"{platform.machine()}, {torch.get_num_threads()} threads",
         "torch": torch.__version__,
-        "default_tokens": token_budget(build(size, given.device, torch.float32).model),
+        "default_tokens": token_budget(evaluator.model),
         "lines": [asdict(line) for line in lines],
+        "time_of_branching_passes": profiled,
+        "compiled_ms_a_gain": with_compile and with_compile["ms_a_gain"],
         "samples_a_language_in_the_demo": samples,
         "minutes_for_15_languages": {k: LANGUAGES * samples * ms / 60000 for k, ms in best.items()} if samples else {},
     }

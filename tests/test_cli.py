@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ import headlab
 from headlab.cli import main
 from headlab.cli.output import parse_options
 from headlab.masks import Mask, load_mask
-from headlab.methods import costs
 from headlab.methods.best import select
 from headlab.methods.game import ROUND
 from headlab.methods.table import METHODS
@@ -178,7 +178,7 @@ def test_intervals_that_do_not_hold_come_with_a_caution(folder, tmp_path, run, a
 
 
 def test_a_method_that_cannot_be_run_on_a_model_is_refused_before_it_starts(folder, tmp_path, refused, monkeypatch):
-    monkeypatch.setattr(costs, "MOST_HEADS", {"exact": LAYERS * HEADS - 1})
+    monkeypatch.setitem(METHODS, "exact", replace(METHODS["exact"], most_heads=LAYERS * HEADS - 1))
     command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--method", "exact"]
     refused(*command, words=("2 ** 6 coalitions", "Use shapley"))
     assert not list(tmp_path.iterdir())

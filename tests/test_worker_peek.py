@@ -16,7 +16,7 @@ from worker_running import Running, running, until
 
 from headlab.errors import HeadlabError
 from headlab.gates import Model, load
-from headlab.methods import costs, exact, paper
+from headlab.methods import costs
 from headlab.methods.peek import peek
 from headlab.methods.run import score
 from headlab.methods.table import METHODS
@@ -225,13 +225,13 @@ def test_a_job_s_method_has_one_name(worker: Running, gate: Gate) -> None:
 # What it costs, and where it cannot be done.
 
 
-def test_what_the_pages_know_without_torch_is_what_the_methods_say() -> None:
-    assert costs.MOST_HEADS["exact"] == exact.LARGEST
-    assert costs.CAUTIONS["paper"] == paper.NOTE
+def test_only_the_paper_s_recipe_comes_with_a_caution() -> None:
+    assert {key for key in METHODS if costs.caution(key)} == {"paper"}
+    assert "not anytime-valid" in costs.caution("paper")
 
 
 def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
-    costs.refuse(METHODS["exact"], exact.LARGEST)
+    costs.refuse(METHODS["exact"], 16)
     costs.refuse(METHODS["shapley"], 10_000)
     with pytest.raises(HeadlabError, match=r"2 \*\* 144 coalitions .* up to 16 heads"):
         costs.refuse(METHODS["exact"], 144)

@@ -14,16 +14,10 @@ from headlab.methods.table import METHODS, Method
 from headlab.records import Bools
 from headlab.scores import HeadScores
 
-# Here and not in the methods' modules, which import torch: pages ask before anything is computed.
-MOST_HEADS: Mapping[str, int] = {"exact": 16}
-CAUTIONS: Mapping[str, str] = {
-    "paper": "intervals by Equation 4, range 1, looked at after every sample without paying for it: not anytime-valid"
-}
-
 
 def refuse(method: Method, heads: int) -> None:
     """Raise HeadlabError if a method cannot be run for so many heads."""
-    most = MOST_HEADS.get(method.key)
+    most = method.most_heads
     if most is not None and heads > most:
         raise HeadlabError(
             f"{method.key} needs 2 ** {heads} coalitions for this model's {heads} heads; it is for up to {most} heads. "
@@ -33,7 +27,7 @@ def refuse(method: Method, heads: int) -> None:
 
 def caution(method: str) -> str:
     """What to know before trusting a method's intervals, or empty."""
-    return CAUTIONS.get(method, "")
+    return METHODS[method].caution if method in METHODS else ""
 
 
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.methods.costs import refuse
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Game
 from headlab.methods.monte_carlo import steps_of
+from headlab.methods.table import method
 from headlab.methods.work import Arrays, Outcome, Progress, Work
 from headlab.records import Bools, Floats
 from headlab.values import value_of
 
-LARGEST = 16
 CHUNK = 64
 
 
@@ -96,11 +96,7 @@ def run(work: Work) -> Outcome:
 
 def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Table:
     """The snapshot that a checkpoint holds; nothing evaluated yet if it holds nothing that fits."""
-    if players > LARGEST:
-        raise HeadlabError(
-            f"exact needs 2 ** {players} coalitions for this model's {players} heads; it is for up to {LARGEST} heads. "
-            "Use shapley, whose intervals say how far off it may be"
-        )
+    refuse(method("exact"), players)
     estimand, span = str(options["estimand"]), value_of(str(options["value"])).span
     if {"values", "done"} <= set(saved) and saved["values"].shape == (2**players,):
         return Table(saved["values"].astype(np.float64), int(saved["done"]), players, estimand, span)

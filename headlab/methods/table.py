@@ -57,7 +57,8 @@ class Method:
     """One way to score heads.
 
     signed: positive = helps, negative = harms (else only larger = more).  intervals: gives intervals and
-    p-values.  module: where its `run(work)` lives, below headlab.methods.
+    p-values.  module: where its `run(work)` lives, below headlab.methods.  caution: what to know before
+    its intervals are trusted.  most_heads: of a model that it can be run on.
     """
 
     key: str
@@ -70,6 +71,8 @@ class Method:
     intervals: bool
     module: str
     options: Mapping[str, Option]
+    caution: str = ""
+    most_heads: int | None = None
 
     def unit_of(self, options: Mapping[str, Any]) -> str:
         """Unit of the scores that these options give."""
@@ -170,6 +173,8 @@ METHODS: dict[str, Method] = {
                 "samples": Option(100, "orders at most; one sample is one order and all examples", kind=int, low=1),
                 "delta": Option(0.1, "chance of error that Equation 4 is given", kind=float, low=0, high=1, open=True),
             },
+            caution="intervals by Equation 4, range 1, looked at after every sample without paying for it: "
+            "not anytime-valid",
         ),
         Method(
             "exact",
@@ -182,6 +187,7 @@ METHODS: dict[str, Method] = {
             True,
             "exact",
             {"estimand": TOP50, "value": VALUE},
+            most_heads=16,
         ),
         Method(
             "gradient",

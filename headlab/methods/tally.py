@@ -13,6 +13,9 @@ from headlab.records import Bools, Floats, Ints
 from headlab.stats import betting_interval, betting_p, sample_mean
 from headlab.values import value_of
 
+# Before anything is known, a mean square of gains as it was seen, with the weight of a few samples.
+USUAL, FEW = 0.02, 8
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -112,24 +115,27 @@ class Tally:
         return Outcome(mean * span, low * span, high * span, self.counts.sum(axis=0), p, level)
 
     def progress(self) -> Progress:
-        """Samples drawn of those that will be needed, as far as can be seen from the intervals so far."""
+        """Samples drawn of those that will be needed, as far as can be seen from the gains so far."""
         done = self.counts.sum(axis=0)
         heads = len(self.active)
-        note = (
-            "samples"
-            if self.plan.target is None
-            else f"samples; {heads - int(self.active.sum())} of {heads} heads done"
-        )
+        note = "samples"
+        if self.plan.target is not None:
+            note += f"; {heads - int(self.active.sum())} of {heads} heads done"
         if self.finished:
             return Progress(int(done.sum()), int(done.sum()), note)
-        if self.plan.target is None or self.draws < 32:
-            need = np.full(heads, self.plan.samples)
-        else:
-            outcome = self.outcome()
-            assert outcome.low is not None
-            assert outcome.high is not None
-            # Between 1 / n (few gains) and 1 / sqrt(n) (many): a power of 1.7 fits what was seen.
-            wide = (outcome.high - outcome.low) / 2 / self.plan.target
-            need = np.minimum(done * np.maximum(wide, 1) ** 1.7, self.plan.samples)
+        need = np.minimum(self._needed(), self.plan.samples)
         total = np.where(self.active, np.maximum(need, done + 1), done).sum()
         return Progress(int(done.sum()), int(total), note)
+
+    def _needed(self) -> Floats:
+        """Samples after which each head's interval will be as narrow as asked, roughly; [head].
+
+        L (2 v / w² + 1 / w) with v the mean square of the gains, w the half-width as a share of the span, and L
+        the logarithm of the capital that refutes a mean, the price of the mixture included.
+        """
+        if self.plan.target is None:
+            return np.full(self.counts.shape[1], float(self.plan.samples))
+        done = self.counts.sum(axis=0)
+        square = (self.support**2 @ self.counts + USUAL * FEW) / (done + FEW)
+        width = self.plan.target / self.plan.span
+        return np.asarray((np.log(2 / (1 - self.plan.level)) + 1) * (2 * square / width**2 + 1 / width))

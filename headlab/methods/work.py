@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,6 @@ class Outcome:
     samples: Ints | None = None
     p_values: Floats | None = None
     level: float = 0.95
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
