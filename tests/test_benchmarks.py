@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -259,3 +260,16 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
         assert goal["met"] == (goal["reached"] >= goal["times"])
     ours, paper = found["guarantee"]["ours"], found["guarantee"]["paper_extrapolated"]["range 1"]
     assert found["speedup_to_guarantee"] == pytest.approx(paper["seconds_padded_to_128"] / ours["seconds"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
+    """The path that a GPU takes, from the command line to the report; it writes nothing."""
+    before = {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}
+    command = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--smoke", "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT)
+    report = json.loads(done.stdout[done.stdout.index("\n{") :])
+    assert report["model"] == "tiny"
+    assert sum(report["time_of_branching_passes"][kind] for kind in ("matrix products", "attention")) > 0
+    assert done.stdout.count("agreement=1.0") >= 3
+    assert {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()} == before
