@@ -168,6 +168,19 @@ def page(app, chromium):
     assert traces == 0
 
 
+@pytest.fixture(scope="session")
+def warm_up(app, chromium):
+    """Open a page and wait until something is on it that takes the worker and its model."""
+
+    def wait(path: str, selector: str) -> None:
+        tab = chromium.new_page(base_url=app.url)
+        tab.goto(path)
+        tab.locator(selector).wait_for(timeout=240_000)
+        tab.close()
+
+    return wait
+
+
 @pytest.fixture
 def visit(page):
     """Open a path and wait until the page has run."""

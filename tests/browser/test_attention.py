@@ -13,12 +13,9 @@ EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerro
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(app, chromium):
+def loaded(warm_up):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
-    tab = chromium.new_page(base_url=app.url)
-    tab.goto(HERE)
-    tab.locator('[data-testid="stIFrame"]').wait_for(timeout=240_000)
-    tab.close()
+    warm_up(HERE, '[data-testid="stIFrame"]')
 
 
 def frame(page):

@@ -20,12 +20,9 @@ OFF = '[data-c][aria-checked="false"]'
 
 
 @pytest.fixture(scope="module", autouse=True)
-def loaded(app, chromium):
+def loaded(warm_up):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
-    tab = chromium.new_page(base_url=app.url)
-    tab.goto(HERE)
-    tab.locator('[data-c="0.0"]').wait_for(timeout=240_000)
-    tab.close()
+    warm_up(HERE, '[data-c="0.0"]')
 
 
 def cell(page, head):
