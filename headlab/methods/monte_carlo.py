@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError
 from headlab.methods.draws import free_example, order, rounded
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Game
 from headlab.methods.tally import Plan, Tally, plan_of
-from headlab.methods.tmab import ESTIMANDS, FULL
+from headlab.methods.tmab import FULL, is_full
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Ints
 
@@ -22,9 +21,7 @@ LOOK = 64
 
 def steps_of(estimand: str, players: int) -> int:
     """Heads removed in one walk. Raises HeadlabError for an unknown estimand."""
-    if estimand not in ESTIMANDS:
-        raise HeadlabError(f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}")
-    return players if estimand == FULL else (players + 1) // 2
+    return players if is_full(estimand) else (players + 1) // 2
 
 
 def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None) -> Iterator[Tally]:

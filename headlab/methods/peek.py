@@ -30,24 +30,7 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
     outcome = _outcome(run, saved, grid.size)
     if outcome is None or not _told(outcome):
         return None
-    spec, chosen = run.spec, method_of(run.spec["method"]["name"])
-    options = spec["method"]["options"]
-    return HeadScores(
-        grid,
-        spec["task"]["language"],
-        chosen.key,
-        outcome.values,
-        options.get("estimand", chosen.estimand),
-        chosen.unit_of(options),
-        int(saved.get("forwards", 0)),
-        float(saved.get("seconds", 0.0)),
-        outcome.low,
-        outcome.high,
-        outcome.samples,
-        outcome.p_values,
-        outcome.level,
-        spec,
-    )
+    return outcome.scores(grid, run.spec, int(saved.get("forwards", 0)), float(saved.get("seconds", 0.0)))
 
 
 def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:

@@ -19,7 +19,7 @@ from headlab.evaluator import Evaluator
 from headlab.gates import Model
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Arrays, Progress, Work
+from headlab.methods.work import Arrays, Outcome, Progress, Work
 from headlab.scores import HeadScores
 from headlab.store import FORMAT, Run, Store
 from headlab.tasks.base import DEV_SIZE, Split, Task
@@ -132,23 +132,8 @@ def _compute(
 
     options = spec["method"]["options"]
     work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save)
-    outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
-    scores = HeadScores(
-        evaluator.model.grid,
-        evaluator.language,
-        chosen.key,
-        outcome.values,
-        options.get("estimand", chosen.estimand),
-        chosen.unit_of(options),
-        evaluator.forwards,
-        spent(),
-        outcome.low,
-        outcome.high,
-        outcome.samples,
-        outcome.p_values,
-        outcome.level,
-        spec,
-    )
+    outcome: Outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
+    scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
         run.finish(
             scores,

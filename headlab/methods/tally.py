@@ -88,7 +88,10 @@ class Tally:
         return self.draws >= self.plan.samples or not self.active.any()
 
     def add(self, sums: Ints, drawn: Bools, draws: int) -> Tally:
-        """With a round more: sums int [sample, head] in levels from the middle one, where drawn."""
+        """With a round more: sums int [sample, head] in levels from the middle one, where drawn.
+
+        drawn: bool [sample, head], or [head] where it is the same in every sample.
+        """
         middle = len(self.counts) // 2
         more = np.stack([((sums == level - middle) & drawn).sum(axis=0) for level in range(len(self.counts))])
         return replace(self, counts=self.counts + more, draws=self.draws + draws)

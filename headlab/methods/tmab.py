@@ -20,11 +20,16 @@ FULL = "shapley"
 ESTIMANDS = (TOP50, FULL)
 
 
-def levels(estimand: str, steps: int) -> int:
-    """Values that a sample can take: a gain's, or those of two gains' mean. Raises HeadlabError."""
+def is_full(estimand: str) -> bool:
+    """Whether coalitions of all sizes count. Raises HeadlabError for an unknown estimand."""
     if estimand not in ESTIMANDS:
         raise HeadlabError(f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}")
-    return 2 * steps + 1 if estimand == TOP50 else 4 * steps + 1
+    return estimand == FULL
+
+
+def levels(estimand: str, steps: int) -> int:
+    """Values that a sample can take: a gain's, or those of two gains' mean. Raises HeadlabError."""
+    return 4 * steps + 1 if is_full(estimand) else 2 * steps + 1
 
 
 def estimate(
@@ -61,7 +66,7 @@ def _round(game: Game, tally: Tally, seed: int, estimand: str) -> Tally:
     examples = np.repeat(examples, 2)
     gains = game.marginals(kept, wanted & tally.active, examples).reshape(len(numbers), each, -1)
     sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
-    tally = tally.add(sums, np.tile(tally.active, (len(numbers), 1)), len(numbers))
+    tally = tally.add(sums, tally.active, len(numbers))
     return tally.looked_at() if tally.draws % game.examples == 0 else tally
 
 

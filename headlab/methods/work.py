@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from headlab.evaluator import Evaluator
-from headlab.records import Floats, Ints
+from headlab.methods.table import method as method_of
+from headlab.records import Floats, HeadGrid, Ints
+from headlab.scores import HeadScores
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -55,6 +57,26 @@ class Outcome:
     samples: Ints | None = None
     p_values: Floats | None = None
     level: float = 0.95
+
+    def scores(self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float) -> HeadScores:
+        """The record of these numbers: the spec says of which method and language, the rest what they took."""
+        chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
+        return HeadScores(
+            grid,
+            spec["task"]["language"],
+            chosen.key,
+            self.values,
+            options.get("estimand", chosen.estimand),
+            chosen.unit_of(options),
+            forwards,
+            seconds,
+            self.low,
+            self.high,
+            self.samples,
+            self.p_values,
+            self.level,
+            spec,
+        )
 
 
 @contextmanager
