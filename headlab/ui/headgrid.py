@@ -89,7 +89,18 @@ def head_switches(
             seen[event.get("id")] = click
             on_change(now)
 
+    st.session_state[f"{key}:changed"] = changed
     _component()(key=key, data=data, on_heads_change=changed)
+
+
+def take_clicks(key: str) -> None:
+    """Take the clicks that came with another widget's event: the browser may send both at once, and they came first.
+
+    Called by whatever else changes the mask, before it does: streamlit calls such callbacks in any order.
+    """
+    changed = st.session_state.get(f"{key}:changed")
+    if changed is not None:
+        changed()
 
 
 def switched(event: Any, grid: HeadGrid, rev: int, seen: int = 0) -> list[tuple[int, Bools]]:

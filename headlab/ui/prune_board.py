@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import streamlit as st
 
 from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
-from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetric_limit
+from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetric_limit, take_clicks
 from headlab.ui.heads_maps import is_signed
 from headlab.ui.heads_table import shown_unit
 from headlab.ui.history import History
@@ -48,15 +49,25 @@ def pick_scores(found: Found) -> HeadScores | None:
     return pooled(found.scores, source)
 
 
+def after_clicks(change: Callable[..., None]) -> Callable[..., None]:
+    """A change of the mask that comes after the clicks in the grid, as it did for the user."""
+
+    def changed(*given: Any) -> None:
+        take_clicks(GRID)
+        change(*given)
+
+    return changed
+
+
 def toolbar(now: History) -> None:
     """Undo, redo, reset."""
     with st.container(horizontal=True, gap="small"):
-        st.button("Undo", icon=":material/undo:", on_click=now.undo, disabled=not now.can_undo)
-        st.button("Redo", icon=":material/redo:", on_click=now.redo, disabled=not now.can_redo)
+        st.button("Undo", icon=":material/undo:", on_click=after_clicks(now.undo), disabled=not now.can_undo)
+        st.button("Redo", icon=":material/redo:", on_click=after_clicks(now.redo), disabled=not now.can_redo)
         st.button(
             "Reset",
             icon=":material/restart_alt:",
-            on_click=now.reset,
+            on_click=after_clicks(now.reset),
             disabled=bool(now.kept.all()),
             help="All heads on",
         )
@@ -96,7 +107,7 @@ def suggestion(board: Board) -> None:
         if sentence := risk(kept):
             st.warning(sentence)
         chosen = how_chosen(scores, wanted, list(board.found.scores))
-        st.button("Switch these off", type="primary", on_click=board.now.put, args=(kept, chosen))
+        st.button("Switch these off", type="primary", on_click=after_clicks(board.now.put), args=(kept, chosen))
 
 
 def _whose(board: Board) -> str:
@@ -144,7 +155,7 @@ def twin(now: History) -> None:
         with st.form(f"twin-form-{now.stamp}", border=False):
             off = np.flatnonzero(~now.kept).tolist()
             st.multiselect("Heads that are off", list(range(now.grid.size)), default=off, format_func=words, key=key)
-            st.form_submit_button("Switch exactly these off", on_click=listed)
+            st.form_submit_button("Switch exactly these off", on_click=after_clicks(listed))
         _whole_layers(now, several)
 
 
@@ -161,8 +172,8 @@ def _whole_layers(now: History, several: bool) -> None:
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layer = layers[st.selectbox("A whole layer", list(layers), key="twin-layer", width=150)]
-        st.button("Switch it off", on_click=put, args=(layer, False))
-        st.button("Switch it on", on_click=put, args=(layer, True))
+        st.button("Switch it off", on_click=after_clicks(put), args=(layer, False))
+        st.button("Switch it on", on_click=after_clicks(put), args=(layer, True))
     off = [f"{name} {n}" for name, layer in layers.items() if (n := int((~now.kept[_heads_of(now.grid, layer)]).sum()))]
     st.caption("Heads off: " + (", ".join(off) if off else "none") + ".")
 

@@ -11,6 +11,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, mask_from_text
 from headlab.ui.history import History
+from headlab.ui.prune_board import after_clicks
 from headlab.ui.prune_figures import Known, Question, evaluated
 
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
@@ -42,7 +43,9 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
         on_click="ignore",
         icon=":material/download:",
     )
-    st.file_uploader("Import a mask", type="json", key=UPLOAD, on_change=_uploaded, args=(now, question.fingerprint))
+    st.file_uploader(
+        "Import a mask", type="json", key=UPLOAD, on_change=after_clicks(_uploaded), args=(now, question.fingerprint)
+    )
     message = st.session_state.get(MESSAGE)
     if not message:
         return
