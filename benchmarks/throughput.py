@@ -34,7 +34,7 @@ import headlab
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, attach
 from headlab.methods.batches import token_budget
-from headlab.methods.game import ModelGame
+from headlab.methods.model_game import ModelGame
 from headlab.methods.tmab import coalitions
 from headlab.models.checkpoint import Checkpoint
 from headlab.store import Store

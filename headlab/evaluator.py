@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,6 +15,7 @@ from headlab.errors import HeadlabError
 from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
 from headlab.inputs import IGNORED, read
 from headlab.masks import Mask, full_mask
+from headlab.memory import Rows, halving
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
 from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
@@ -36,6 +37,12 @@ class Batch:
     inputs: Mapping[str, torch.Tensor]
     states: LayerStates | None = None
     gates: np.ndarray[Any, Any] | None = None
+
+    def cut(self) -> tuple[Batch, ...]:
+        """Two halves of it, padded as it was and with nothing kept; nothing where it has one row only."""
+        middle = len(self.rows) // 2
+        parts = (slice(0, middle), slice(middle, None)) if middle else ()
+        return tuple(Batch(self.rows[part], {k: t[part] for k, t in self.inputs.items()}) for part in parts)
 
 
 @dataclass
@@ -83,9 +90,12 @@ class Evaluator:
         """Memory held in kept layer inputs."""
         return sum(b.states.bytes for chunk in self._chunks for b in chunk if b.states is not None)
 
-    def forget_states(self) -> None:
-        """Give the memory of kept layer inputs back; the next pass starts at the first layer."""
-        for chunk in self._chunks:
+    def forget_states(self, more: Sequence[Batch] = ()) -> None:
+        """Give the memory of kept layer inputs back; the next pass starts at the first layer.
+
+        more: batches that are the evaluator's own but not in its list yet.
+        """
+        for chunk in (*self._chunks, more):
             for batch in chunk:
                 batch.states = batch.gates = None
 
@@ -106,8 +116,9 @@ class Evaluator:
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the task's labels, [row, label] or [row, token, label], in its order. Counts the forwards."""
-        self.forwards += len(next(iter(inputs.values())))
-        return self.inputs.logits(inputs)
+        found = self.inputs.logits(inputs)
+        self.forwards += len(next(iter(inputs.values())))  # a pass that failed is not counted
+        return found
 
     def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
         """What the model's answers on some examples are worth, float64 [row], as a share of the value's span."""
@@ -133,15 +144,30 @@ class Evaluator:
             return
         predicted = np.full(len(self.inputs.answers), -1, dtype=np.int64)
         gates, seen = self.model.grid.gates(kept.kept), 0
+        self.fill(ablation)  # before the batches, since it runs batches of its own
         for chunk in self._chunks:
-            for batch in chunk:
-                predicted[self._places(batch.rows)] = self._predict(batch, gates, ablation)
-                self.tick()
+            self._answer(chunk, gates, ablation, predicted)
             seen += sum(len(batch.rows) for batch in chunk)
             evaluation = self._record(seen, predicted[: self._last[seen - 1]])
             if evaluation.done:
                 self._remember(key, evaluation)
             yield evaluation
+
+    def _answer(self, chunk: list[Batch], gates: Bools, ablation: str, predicted: Ints) -> None:
+        """Fill in the answers to a chunk's batches; those that did not fit in memory stay cut."""
+        fitted: list[Batch] = []
+
+        def run(batch: Batch) -> None:
+            try:
+                predicted[self._places(batch.rows)] = self._predict(batch, gates, ablation)
+            except (RuntimeError, MemoryError):
+                self.forget_states(fitted)  # their memory may be what is missing
+                raise
+            fitted.append(batch)
+            self.tick()
+
+        if halving(chunk, run):
+            chunk[:] = fitted
 
     def _remember(self, key: str, evaluation: Evaluation) -> None:
         self._seen[key] = evaluation
@@ -190,8 +216,7 @@ class Evaluator:
         if self._means is None:
             dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whatever is evaluated, test included
             inputs = read(self.model, self.task, dev)
-            edges = range(0, len(dev), self.batch_size)
-            parts = (np.arange(at, min(at + self.batch_size, len(dev))) for at in edges)
+            parts = np.split(np.arange(len(dev)), range(self.batch_size, len(dev), self.batch_size))
             self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
         return self._means
 
@@ -207,10 +232,14 @@ class Evaluator:
         out = np.zeros(len(rows), dtype=bool)
         fill = self.fill(ablation)
         order = np.argsort(self.lengths[rows], kind="stable")
-        for part in np.split(order, range(self.batch_size, len(order), self.batch_size)):
-            with torch.inference_mode(), gated(self.model, gates[part], ablation=ablation, means=fill):
-                out[part] = self.worth(rows[part], value_of("accuracy")) == 1
+
+        def run(part: Rows) -> None:
+            asked = rows[part.rows]
+            with torch.inference_mode(), gated(self.model, gates[part.rows], ablation=ablation, means=fill):
+                out[part.rows] = self.worth(asked, value_of("accuracy")) == 1
             self.tick()
+
+        halving(map(Rows, np.split(order, range(self.batch_size, len(order), self.batch_size))), run)
         return out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -10,3 +12,14 @@ import pytest
 def rng() -> np.random.Generator:
     """A generator of its own for each test, always from the same seed."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def one_lane() -> Iterator[None]:
+    """One thread, so that what happens between batches happens the same number of times in every run."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from headlab.methods.game import Ask, in_turn
 from headlab.records import Bools, Floats, Ints
 
 # v(example, players present), in [0, 1]: a share of the game's span.
@@ -46,6 +47,10 @@ class TableGame:
         assert (self.table <= 1).all()
 
     @property
+    def lengths(self) -> Ints:
+        return np.ones(self.examples, np.int64)
+
+    @property
     def mean(self) -> ValueOfCoalition:
         """v(players present), the mean over all examples by their weights, for `reference`."""
         means = np.average(self.table, axis=0, weights=self.weights)
@@ -75,6 +80,9 @@ class TableGame:
         bits = 1 << np.arange(self.players)
         here, example = (kept @ bits)[:, None], np.asarray(examples)[:, None]
         return (self.table[example, here | bits] - self.table[example, here & ~bits]) * wanted
+
+    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+        return in_turn(self, asks)
 
     def _check(self, kept: Any, examples: Any) -> None:
         assert kept.dtype == bool

@@ -17,7 +17,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from benchmarks.intervals import DISTRIBUTIONS, Gains, peeking, ternary
 from headlab.evaluator import Evaluator
 from headlab.methods import exact
-from headlab.methods.game import ModelGame
+from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
 from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, estimate
 from headlab.stats import Interval, benjamini_hochberg, holm, sample_mean

@@ -551,14 +551,15 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("one_lane")
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_an_interrupted_run_ends_the_same_bit_for_bit(
     model: Model, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken off at every report and, in the middle of a round, between every few batches."""
     monkeypatch.setattr(exact, "CHUNK", 16)
-    monkeypatch.setattr("headlab.methods.game.ROUND", {"cpu": 4})
-    monkeypatch.setattr("headlab.methods.game.token_budget", lambda _: 60)
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
+    monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
     ask = {"language": "xx", "method": method, "size": 6, "seed": 3, **RUNS[method]}
     reports: list[Progress] = []
     ticks: list[None] = []
@@ -583,7 +584,7 @@ def test_an_interrupted_run_ends_the_same_bit_for_bit(
 def test_a_checkpoint_that_does_not_fit_is_left_alone(
     model: Model, tmp_path: Path, method: str, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.methods.game.ROUND", {"cpu": 4})
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 4})
     ask = {"language": "xx", "method": method, "size": 6, **RUNS[method]}
     want = score(model, tiny_task(), **ask)
     with pytest.raises(Interrupted):

@@ -17,8 +17,9 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import gated
-from headlab.methods.batches import Batch, out_of_memory
-from headlab.methods.game import ModelGame
+from headlab.memory import out_of_memory
+from headlab.methods.batches import Batch
+from headlab.methods.model_game import ModelGame
 from headlab.records import Bools, Ints
 from headlab.values import VALUES, value_of
 

@@ -15,7 +15,7 @@ from headlab.evaluator import Evaluator, compare
 from headlab.gates import gated
 from headlab.inputs import IGNORED, first_tokens
 from headlab.masks import Mask
-from headlab.methods.game import ModelGame
+from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
 from headlab.tasks.base import Example, Split, Task
 from headlab.values import CLIP, value_of

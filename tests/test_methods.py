@@ -19,10 +19,11 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, gated
 from headlab.methods import gradient
-from headlab.methods.game import ROUND
+from headlab.methods.drive import Saver, saving
+from headlab.methods.model_game import ROUND
 from headlab.methods.run import score
 from headlab.methods.table import ALIASES, METHODS, method
-from headlab.methods.work import Progress
+from headlab.methods.work import Arrays, Progress, Work
 from headlab.store import Store
 from headlab.tasks.base import Task
 
@@ -108,12 +109,13 @@ class Interrupted(Exception):
     pass
 
 
+@pytest.mark.usefixtures("one_lane")
 @pytest.mark.parametrize("after", [5, 9])
 def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
     model: Model, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sampled methods: tests/test_estimators.py."""
-    monkeypatch.setattr("headlab.methods.game.token_budget", lambda _: 60)
+    monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
     monkeypatch.setitem(ROUND, "cpu", 4)
     ask = {"language": "xx", "method": "leave-one-out", "size": 24}
     want = score(model, tiny_task(), **ask)
@@ -238,3 +240,47 @@ def test_unknown_names_are_refused(model: Model) -> None:
         score(model, task, language="zz")
     with pytest.raises(HeadlabError, match="2 languages"):
         score(model, task)
+
+
+def test_checkpoints_take_a_hundredth_of_the_time_and_the_last_one_is_kept(model: Model) -> None:
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 4)
+    now, kept = [0.0], []
+
+    def save(arrays: Arrays) -> None:
+        now[0] += 0.5  # a slow disk
+        kept.append(int(arrays["n"]))
+
+    def run(saver: Saver) -> None:
+        for n in range(1000):
+            now[0] += 0.1
+            saver.offer(lambda n=n: {"n": np.array(n)})
+
+    work = Work(evaluator, 0, {}, save=save)
+    run(Saver(work, lambda: now[0]))
+    assert kept[0] == 0
+    assert len(kept) in (2, 3)  # 100 s of work
+    assert len(kept) * 0.5 < 0.02 * now[0]
+    with pytest.raises(Interrupted), saving(work) as saver:
+        saver.offer(lambda: {"n": np.array(5000)})
+        saver.offer(lambda: {"n": np.array(5001)})
+        raise Interrupted
+    assert kept[-2:] == [5000, 5001]
+
+
+def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> None:
+    tried: list[int] = []
+
+    def full(arrays: Arrays) -> None:
+        tried.append(int(arrays["n"]))
+        if len(tried) > 1:
+            raise HeadlabError("no space left")
+
+    work = Work(Evaluator(model, tiny_task(), "xx", "dev", 4), 0, {}, save=full)
+    with pytest.raises(Interrupted), saving(work) as saver:
+        saver.offer(lambda: {"n": np.array(0)})
+        saver._due = float("inf")
+        saver.offer(lambda: {"n": np.array(1)})
+        raise Interrupted
+    assert tried == [0, 1]
+    with pytest.raises(HeadlabError, match="no space left"), saving(work) as saver:
+        saver.offer(lambda: {"n": np.array(2)})

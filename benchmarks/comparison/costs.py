@@ -13,7 +13,7 @@ from comparison.recipe import PaddedEvaluator, order_variance, sampled_walks
 from comparison.setting import Setting
 from headlab.evaluator import Evaluator
 from headlab.methods.draws import cuts, order
-from headlab.methods.game import ModelGame
+from headlab.methods.model_game import ModelGame
 from headlab.records import Bools
 
 BATCH = 64

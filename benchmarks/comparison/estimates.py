@@ -13,7 +13,8 @@ import numpy as np
 from headlab.evaluator import Evaluator
 from headlab.methods import monte_carlo, tmab
 from headlab.methods.draws import cycled_example
-from headlab.methods.game import Game, ModelGame
+from headlab.methods.game import Game
+from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
 from headlab.records import Bools, Floats
 from headlab.stats import betting_interval, sample_mean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,8 @@ from comparison.estimates import Estimate, mean_values
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.methods.exact import members, shapley
-from headlab.methods.game import Game, ModelGame
+from headlab.methods.game import Ask, Game, in_turn
+from headlab.methods.model_game import ModelGame
 from headlab.methods.tmab import FULL
 from headlab.records import Bools, Floats, Ints
 
@@ -41,6 +42,15 @@ class TableGame:
     def examples(self) -> int:
         """Number of examples."""
         return int(self.table.shape[1])
+
+    @property
+    def lengths(self) -> Ints:
+        """All alike."""
+        return np.ones(self.examples, np.int64)
+
+    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+        """See `Game.answers`."""
+        return in_turn(self, asks)
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
         """See `Game.values`."""

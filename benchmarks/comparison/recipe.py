@@ -9,7 +9,7 @@ import torch
 
 from headlab.evaluator import Evaluator
 from headlab.methods.draws import order
-from headlab.methods.game import ModelGame
+from headlab.methods.model_game import ModelGame
 from headlab.methods.monte_carlo import steps_of
 from headlab.methods.tmab import TOP50
 from headlab.records import Bools, Floats, Ints

@@ -15,7 +15,7 @@ import headlab
 from comparison.estimates import SmallRounds
 from headlab.evaluator import Evaluator
 from headlab.methods import tmab
-from headlab.methods.game import ModelGame
+from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
 from headlab.records import content_key
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
 from headlab.gates.model import Model
 from headlab.gates.probe import PROJECTIONS
 from headlab.gates.state import Active
+from headlab.memory import Rows, halving, whole
 from headlab.records import Head
 
 Inputs = Mapping[str, torch.Tensor]
@@ -49,7 +51,7 @@ def _eager_weights(
 def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
     """Attention weights of the chosen heads only: {head: float32 [query, key]} of the first row, on the CPU.
 
-    Raises HeadlabError for a head the model does not have.
+    Raises HeadlabError for a head the model does not have, and for a sentence that does not fit in memory.
     """
     places = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
     found: dict[Head, torch.Tensor] = {}
@@ -59,7 +61,8 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
             if layer == row:
                 found[head] = weights[0, column].float().cpu().clone()
 
-    sum_weights(model, inputs, keep, {int(layer) for layer, _ in places.values()})
+    with whole():
+        sum_weights(model, inputs, keep, {int(layer) for layer, _ in places.values()})
     return found
 
 
@@ -73,17 +76,13 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     sums: dict[int, torch.Tensor] = {}
     counts: dict[int, float] = {}
     for inputs in batches:
-        real = inputs["attention_mask"].to(torch.float64)
 
-        def add(row: int, context: torch.Tensor, real: torch.Tensor = real) -> None:
-            same = context.shape[1] == real.shape[1]
-            keep = real if same else torch.ones(context.shape[:2], dtype=torch.float64, device=context.device)
-            total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), keep)
-            sums[row] = sums[row] + total if row in sums else total
-            counts[row] = counts.get(row, 0.0) + float(keep.sum())
+        def run(part: Rows, inputs: Inputs = inputs) -> None:
+            for row, (total, count) in _head_sums(model, {k: t[part.rows] for k, t in inputs.items()}).items():
+                sums[row] = sums[row] + total if row in sums else total
+                counts[row] = counts.get(row, 0.0) + count
 
-        with torch.inference_mode(), model.active(Active(contexts=add)):
-            model.module(**inputs)
+        halving([Rows(np.arange(len(inputs["attention_mask"])))], run)
     if not sums:
         raise HeadlabError("no examples to take the heads' means over; give at least one")
     widest = max(total.shape[1] for total in sums.values())  # stacks may differ in head_dim
@@ -91,3 +90,19 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     for row, total in sums.items():
         out[row, : len(total), : total.shape[1]] = total / counts[row]
     return out
+
+
+def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, float]]:
+    """{layer row: (sum of every head's output [head, head_dim], tokens)} over one batch."""
+    real = inputs["attention_mask"].to(torch.float64)
+    found: dict[int, tuple[torch.Tensor, float]] = {}
+
+    def add(row: int, context: torch.Tensor) -> None:
+        same = context.shape[1] == real.shape[1]
+        keep = real if same else torch.ones(context.shape[:2], dtype=torch.float64, device=context.device)
+        total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), keep)
+        found[row] = (total, float(keep.sum()))
+
+    with torch.inference_mode(), model.active(Active(contexts=add)):
+        model.module(**inputs)
+    return found

@@ -1,14 +1,12 @@
-"""How much goes into one batch, and what happens when it was too much."""
+"""How much goes into one batch, and the halves of one that was too much."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
 from headlab.gates import Model
 from headlab.records import Bools, Ints
 
@@ -21,7 +19,8 @@ GPU_TOKENS = 1 << 18
 def token_budget(model: Model) -> int:
     """Tokens that one batch may have, padding included: a share of the free memory on a GPU.
 
-    A token costs its input in every layer (kept for walks) and about 16 widths of working space.
+    A token costs its input in every layer (kept for walks) and about 16 widths of working space. A power of two, so
+    that devices of one kind cut the same batches though their free memory differs a little.
     """
     if model.device.type != "cuda":
         return CPU_TOKENS
@@ -29,14 +28,8 @@ def token_budget(model: Model) -> int:
     width = int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
     item = torch.finfo(model.module.dtype).bits // 8
     free, _ = torch.cuda.mem_get_info(model.device)
-    return max(CPU_TOKENS, min(GPU_TOKENS, int(GPU_SHARE * free / (item * width * (model.grid.layers + 17)))))
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device's memory is full."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
+    fit = int(GPU_SHARE * free / (item * width * (model.grid.layers + 17)))
+    return max(CPU_TOKENS, min(GPU_TOKENS, 1 << max(fit, 1).bit_length() - 1))
 
 
 @dataclass(frozen=True)
@@ -59,31 +52,3 @@ class Batch:
             return ()
         first = np.isin(np.arange(self.wanted.shape[1]), asked[: len(asked) // 2])
         return Batch(self.places, self.wanted & first), Batch(self.places, self.wanted & ~first)
-
-
-def halving(batches: Iterable[Batch], run: Callable[[Batch], None]) -> bool:
-    """Run every batch; one that does not fit in memory is cut in two and tried again.
-
-    Returns whether any had to be cut.  Raises HeadlabError when one that cannot be cut does not fit.
-    """
-    waiting, short = list(batches)[::-1], False
-    while waiting:
-        batch = waiting.pop()
-        try:
-            run(batch)
-            continue
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            parts = batch.cut()
-            if not parts:
-                raise HeadlabError(
-                    "a single example does not fit in the device's memory; "
-                    "use a smaller model, shorter texts, or dtype bfloat16"
-                ) from error
-        # Outside the handler, so that the failed pass's tensors are free.
-        short = True
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        waiting += parts[::-1]
-    return short

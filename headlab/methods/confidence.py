@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlab.evaluator import Batch
 from headlab.gates import sum_weights
+from headlab.lanes import Tick, spread
 from headlab.methods.work import Outcome, Progress, Work
+from headlab.records import Floats
 
 
 def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
@@ -25,22 +28,27 @@ def run(work: Work) -> Outcome:
     evaluator, exclude = work.evaluator, work.options["exclude"]
     model = evaluator.model
     banned = torch.tensor(excluded_ids(model.tokenizer, exclude), device=model.device)
-    total, tokens = np.zeros((model.grid.layers, model.grid.width)), 0.0
-    batches = evaluator.batches(np.arange(len(evaluator.examples)))
-    for number, batch in enumerate(batches):
+
+    def look(batch: Batch, tick: Tick) -> tuple[Floats, float]:
+        tick()
+        total = np.zeros((model.grid.layers, model.grid.width))
         real = batch.inputs["attention_mask"].bool()
         target = real & ~torch.isin(batch.inputs["input_ids"], banned)
 
-        def add(row: int, weights: torch.Tensor, real: torch.Tensor = real, target: torch.Tensor = target) -> None:
+        def add(row: int, weights: torch.Tensor) -> None:
             largest = weights.masked_fill(~target[:, None, None, :], 0).amax(dim=-1)
             sums = (largest * real[:, None, :]).sum(dim=(0, 2), dtype=torch.float64)
             total[row, : len(sums)] += sums.cpu().numpy()
 
         sum_weights(model, batch.inputs, add)
+        return total, float(real.sum())
+
+    total, tokens, rows = np.zeros((model.grid.layers, model.grid.width)), 0.0, 0
+    batches = evaluator.batches(np.arange(len(evaluator.examples)))
+    for batch, (part, count) in spread(batches, look, device=model.device, tick=evaluator.tick):
+        total, tokens, rows = total + part, tokens + count, rows + len(batch.rows)
         evaluator.forwards += len(batch.rows)
-        tokens += float(real.sum())
-        evaluator.tick()
-        work.report(Progress(number + 1, len(batches), f"batch {number + 1} of {len(batches)}"))
+        work.report(Progress(rows, len(evaluator.examples), "examples"))
     layer, head = model.grid.flat.T
     samples = np.full(model.grid.size, len(evaluator.examples), dtype=np.int64)
     return Outcome(total[layer, head] / tokens, samples=samples)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,11 @@ from headlab.methods.best import spec_of
 from headlab.methods.table import METHODS, Method
 from headlab.records import Bools
 from headlab.scores import HeadScores
+from headlab.values import value_of
+
+EVERY_SIZE = "shapley"  # the estimand that counts coalitions of all sizes
+USUAL_SQUARE = 0.02  # of a gain, as was seen; `headlab.methods.tally` starts from it too
+Count = Callable[[Mapping[str, Any], int, int], int]  # options, heads, examples -> forwards of one language
 
 
 def refuse(method: Method, heads: int) -> None:
@@ -32,25 +38,108 @@ def caution(method: str) -> str:
 
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
     """Forward passes that a method takes for one language at most; most of Shapley's are parts of one."""
-    samples = int(options.get("samples", 0))
-    walks = heads if options.get("estimand") == "shapley" else (heads + 1) // 2
-    counts = {
-        "shapley": samples * heads * (2 if options.get("estimand") == "shapley" else 1),
-        "monte-carlo": samples * walks,
-        "paper": samples * examples * walks,
-        "leave-one-out": heads * examples,
-        "gradient": examples,
-        "confidence": examples,
-    }
-    return 2**heads * examples if method.key == "exact" else counts.get(method.key, 0)
+    count = FORWARDS.get(method.key)
+    return 0 if count is None else count(options, heads, examples)
 
 
-def pace(results: Iterable[HeadScores], model: str, task: str) -> float | None:
-    """Seconds a forward pass took in the stored results of a model and task, by their median; None without any."""
+def _samples(options: Mapping[str, Any]) -> int:
+    return int(options.get("samples", 0))
+
+
+def _both(options: Mapping[str, Any]) -> bool:
+    """Whether coalitions of all sizes are asked for."""
+    return options.get("estimand") == EVERY_SIZE
+
+
+def _walk(options: Mapping[str, Any], heads: int) -> int:
+    """Steps of one order."""
+    return heads if _both(options) else (heads + 1) // 2
+
+
+def _tmab(options: Mapping[str, Any], heads: int, _: int) -> int:
+    return _samples(options) * heads * (2 if _both(options) else 1)
+
+
+def _orders(options: Mapping[str, Any], heads: int, _: int) -> int:
+    return _samples(options) * _walk(options, heads)
+
+
+def _orders_on_all(options: Mapping[str, Any], heads: int, examples: int) -> int:
+    return _samples(options) * _walk(options, heads) * examples
+
+
+def _coalitions(_: Mapping[str, Any], heads: int, examples: int) -> int:
+    return (1 << heads) * examples
+
+
+def _each_head(_: Mapping[str, Any], heads: int, examples: int) -> int:
+    return heads * examples
+
+
+def _once(_: Mapping[str, Any], __: int, examples: int) -> int:
+    return examples
+
+
+FORWARDS: Mapping[str, Count] = {
+    "shapley": _tmab,
+    "monte-carlo": _orders,
+    "paper": _orders_on_all,
+    "exact": _coalitions,
+    "leave-one-out": _each_head,
+    "gradient": _once,
+    "confidence": _once,
+}
+
+
+def expected_forwards(
+    method: Method, options: Mapping[str, Any], heads: int, examples: int, seen: Iterable[HeadScores]
+) -> tuple[int, str]:
+    """Forward passes that a method will likely take for one language, and in words what that rests on.
+
+    seen: results of the same model, task, method and options (`alike`): the median over their languages.
+    Without any, a rule for how many samples an interval needs.
+    """
+    most = most_forwards(method, options, heads, examples)
+    if "target" not in options or options["target"] is None:
+        return most, "every sample is drawn" if _samples(options) else "as many forwards whatever the answers"
+    by_language = {s.language: s.example_forwards for s in seen}
+    if by_language:
+        plural = "s" if len(by_language) > 1 else ""
+        words = f"samples as in {len(by_language)} language{plural} scored before"
+        return min(most, round(float(np.median(list(by_language.values()))))), words
+    samples = min(_samples(options), math.ceil(usual_samples(options)))
+    words = f"{samples:,} samples a head, as intervals that narrow usually need"
+    return most_forwards(method, {**options, "samples": samples}, heads, examples), words
+
+
+def usual_samples(options: Mapping[str, Any]) -> float:
+    """Samples after which a head's interval is as narrow as asked, before any gain is known.
+
+    The same rule as in `headlab.methods.tally`, which a running job's time left comes from.
+    """
+    width = float(options["target"]) / value_of(str(options["value"])).span
+    price = math.log(2 / (1 - float(options["level"]))) + 1
+    return price * (2 * USUAL_SQUARE / width**2 + 1 / width)
+
+
+def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> bool:
+    """Whether a result was made by this method with these options, but for the most samples allowed."""
+    stored = spec_of(scores, "method", "options") or {}
+    names = [name for name in method.options if name != "samples"]
+    return scores.method == method.key and all(stored.get(name) == options.get(name) for name in names)
+
+
+def pace(results: Iterable[HeadScores], model: str, task: str, method: str | None = None) -> float | None:
+    """Seconds a forward pass took in the stored results of a model and task, by their median; None without any.
+
+    method: of this one only, since most of Shapley's forwards are parts of one.
+    """
     seen = [
         s.seconds / s.example_forwards
         for s in results
-        if s.example_forwards and (spec_of(s, "model", "name"), spec_of(s, "task", "name")) == (model, task)
+        if s.example_forwards
+        and (spec_of(s, "model", "name"), spec_of(s, "task", "name")) == (model, task)
+        and method in (None, s.method)
     ]
     return float(np.median(seen)) if seen else None
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from headlab.methods.game import ModelGame
+from headlab.errors import HeadlabError
+from headlab.methods.game import Game
+from headlab.methods.model_game import ModelGame
 from headlab.methods.work import Arrays, Outcome, Progress, Work
 from headlab.values import value_of
+
+# Of a run's time that its checkpoints may take.
+SHARE = 0.01
 
 
 class Snapshot(Protocol):
@@ -31,19 +39,62 @@ class Snapshot(Protocol):
 S = TypeVar("S", bound=Snapshot)
 
 
-def game_of(work: Work) -> ModelGame:
-    """The game that a piece of work is about."""
+def game_of(work: Work) -> Game:
+    """The game that a piece of work is about, on this device or on those that it is shared with."""
     if work.saved is not None:
         work.evaluator.forwards = int(work.saved.get("forwards", 0))
-    return ModelGame(work.evaluator, work.ablation, value_of(str(work.options["value"])))
+    own = ModelGame(work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy"))))
+    return own if work.helpers is None else work.helpers.game(own)
+
+
+class Saver:
+    """Keeps what a run has so far, as often as costs a hundredth of its time.
+
+    clock: seconds.  The first offer is kept at once; one that came too soon is kept by `flush`.
+    """
+
+    def __init__(self, work: Work, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._work, self._clock = work, clock
+        self._due = -math.inf
+        self._waiting: tuple[Callable[[], Arrays], int] | None = None
+
+    def offer(self, arrays: Callable[[], Arrays]) -> None:
+        """Keep these arrays, if the last ones are old enough."""
+        self._waiting = arrays, self._work.evaluator.forwards
+        if self._clock() >= self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Keep the arrays offered last, unless they are kept."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        arrays, forwards = waiting
+        began = self._clock()
+        self._work.save({**arrays(), "forwards": np.array(forwards)})
+        ended = self._clock()
+        self._due = ended + (ended - began) / SHARE
+
+
+@contextmanager
+def saving(work: Work) -> Iterator[Saver]:
+    """A saver for a run; if the run is broken off in order, what it has then is kept."""
+    saver = Saver(work)
+    try:
+        yield saver
+    except BaseException:
+        with suppress(HeadlabError):  # why the run ended matters more; the last checkpoint stands
+            saver.flush()
+        raise
 
 
 def drive(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
     """Save and report every snapshot; the outcome of the last one."""
     last = start
     work.report(last.progress())
-    for snapshot in snapshots:
-        work.save({**snapshot.arrays(), "forwards": np.array(work.evaluator.forwards)})
-        work.report(snapshot.progress())
-        last = snapshot
+    with saving(work) as saver:
+        for snapshot in snapshots:
+            saver.offer(snapshot.arrays)
+            work.report(snapshot.progress())
+            last = snapshot
     return last.outcome()

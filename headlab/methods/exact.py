@@ -11,11 +11,11 @@ import numpy as np
 
 from headlab.methods.costs import refuse
 from headlab.methods.drive import drive, game_of
-from headlab.methods.game import Game
+from headlab.methods.game import Ask, Game
 from headlab.methods.monte_carlo import steps_of
 from headlab.methods.table import method
 from headlab.methods.work import Arrays, Outcome, Progress, Work
-from headlab.records import Bools, Floats
+from headlab.records import Bools, Floats, Ints
 from headlab.values import value_of
 
 CHUNK = 64
@@ -73,13 +73,15 @@ def shapley(values: Floats, players: int, estimand: str) -> Floats:
 def estimate(game: Game, start: Table) -> Iterator[Table]:
     """Snapshots after each 64 coalitions, until all are evaluated on all examples."""
     values, done, every = start.values.copy(), start.done, np.arange(game.examples)
-    while done < len(values):
-        chunk = np.arange(done, min(done + CHUNK, len(values)))
-        kept = members(chunk, game.players)
-        found = game.values(np.repeat(kept, len(every), axis=0), np.tile(every, len(chunk)))
+    chunks = [np.arange(at, min(at + CHUNK, len(values))) for at in range(done, len(values), CHUNK)]
+
+    def ask(chunk: Ints) -> Ask:
+        kept = np.repeat(members(chunk, game.players), len(every), axis=0)
+        return Ask("values", {"kept": kept, "examples": np.tile(every, len(chunk))})
+
+    for chunk, found in zip(chunks, game.answers(map(ask, chunks)), strict=True):
         values[chunk] = np.average(found.reshape(len(chunk), -1), axis=1, weights=game.weights)
-        done = int(chunk[-1]) + 1
-        yield Table(values.copy(), done, start.players, start.estimand, start.span)
+        yield Table(values.copy(), int(chunk[-1]) + 1, start.players, start.estimand, start.span)
 
 
 def members(places: Any, players: int) -> Bools:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
@@ -9,6 +11,8 @@ from torch.nn.functional import cross_entropy
 from headlab.evaluator import Batch, Evaluator
 from headlab.gates import Active
 from headlab.inputs import IGNORED
+from headlab.lanes import Tick, spread
+from headlab.memory import halving
 from headlab.methods.work import Outcome, Progress, Work
 from headlab.records import Floats, HeadGrid, by_layer
 
@@ -39,29 +43,51 @@ def importance(evaluator: Evaluator, form: str, batch_size: int, report: Work | 
     the data's order, as in the old Hugging Face script.
     """
     order = np.arange(len(evaluator.examples))
+    batches: list[Batch]
     if form == "batch":
-        batches = [
-            Batch(part, evaluator.tensors(part)) for part in np.split(order, range(batch_size, len(order), batch_size))
-        ]
+        parts = np.split(order, range(batch_size, len(order), batch_size))
+        batches = [Batch(part, evaluator.tensors(part)) for part in parts]
     else:
-        batches = evaluator.batches(order, batch_size)
+        batches = list(evaluator.batches(order, batch_size))
     total = np.zeros((evaluator.model.grid.layers, evaluator.model.grid.width))
     weight = 0.0
-    for number, batch in enumerate(batches):
-        gradient = gate_gradients(evaluator, batch, per_token=form == "token")
-        if form == "token":
-            real = batch.inputs["attention_mask"].to(gradient.dtype)
-            part, count = (gradient.abs() * real[:, None, None, :]).sum(dim=(0, 3)), float(real.sum())
-        elif form == "batch":
-            part, count = gradient.mean(dim=0).abs(), 1.0
-        else:
-            part, count = gradient.abs().sum(dim=0), float(len(gradient))
-        total, weight = total + part.cpu().numpy(), weight + count
-        evaluator.tick()
+
+    def run(batch: Batch, tick: Tick) -> tuple[Floats, float, int]:
+        tick()
+        lane = copy(evaluator)
+        lane.forwards = 0
+        return *_part(lane, batch, form), lane.forwards
+
+    rows = 0
+    for batch, (part, count, forwards) in spread(batches, run, device=evaluator.model.device, tick=evaluator.tick):
+        total, weight, rows = total + part, weight + count, rows + len(batch.rows)
+        evaluator.forwards += forwards
         if report is not None:
-            report.report(Progress(number + 1, len(batches), f"batch {number + 1} of {len(batches)}"))
+            report.report(Progress(rows, len(order), "examples"))
     layer, head = evaluator.model.grid.flat.T
     return np.asarray(total[layer, head] / weight, dtype=np.float64)
+
+
+def _part(evaluator: Evaluator, batch: Batch, form: str) -> tuple[Floats, float]:
+    """A batch's share of the sum, [layer, head], and its weight."""
+    if form == "batch":
+        return _mean(evaluator, batch).abs().cpu().numpy(), 1.0
+    gradient = gate_gradients(evaluator, batch, per_token=form == "token")
+    if form == "token":
+        real = batch.inputs["attention_mask"].to(gradient.dtype)
+        return (gradient.abs() * real[:, None, None, :]).sum(dim=(0, 3)).cpu().numpy(), float(real.sum())
+    return gradient.abs().sum(dim=0).cpu().numpy(), float(len(gradient))
+
+
+def _mean(evaluator: Evaluator, batch: Batch) -> torch.Tensor:
+    """Mean gradient of a batch, [layer, head]; in halves where it does not fit, since the parts' mean is no part's."""
+    sums: list[torch.Tensor] = []
+
+    def add(part: Batch) -> None:
+        sums.append(gate_gradients(evaluator, part).sum(dim=0))
+
+    halving([batch], add)
+    return torch.stack(sums).sum(dim=0) / len(batch.rows)
 
 
 def normalised(grid: HeadGrid, values: Floats) -> Floats:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from headlab.methods.game import ModelGame
-from headlab.methods.work import Outcome, Work, reporting
-from headlab.records import Floats
+from headlab.methods.drive import game_of, saving
+from headlab.methods.game import Ask, Game
+from headlab.methods.work import Arrays, Outcome, Work, reporting
+from headlab.records import Floats, Ints
 from headlab.stats import group_bootstrap
 
 
@@ -15,7 +18,7 @@ def run(work: Work) -> Outcome:
 
     Sign: positive = accuracy falls without the head. Intervals and p-values resample groups of examples.
     """
-    game, level = ModelGame(work.evaluator, work.ablation), float(work.options["level"])
+    game, level = game_of(work), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
     if game.weights is not None:  # answers count alike, whatever example they are of
@@ -26,17 +29,26 @@ def run(work: Work) -> Outcome:
     return Outcome(gains.mean(axis=1), low, high, samples, p, level)
 
 
-def _gains(work: Work, game: ModelGame) -> Floats:
+def _gains(work: Work, game: Game) -> Floats:
     """What each head was worth on each example, float [head, example]; saved round by round."""
     saved = work.saved or {}
     gains, done = np.zeros((game.players, game.examples)), 0
     if "gains" in saved and saved["gains"].shape == gains.shape and "done" in saved:
         gains, done = saved["gains"].astype(np.float64), int(saved["done"])
-        work.evaluator.forwards = int(saved.get("forwards", 0))
-    by_length = np.argsort(work.evaluator.lengths, kind="stable")
-    for start in range(done, game.examples, game.round):
-        rows = by_length[start : start + game.round]
-        every = np.ones((len(rows), game.players), dtype=bool)
-        gains[:, rows] = game.marginals(every, every, rows).T
-        work.save({"gains": gains, "done": np.array(start + len(rows)), "forwards": np.array(work.evaluator.forwards)})
+    by_length = np.argsort(game.lengths, kind="stable")
+    parts = [by_length[at : at + game.round] for at in range(done, game.examples, game.round)]
+    with saving(work) as saver:
+        for rows, found in zip(parts, game.answers(_ask(game, rows) for rows in parts), strict=True):
+            gains[:, rows] = found.T
+            done += len(rows)
+            saver.offer(partial(_arrays, gains, done))
     return gains
+
+
+def _arrays(gains: Floats, done: int) -> Arrays:
+    return {"gains": gains, "done": np.array(done)}
+
+
+def _ask(game: Game, rows: Ints) -> Ask:
+    every = np.ones((len(rows), game.players), dtype=bool)
+    return Ask("marginals", {"kept": every, "wanted": every, "examples": rows})

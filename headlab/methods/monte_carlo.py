@@ -9,11 +9,11 @@ import numpy as np
 
 from headlab.methods.draws import free_example, order, rounded
 from headlab.methods.drive import drive, game_of
-from headlab.methods.game import Game
+from headlab.methods.game import Ask, Game
 from headlab.methods.tally import Plan, Tally, plan_of
 from headlab.methods.tmab import FULL, is_full
 from headlab.methods.work import Arrays, Outcome, Work
-from headlab.records import Ints
+from headlab.records import Floats, Ints
 
 # Draws between two looks at the intervals: the same on every device, whatever a round is there.
 LOOK = 64
@@ -33,22 +33,41 @@ def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: 
     """
     steps = steps_of(estimand, game.players)
     tally = saved or Tally.start(game.players, 2 * game.steps + 1, plan)
-    while not tally.finished:
-        look = tally.draws - tally.draws % LOOK + LOOK
-        numbers = range(tally.draws, min(tally.draws + game.round, look, plan.samples))
-        orders = np.stack([order(seed, number, game.players)[:steps] for number in numbers])
-        examples = np.array([free_example(seed, number, game.examples, game.weights) for number in numbers])
-        tally = _add(tally, game, orders, examples, seed)
+    if tally.finished:
+        return
+    parts, ahead = (_parts(tally.draws, plan.samples, game.round) for _ in range(2))
+    found = game.answers(_ask(game, numbers, steps, seed) for numbers in ahead)
+    for numbers, gains in zip(parts, found, strict=True):
+        tally = _add(tally, game, numbers, gains, seed)
         if tally.draws % LOOK == 0 and tally.satisfied().all():
             tally = tally.looked_at()
         yield tally
+        if tally.finished:
+            return
 
 
-def _add(tally: Tally, game: Game, orders: Ints, examples: Ints, seed: int) -> Tally:
-    gains = game.gains(orders, examples)
+def _parts(start: int, end: int, size: int) -> Iterator[range]:
+    """Numbers of the draws from start to end, in parts that end where the intervals are looked at."""
+    while start < end:
+        part = range(start, min(start + size, start - start % LOOK + LOOK, end))
+        yield part
+        start = part.stop
+
+
+def _orders(numbers: range, players: int, steps: int, seed: int) -> Ints:
+    return np.stack([order(seed, number, players)[:steps] for number in numbers])
+
+
+def _ask(game: Game, numbers: range, steps: int, seed: int) -> Ask:
+    examples = np.array([free_example(seed, number, game.examples, game.weights) for number in numbers])
+    return Ask("gains", {"orders": _orders(numbers, game.players, steps, seed), "examples": examples})
+
+
+def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> Tally:
+    orders = _orders(numbers, game.players, gains.shape[1], seed)
     sums = np.zeros((len(orders), game.players), np.int64)
     drawn = np.zeros((len(orders), game.players), bool)
-    found = np.stack([rounded(g, game.steps, seed, tally.draws + row) for row, g in enumerate(gains)])
+    found = np.stack([rounded(g, game.steps, seed, number) for g, number in zip(gains, numbers, strict=True)])
     np.put_along_axis(sums, orders, found, axis=1)
     np.put_along_axis(drawn, orders, True, axis=1)
     return tally.add(sums, drawn, len(orders))

@@ -10,7 +10,7 @@ import numpy as np
 
 from headlab.methods.draws import order
 from headlab.methods.drive import drive, game_of
-from headlab.methods.game import Game
+from headlab.methods.game import Ask, Game
 from headlab.methods.monte_carlo import steps_of
 from headlab.methods.work import Arrays, Outcome, Progress, Work
 from headlab.records import Bools, Floats, Ints
@@ -18,6 +18,8 @@ from headlab.stats import bernstein_width
 from headlab.values import value_of
 
 RANGE = 1.0
+# Examples that are walked together.
+PART = 64
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,16 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
     One order is walked with all examples, until half the heads are gone (`shapley-top50`) or to the end;
     a head's gain is its mean over the examples. Heads whose interval leaves 0 are not measured any more.
     """
-    now, every = start, np.arange(game.examples)
+    now = start
+    parts = np.array_split(np.argsort(game.lengths, kind="stable"), range(PART, game.examples, PART))
     steps = steps_of(estimand, game.players)
     while not now.finished:
         line = order(seed, now.draws, game.players)[:steps]
         active = now.active
         gains = np.zeros(game.players)
-        walked = game.gains(np.tile(line, (len(every), 1)), every, active)
+        walked = np.empty((game.examples, len(line)))
+        for part, found in zip(parts, game.answers(_ask(line, part, active) for part in parts), strict=True):
+            walked[part] = found
         gains[line] = np.average(walked, axis=0, weights=game.weights)
         turn = np.isin(np.arange(game.players), line) & active
         gains = np.where(turn, gains, 0)
@@ -93,6 +98,10 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
             now.count + turn, now.total + gains, now.square + gains**2, now.draws + 1, now.samples, now.delta, now.span
         )
         yield now
+
+
+def _ask(line: Ints, examples: Ints, active: Bools) -> Ask:
+    return Ask("gains", {"orders": np.tile(line, (len(examples), 1)), "examples": examples, "wanted": active})
 
 
 def run(work: Work) -> Outcome:

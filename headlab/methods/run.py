@@ -19,7 +19,7 @@ from headlab.evaluator import Evaluator
 from headlab.gates import Model
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Arrays, Outcome, Progress, Work
+from headlab.methods.work import Arrays, Helpers, Outcome, Progress, Work
 from headlab.scores import HeadScores
 from headlab.store import FORMAT, Run, Store
 from headlab.tasks.base import DEV_SIZE, Split, Task
@@ -78,6 +78,7 @@ def score(
     store: Store | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     tick: Callable[[], None] | None = None,
+    helpers: Helpers | None = None,
     **options: Any,
 ) -> HeadScores:
     """Score every head of a model in one language.
@@ -85,7 +86,8 @@ def score(
     language: may be left out when the task has one.  method: a key of `headlab.methods.table.METHODS`;
     options are the method's.  store: where a finished result is looked up and kept, and where an
     interrupted run goes on from; None keeps nothing.  on_progress: called as steps finish.  tick:
-    called between batches; either may raise to stop.  Raises HeadlabError for anything that does not fit.
+    called between batches; either may raise to stop.  helpers: other devices that do the work, to the same
+    bits.  Raises HeadlabError for anything that does not fit.
     """
     chosen = method_of(method)
     if seed < 0:
@@ -98,7 +100,7 @@ def score(
     if done is not None:
         return done.scores
     evaluator.tick = tick or evaluator.tick
-    return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None))
+    return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
 
 
 def only_language(task: Task, language: str | None) -> str:
@@ -119,6 +121,7 @@ def _compute(
     spec: Mapping[str, Any],
     run: Run | None,
     on_progress: Callable[[Progress], None],
+    helpers: Helpers | None,
 ) -> HeadScores:
     saved = run.checkpoint() if run is not None else None
     before, started = float(saved["seconds"]) if saved and "seconds" in saved else 0.0, time.perf_counter()
@@ -131,8 +134,8 @@ def _compute(
             run.save({**arrays, "seconds": np.array(spent())})
 
     options = spec["method"]["options"]
-    work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save)
-    outcome: Outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
+    work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save, helpers)
+    outcome = _run(chosen, work)
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
         run.finish(
@@ -145,3 +148,10 @@ def _compute(
             },
         )
     return scores
+
+
+def _run(chosen: Method, work: Work) -> Outcome:
+    if chosen.whole and work.helpers is not None:
+        return work.helpers.outcome(chosen.key, work)
+    found: Outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
+    return found

@@ -58,7 +58,8 @@ class Method:
 
     signed: positive = helps, negative = harms (else only larger = more).  intervals: gives intervals and
     p-values.  module: where its `run(work)` lives, below headlab.methods.  caution: what to know before
-    its intervals are trusted.  most_heads: of a model that it can be run on.
+    its intervals are trusted.  most_heads: of a model that it can be run on.  whole: plays no game whose parts
+    several devices could share, so one runs all of it.
     """
 
     key: str
@@ -73,6 +74,7 @@ class Method:
     options: Mapping[str, Option]
     caution: str = ""
     most_heads: int | None = None
+    whole: bool = False
 
     def unit_of(self, options: Mapping[str, Any]) -> str:
         """Unit of the scores that these options give."""
@@ -208,6 +210,7 @@ METHODS: dict[str, Method] = {
                 "normalise": Option(False, "divide each layer's scores by their Euclidean length", kind=bool),
                 "batch_size": Option(32, "examples a batch (changes the scores of form batch only)", kind=int, low=1),
             },
+            whole=True,
         ),
         Method(
             "leave-one-out",
@@ -234,6 +237,7 @@ METHODS: dict[str, Method] = {
             {
                 "exclude": Option("separator", "tokens that do not count as targets", ("separator", "special", "none")),
             },
+            whole=True,
         ),
         Method("random", "Random", "none", "baseline", "random", "none", False, False, "random", {}),
     )

@@ -10,14 +10,16 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.methods.draws import cuts, cycled_example, order, rounded
 from headlab.methods.drive import drive, game_of
-from headlab.methods.game import Game
+from headlab.methods.game import Ask, Game
 from headlab.methods.tally import Plan, Tally, plan_of
 from headlab.methods.work import Arrays, Outcome, Work
-from headlab.records import Bools
+from headlab.records import Bools, Floats
 
 TOP50 = "shapley-top50"
 FULL = "shapley"
 ESTIMANDS = (TOP50, FULL)
+# A cycle of examples is computed in so many parts at least, so that several devices share it.
+PARTS = 8
 
 
 def is_full(estimand: str) -> bool:
@@ -49,25 +51,32 @@ def estimate(
     """
     tally = saved or Tally.start(game.players, levels(estimand, game.steps), plan)
     while not tally.finished:
-        tally = _round(game, tally, seed, estimand)
-        yield tally
+        for numbers, gains in _cycle(game, tally, seed, estimand):
+            sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
+            tally = tally.add(sums, tally.active, len(numbers))
+            if tally.draws % game.examples == 0:
+                tally = tally.looked_at()
+            yield tally
 
 
-def _round(game: Game, tally: Tally, seed: int, estimand: str) -> Tally:
-    left = min(tally.plan.samples - tally.draws, game.examples - tally.draws % game.examples)
-    # As much work as a first round, however few heads are left.
+def _cycle(game: Game, tally: Tally, seed: int, estimand: str) -> Iterator[tuple[range, Floats]]:
+    """The rest of a cycle of examples, in parts: numbers of the draws, and gains [draw, coalition, player]."""
+    end = tally.draws + min(tally.plan.samples - tally.draws, game.examples - tally.draws % game.examples)
+    # As much work in a part as in the first, however few heads are left; but some parts for every device.
     size = game.round * game.players // int(tally.active.sum())
-    numbers = range(tally.draws, tally.draws + min(size, left))
+    size = max(game.round, min(size, game.examples // PARTS))
+    parts = [range(at, min(at + size, end)) for at in range(tally.draws, end, size)]
+    found = game.answers(_ask(game, numbers, tally, seed, estimand) for numbers in parts)
+    for numbers, gains in zip(parts, found, strict=True):
+        yield numbers, gains.reshape(len(numbers), -1, game.players)
+
+
+def _ask(game: Game, numbers: range, tally: Tally, seed: int, estimand: str) -> Ask:
     drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
     kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
-    each = len(kept) // len(numbers)
-    ends = range(each // 2)  # each end of the order has an example of its own
+    ends = range(len(kept) // len(numbers) // 2)  # each end of the order has an example of its own
     examples = np.array([cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends])
-    examples = np.repeat(examples, 2)
-    gains = game.marginals(kept, wanted & tally.active, examples).reshape(len(numbers), each, -1)
-    sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
-    tally = tally.add(sums, tally.active, len(numbers))
-    return tally.looked_at() if tally.draws % game.examples == 0 else tally
+    return Ask("marginals", {"kept": kept, "wanted": wanted & tally.active, "examples": np.repeat(examples, 2)})
 
 
 def coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from headlab.evaluator import Evaluator
+from headlab.methods.game import Game
+from headlab.methods.model_game import ModelGame
 from headlab.methods.table import method as method_of
 from headlab.records import Floats, HeadGrid, Ints
 from headlab.scores import HeadScores
@@ -30,12 +32,24 @@ def _ignore(_: Any) -> None:
     """Progress and checkpoints of a run nobody watches."""
 
 
+class Helpers(Protocol):
+    """Other devices, with the same model on each."""
+
+    def game(self, own: ModelGame) -> Game:
+        """The same game as one's own, played there."""
+        ...
+
+    def outcome(self, name: str, work: Work) -> Outcome:
+        """What a method (see `Method.whole`) gives when one of them runs it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Work:
     """One method on one language: the evaluator, the options, and the way to report and to save.
 
     saved: arrays of an earlier, interrupted run of the same spec.  save: keep arrays so that a later
-    run can go on from here.
+    run can go on from here.  helpers: other devices that do the work; None keeps to this one.
     """
 
     evaluator: Evaluator
@@ -45,6 +59,7 @@ class Work:
     report: Callable[[Progress], None] = _ignore
     saved: Arrays | None = None
     save: Callable[[Arrays], None] = _ignore
+    helpers: Helpers | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,233 @@
+"""The game whose players are the heads of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from headlab.evaluator import Evaluator
+from headlab.gates import Active, FanOut, LayerStates, as_gates
+from headlab.lanes import Tick, one_thread, spread
+from headlab.methods.batches import Batch, token_budget
+from headlab.methods.game import Ask, in_turn
+from headlab.records import Bools, Floats, Ints
+from headlab.values import FINE, Value, value_of
+
+# Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
+ROUND = {"cpu": 16, "cuda": 64}
+
+
+def round_on(kind: str) -> int:
+    """Samples that suit one call on a kind of device ("cpu", "cuda")."""
+    return ROUND.get(kind, ROUND["cpu"])
+
+
+@dataclass
+class ModelGame:
+    """The game whose players are a model's heads.
+
+    Rows of one batch carry each its own coalition, and each is computed from the layer where it departs
+    from a row that is computed anyway.  tokens: of one batch at most; None: what suits the device.
+    """
+
+    evaluator: Evaluator
+    ablation: str = "zero"
+    value: Value = field(default_factory=lambda: value_of("accuracy"))
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        self._budget = self.tokens or token_budget(self.evaluator.model)
+
+    @property
+    def players(self) -> int:
+        """Heads of the model."""
+        return self.evaluator.model.grid.size
+
+    @property
+    def examples(self) -> int:
+        """Examples of the evaluator."""
+        return len(self.evaluator.examples)
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each example."""
+        return self.evaluator.lengths
+
+    @property
+    def weights(self) -> Floats | None:
+        """Share of all answers that each example asks for."""
+        return self.evaluator.weights
+
+    @property
+    def span(self) -> float:
+        """What a gain of 1 is in the value's unit."""
+        return self.value.span
+
+    @property
+    def steps(self) -> int:
+        """Levels that a gain of 1 is counted in: a share of several answers needs fine ones."""
+        return self.value.steps if (self.evaluator.inputs.units == 1).all() else FINE
+
+    @property
+    def round(self) -> int:
+        """Samples that suit one call."""
+        return round_on(self.evaluator.model.device.type)
+
+    def values(self, kept: Bools, examples: Ints) -> Floats:
+        """See `Game.values`; every row is a full forward pass."""
+        out = np.zeros(len(kept))
+        model = self.evaluator.model
+
+        def run(lane: ModelGame, batch: Batch) -> Floats:
+            gates = as_gates(model, model.grid.gates(kept[batch.places]))
+            return lane._worth(examples[batch.places], Active(gates=gates, fill=lane._fill()))
+
+        for batch, found in self._in_batches(examples, kept, np.ones(len(kept), np.int64), run):
+            out[batch.places] = found
+        return out
+
+    def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
+        """See `Game.gains`; a walk keeps its layers' inputs and goes on at the layer that changed."""
+        out = np.zeros(orders.shape)
+        asked = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
+
+        def run(lane: ModelGame, batch: Batch) -> Floats:
+            return lane._walk(orders[batch.places], examples[batch.places], asked[batch.places])
+
+        for batch, found in self._in_batches(examples, asked, np.ones(len(orders), np.int64), run):
+            out[batch.places] = found
+        return out * asked
+
+    def _walk(self, orders: Ints, examples: Ints, asked: Bools) -> Floats:
+        model = self.evaluator.model
+        rows, layers = np.arange(len(orders)), model.grid.layers
+        gates = as_gates(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
+        states = LayerStates(layers) if model.resumable else None
+        value = np.zeros((len(orders), orders.shape[1] + 1))
+        # Step s needs its value if the head that left at s or the one that leaves next is asked for.
+        edge = np.zeros((len(orders), 1), dtype=bool)
+        needed = np.hstack([edge, asked]) | np.hstack([asked, edge])
+        pending = np.zeros(len(orders), np.int64)
+        inputs = self.evaluator.tensors(examples)
+        for step in range(orders.shape[1] + 1):
+            if step:
+                layer, head = model.grid.flat[orders[:, step - 1]].T
+                gates[rows, layer, head] = 0
+                pending = np.minimum(pending, layer)
+            due = needed[:, step]
+            if not due.any():
+                continue
+            first = states is None or states.inputs[-1] is None  # it computes every row, due or not
+            if states is not None and not first:
+                states.begin(torch.as_tensor(np.where(due, pending, layers), device=model.device))
+            active = Active(gates=gates, fill=self._fill(), states=states)
+            found = self._worth(examples, active, inputs, computed=int(due.sum()))
+            value[due, step] = found[due]
+            pending = np.where(due | first, layers, pending)
+            self.evaluator.tick()
+        return value[:, :-1] - value[:, 1:]
+
+    def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+        """See `Game.marginals`; each player's row branches off the row of its coalition at the player's layer."""
+        out = np.zeros(kept.shape)
+        rows = np.flatnonzero(wanted.any(axis=1))
+
+        def run(lane: ModelGame, batch: Batch) -> Floats:
+            places = rows[batch.places]
+            return lane._fan(kept[places], batch.wanted, examples[places])
+
+        for batch, found in self._in_batches(examples[rows], wanted[rows], 1 + wanted[rows].sum(axis=1), run):
+            out[rows[batch.places]] += found  # of one row, its players may come in parts
+        return out
+
+    def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
+        model = self.evaluator.model
+        row, player = np.nonzero(wanted)
+        by_layer = np.argsort(model.grid.flat[player, 0], kind="stable")
+        row, player = row[by_layer], player[by_layer]
+        layer, head = model.grid.flat[player].T
+        base = np.arange(len(kept))
+        origin = np.concatenate([base, row])
+        gates = model.grid.gates(kept)[origin]
+        gates[len(base) + np.arange(len(row)), layer, head] ^= True
+        start = np.concatenate([np.zeros_like(base), layer])
+        how = None
+        if model.resumable:
+            how = FanOut(start, origin, model.grid.layers, first_token=model.first_token)
+        copies = torch.as_tensor(origin, device=model.device)
+        inputs = {name: tensor[copies] for name, tensor in self.evaluator.tensors(examples).items()}
+        active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
+        value = self._worth(examples[origin], active, inputs)
+        out = np.zeros(kept.shape)
+        out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
+        return out
+
+    def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
+        """See `Game.answers`; one question at a time."""
+        return in_turn(self, asks)
+
+    def _fill(self) -> torch.Tensor | None:
+        return self.evaluator.fill(self.ablation)
+
+    def _worth(
+        self,
+        rows: Ints,
+        active: Active,
+        inputs: dict[str, torch.Tensor] | None = None,
+        computed: int | None = None,
+    ) -> Floats:
+        evaluator = self.evaluator
+        before = evaluator.forwards
+        with torch.inference_mode(), evaluator.model.active(active):
+            found = evaluator.worth(rows, self.value, inputs)
+        if computed is not None:
+            evaluator.forwards = before + computed
+        return found
+
+    def _in_batches(
+        self, examples: Ints, wanted: Bools, rows: Ints, run: Callable[[ModelGame, Batch], Floats]
+    ) -> Iterator[tuple[Batch, Floats]]:
+        """What `run` gives for all rows, batch by batch; where memory runs out, in ever smaller ones."""
+        device, tick, done = self.evaluator.model.device, self.evaluator.tick, 0
+        self._prepare()
+
+        def one(batch: Batch, lane_tick: Tick) -> tuple[Floats, int]:
+            lane = self._lane(lane_tick)
+            return run(lane, batch), lane.evaluator.forwards
+
+        batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows)]
+        for batch, (found, forwards) in spread(batches, one, device=device, tick=tick):
+            self.evaluator.forwards += forwards
+            done += 1
+            yield batch, found
+        if done > len(batches):
+            self._budget = max(1, self._budget // 2)
+
+    def _prepare(self) -> None:
+        """What all batches need, before them, since it runs batches of its own."""
+        with one_thread(self.evaluator.model.device):
+            self._fill()
+
+    def _lane(self, tick: Tick) -> ModelGame:
+        """This game for one thread: it counts by itself, so that a pass that failed is not counted."""
+        lane = copy(self)
+        lane.evaluator = copy(self.evaluator)
+        lane.evaluator.forwards, lane.evaluator.tick = 0, tick
+        return lane
+
+    def _parts(self, examples: Ints, rows: Ints) -> list[Ints]:
+        """Places in `examples`, sorted by length and cut where a batch, padded, would exceed the budget."""
+        lengths = self.evaluator.lengths[examples]
+        parts: list[list[int]] = [[]]
+        total = 0
+        for place in np.argsort(lengths, kind="stable"):
+            if parts[-1] and (total + rows[place]) * lengths[place] > self._budget:
+                parts.append([])
+                total = 0
+            parts[-1].append(int(place))
+            total += int(rows[place])
+        return [np.array(part, dtype=np.int64) for part in parts if part]

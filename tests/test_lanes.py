@@ -1,0 +1,179 @@
+"""Batches side by side: the same bits on any number of threads, nothing lost when one fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model
+from headlab.lanes import Tick, one_thread, spread
+from headlab.memory import Rows
+from headlab.methods.run import score
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def batches(*sizes: int) -> list[Rows]:
+    return [Rows(np.arange(n)) for n in sizes]
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("lanes", [1, 2, 5])
+def test_results_come_in_order_and_operations_use_one_thread(lanes: int) -> None:
+    torch.set_num_threads(lanes)
+    rng = np.random.default_rng(3)
+    pauses = rng.random(12) / 100
+
+    def run(batch: Rows, tick: Tick) -> tuple[int, int]:
+        time.sleep(pauses[len(batch.rows) - 1])
+        return len(batch.rows), torch.get_num_threads()
+
+    found = [got for _, got in spread(batches(*range(1, 13)), run, device=CPU, tick=nothing)]
+    assert found == [(n, 1) for n in range(1, 13)]
+    assert torch.get_num_threads() == lanes
+
+
+@pytest.mark.usefixtures("threads")
+def test_as_many_at_once_as_there_are_threads() -> None:
+    torch.set_num_threads(3)
+    here, most, lock = [0], [0], threading.Lock()
+
+    def run(batch: Rows, tick: Tick) -> None:
+        with lock:
+            here[0] += 1
+            most[0] = max(most[0], here[0])
+        time.sleep(0.02)
+        with lock:
+            here[0] -= 1
+
+    assert len(list(spread(batches(*[1] * 9), run, device=CPU, tick=nothing))) == 9
+    assert most == [3]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_does_not_fit_is_cut_and_nothing_is_lost(lanes: int) -> None:
+    torch.set_num_threads(lanes)
+
+    def run(batch: Rows, tick: Tick) -> int:
+        if len(batch.rows) > 3:
+            raise torch.OutOfMemoryError("too many")
+        return int(batch.rows.sum())
+
+    found = list(spread(batches(8, 2, 5), run, device=CPU, tick=nothing))
+    assert sum(got for _, got in found) == 28 + 1 + 10
+    assert all(len(batch.rows) <= 3 for batch, _ in found)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_what_cannot_be_cut_is_said(lanes: int) -> None:
+    torch.set_num_threads(lanes)
+
+    def run(batch: Rows, tick: Tick) -> None:
+        raise torch.OutOfMemoryError("too many")
+
+    with pytest.raises(HeadlabError, match="a single example does not fit"):
+        list(spread(batches(2, 2), run, device=CPU, tick=nothing))
+    assert torch.get_num_threads() == lanes
+
+
+@pytest.mark.usefixtures("threads")
+def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
+    torch.set_num_threads(2)
+    begun, ended = threading.Event(), []
+
+    def run(batch: Rows, tick: Tick) -> None:
+        begun.set()
+        try:
+            for _ in range(3000):
+                time.sleep(0.01)
+                tick()
+        finally:
+            ended.append(len(batch.rows))
+
+    def stop() -> None:
+        if begun.is_set():
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(spread(batches(1, 2, 3), run, device=CPU, tick=stop))
+    assert time.monotonic() - started < 10  # a batch would take thirty seconds
+    assert set(ended) <= {1, 2}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("threads")
+def test_an_error_in_a_batch_passes(threads: None) -> None:
+    torch.set_num_threads(2)
+
+    def run(batch: Rows, tick: Tick) -> None:
+        if len(batch.rows) == 2:
+            raise ValueError("no such label")
+
+    with pytest.raises(ValueError, match="no such label"):
+        list(spread(batches(1, 2, 3), run, device=CPU, tick=nothing))
+
+
+@pytest.mark.usefixtures("threads")
+def test_another_device_keeps_its_threads() -> None:
+    torch.set_num_threads(2)
+    with one_thread(torch.device("meta")) as lanes:
+        assert (lanes, torch.get_num_threads()) == (1, 2)
+    with one_thread(CPU) as lanes:
+        assert (lanes, torch.get_num_threads()) == (2, 1)
+    assert torch.get_num_threads() == 2
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny_model("bert", tokenizer=tiny_tokenizer())
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("shapley", {"samples": 24, "value": "probability"}),
+        ("monte-carlo", {"samples": 20, "value": "log-probability"}),
+        ("paper", {"samples": 2}),
+        ("exact", {"value": "probability"}),
+        ("leave-one-out", {}),
+        ("gradient", {"batch_size": 3}),
+        ("gradient", {"form": "batch", "batch_size": 5}),
+        ("gradient", {"form": "token", "batch_size": 5}),
+        ("confidence", {}),
+    ],
+)
+def test_scores_are_the_same_bits_on_any_number_of_threads(
+    model: Model, method: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
+    found = []
+    for lanes in (1, 2, 7):
+        torch.set_num_threads(lanes)
+        found.append(score(model, tiny_task(), language="xx", method=method, size=12, **options))
+    assert len({one.values_sha256() for one in found}) == 1
+    assert len({one.example_forwards for one in found}) == 1
+    assert_array_equal(found[0].values, found[2].values)
