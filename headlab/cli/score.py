@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,12 +28,16 @@ from headlab.cli.output import (
     progress_bar,
     split_languages,
 )  # fmt: skip
+from headlab.cluster.sidebyside import side_by_side
+from headlab.errors import HeadlabError
 from headlab.methods.costs import caution, cost_of, most_forwards, refuse
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
 from headlab.scores import HeadScores
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
+    from headlab.cluster.team import Team
+    from headlab.gates import Model
     from headlab.methods.work import Progress
 
 MANY_FORWARDS = 2_000_000  # the default method's most, for a model of 144 heads, is below
@@ -50,6 +56,13 @@ def score(
     ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
     device: Device = None,
     cache: CacheRoot = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="compute on Ray: local (processes here), auto (this machine's cluster) or its host:port"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Score every head on dev. Interrupt it when you like: the same command goes on where it stopped."""
@@ -62,19 +75,53 @@ def score(
     loaded = headlab.load(model, device=device)
     refuse(about, loaded.grid.size)
     _warn(about, most_forwards(about, options, loaded.grid.size, size))
-    found: dict[str, HeadScores] = {}
-    with progress_bar("loading") as show:
-        for number, language in enumerate(chosen.languages):
-            title = f"{about.key} {language} ({number + 1}/{len(chosen.languages)})"
+    if workers is not None and ray is None:
+        raise HeadlabError("--workers says how many Ray workers compute; say where with --ray local or --ray auto")
+    store = open_store(cache)
+    with progress_bar("loading") as show, _helpers(loaded, ray, workers) as team:
+        board = Board(about.key, chosen.languages, show)
 
-            def on_progress(step: Progress, title: str = title) -> None:
-                show(title, step.done, step.total)
-
-            found[language] = headlab.score(
-                loaded, chosen, language=language, method=about.key, seed=seed, size=size, ablation=ablation,
-                store=open_store(cache), on_progress=on_progress, **options,
+        def one(language: str, tick: Callable[[], None]) -> HeadScores:
+            return headlab.score(
+                loaded, chosen, language=language, method=about.key, seed=seed, size=size, ablation=ablation, tick=tick,
+                store=store, on_progress=partial(board.progress, language), helpers=team, **options,
             )  # fmt: skip
+
+        at_once = 1 if team is None else team.pool.size
+        found = side_by_side(chosen.languages, one, at_once, board.draw)
     print_json({"languages": {k: record(v) for k, v in found.items()}}) if json else print_table(found)
+
+
+@contextmanager
+def _helpers(model: Model, address: str | None, workers: int | None) -> Iterator[Team | None]:
+    """The devices of a Ray cluster, if one is named."""
+    if address is None:
+        yield None
+        return
+    from headlab.cluster.rays import team
+
+    with team(model, address, workers) as found:
+        yield found
+
+
+class Board:
+    """Progress of several languages as one line; runs tell of theirs from their own threads."""
+
+    def __init__(self, title: str, languages: Sequence[str], show: Callable[[str, int, int], None]) -> None:
+        self._title, self._show, self._of = title, show, len(languages)
+        self._seen: dict[str, Progress] = {}
+
+    def progress(self, language: str, step: Progress) -> None:
+        """Take one language's progress."""
+        self._seen[language] = step
+
+    def draw(self) -> None:
+        """Show what is known."""
+        steps = dict(self._seen)
+        at_work = [name for name, step in steps.items() if step.done < step.total]
+        if steps:
+            title = f"{self._title} {', '.join(at_work) or next(reversed(steps))} ({len(steps)}/{self._of})"
+            self._show(title, sum(s.done for s in steps.values()), sum(s.total for s in steps.values()))
 
 
 def _warn(method: Method, forwards: int) -> None:

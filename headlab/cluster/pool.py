@@ -1,0 +1,256 @@
+"""Questions dealt out to devices, answers in order; what a lost device had is asked elsewhere."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from headlab.errors import HeadlabError
+
+AHEAD = 2  # calls that a device has in hand, so that it never waits for the next
+TRIES = 4
+LOOK_SECONDS = 0.05
+READY_SECONDS = 900.0  # a model may have to come from the hub, or other work's turn to end
+Tick = Callable[[], None]
+
+
+class Lost(Exception):
+    """The process or machine behind a device has gone; what it was asked may be asked elsewhere."""
+
+
+class Device(Protocol):
+    """Something that answers calls in another process. A future fails with `Lost` when that process has gone."""
+
+    def call(self, method: str, *arguments: Any) -> Future[Any]:
+        """Begin a call of a method of `headlab.cluster.hand.Hand`."""
+        ...
+
+    def end(self) -> None:
+        """Give the device back."""
+        ...
+
+
+@dataclass(eq=False)
+class Call:
+    """One call that any device may answer. key, subject: of the setting it is about."""
+
+    key: str
+    subject: Any
+    method: str
+    arguments: tuple[Any, ...]
+    answer: Future[Any] = field(default_factory=Future)
+    tries: int = 0
+
+
+@dataclass(eq=False)
+class Member:
+    """A device of the pool, what it has in hand and which settings it has met."""
+
+    device: Device
+    ready: bool = False
+    in_hand: set[Call] = field(default_factory=set)
+    met: set[str] = field(default_factory=set)
+
+
+class Pool:
+    """Devices that answer calls. Its own thread deals them out; any thread may ask.
+
+    hire: gets a new device, at once or later (its `hello` answers when it is ready).  size: devices wanted.
+    kind: what they are, "cpu" or "cuda".
+    A device that is lost is replaced, and what it had in hand is dealt out again, in front of the rest.
+    """
+
+    def __init__(self, hire: Callable[[], Device], size: int, kind: str = "cpu") -> None:
+        self._hire, self.size, self.kind = hire, size, kind
+        self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting: deque[Call] = deque()
+        self._members: list[Member] = []
+        self._failed: HeadlabError | None = None
+        self._losses = 0  # since the last answer
+        self.lost = 0
+        self._thread = threading.Thread(target=self._main, name="pool", daemon=True)
+        self._thread.start()
+        for _ in range(size):
+            self._events.put(self._add)
+
+    def close(self) -> None:
+        """Give all devices back; who still waits for an answer is told."""
+        self._events.put(None)
+        self._thread.join()
+
+    @property
+    def ready(self) -> int:
+        """Devices that are there."""
+        return sum(member.ready for member in tuple(self._members))
+
+    def ask(self, calls: Iterable[Call], tick: Tick) -> Iterator[Any]:
+        """The answers to calls that do not depend on each other, in order; some are asked ahead.
+
+        tick: called while waiting; may raise to stop.  Raises what a call raised, and HeadlabError when
+        no device is left.
+        """
+        under_way: deque[Call] = deque()
+        more = iter(calls)
+        try:
+            while True:
+                while len(under_way) < self.size * AHEAD and (call := next(more, None)) is not None:
+                    under_way.append(call)
+                    self._events.put(partial(self._take, call))
+                if not under_way:
+                    return
+                answer = self._wait(under_way[0].answer, tick)
+                under_way.popleft()
+                yield answer
+        finally:
+            for call in under_way:
+                call.answer.cancel()
+
+    def _wait(self, answer: Future[Any], tick: Tick) -> Any:
+        waited = 0.0
+        while True:
+            tick()
+            try:
+                return answer.result(LOOK_SECONDS)
+            except NotYet:
+                if answer.done():  # the call itself ran out of time
+                    raise
+                waited = 0.0 if self.ready else waited + LOOK_SECONDS
+                if waited > READY_SECONDS:
+                    raise HeadlabError(
+                        f"none of {self.size} Ray workers was ready within {READY_SECONDS / 60:.0f} minutes: the "
+                        "cluster has no free GPUs or processors; wait for other work on it, or ask for fewer workers"
+                    ) from None
+
+    # What follows runs in the pool's thread only.
+
+    def _main(self) -> None:
+        while (event := self._events.get()) is not None:
+            event()
+            self._deal()
+        self._fail(HeadlabError("the run on many devices was ended"))
+        for member in self._members:
+            member.device.end()
+
+    def _take(self, call: Call) -> None:
+        if self._failed is not None:
+            _fail(call, self._failed)
+        else:
+            self._waiting.append(call)
+
+    def _add(self) -> None:
+        try:
+            member = Member(self._hire())
+        except HeadlabError as error:
+            self._without(error)
+            return
+        self._members.append(member)
+        self._then(member.device.call("hello"), partial(self._greeted, member))
+
+    def _greeted(self, member: Member, answer: Future[Any]) -> None:
+        error = answer.exception()
+        if error is None:
+            member.ready = True
+        else:
+            self._leave(member, error)
+
+    def _leave(self, member: Member, error: BaseException) -> None:
+        """A device has gone, or never came: another takes its place while that makes sense."""
+        if member not in self._members:
+            return
+        self._members.remove(member)
+        for call in sorted(member.in_hand, key=lambda c: c.tries, reverse=True):
+            self._again(call)
+        member.in_hand.clear()
+        lost = isinstance(error, Lost)
+        self.lost += lost
+        self._losses += lost
+        member.device.end()
+        if lost and self._losses <= TRIES * self.size:
+            self._add()
+        else:
+            self._without(error)
+
+    def _without(self, error: BaseException) -> None:
+        """No replacement: go on with those that are left; if none is, nobody can be answered."""
+        if self._members:
+            return
+        if not isinstance(error, HeadlabError):
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            error = HeadlabError(f"no Ray worker is left ({said}); see Ray's own logs, then run the same again")
+        self._fail(error)
+
+    def _fail(self, error: HeadlabError) -> None:
+        self._failed = error
+        for call in (*self._waiting, *(c for member in self._members for c in member.in_hand)):
+            _fail(call, error)
+        self._waiting.clear()
+
+    def _deal(self) -> None:
+        while self._waiting:
+            free = [m for m in self._members if m.ready and len(m.in_hand) < AHEAD]
+            if not free:
+                return
+            call = self._waiting.popleft()
+            if not call.answer.cancelled():
+                self._send(min(free, key=lambda m: len(m.in_hand)), call)
+
+    def _send(self, member: Member, call: Call) -> None:
+        call.tries += 1
+        member.in_hand.add(call)
+        if call.key not in member.met:
+            member.met.add(call.key)
+            self._then(member.device.call("meet", call.key, call.subject), partial(self._met, member))
+        self._then(member.device.call(call.method, call.key, *call.arguments), partial(self._answered, member, call))
+
+    def _met(self, member: Member, answer: Future[Any]) -> None:
+        """Why a setting could not be met is the answer to the calls about it."""
+        error = answer.exception()
+        if error is None or isinstance(error, Lost):
+            return  # the call that follows tells of it
+        for call in tuple(member.in_hand):
+            _fail(call, error)
+
+    def _answered(self, member: Member, call: Call, answer: Future[Any]) -> None:
+        if call not in member.in_hand:
+            return  # the device was given up in between
+        error = answer.exception()
+        if isinstance(error, Lost):
+            self._leave(member, error)
+            return
+        member.in_hand.discard(call)
+        self._losses = 0
+        if error is not None:
+            _fail(call, error)
+        else:
+            with suppress(InvalidStateError):  # nobody waits for it any more
+                call.answer.set_result(answer.result())
+
+    def _again(self, call: Call) -> None:
+        if call.answer.done():
+            return
+        if call.tries >= TRIES:
+            _fail(
+                call,
+                HeadlabError(
+                    f"{TRIES} Ray workers were lost at the same part of the run; it may need more memory than a worker "
+                    "has: give each more (fewer workers), and see Ray's own logs"
+                ),
+            )
+            return
+        self._waiting.appendleft(call)
+
+    def _then(self, future: Future[Any], event: Callable[[Future[Any]], None]) -> None:
+        future.add_done_callback(lambda done: self._events.put(partial(event, done)))
+
+
+def _fail(call: Call, error: BaseException) -> None:
+    with suppress(InvalidStateError):  # nobody waits for it any more
+        call.answer.set_exception(error)

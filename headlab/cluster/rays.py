@@ -1,0 +1,218 @@
+"""Devices of a Ray cluster: one actor a GPU, or a share of the processors each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from headlab import __version__
+from headlab.cluster.hand import Hand, Job, Origin
+from headlab.cluster.pool import Lost, Pool
+from headlab.cluster.team import Team
+from headlab.errors import HeadlabError
+from headlab.gates import Model, load
+from headlab.methods.game import Ask
+
+# Read by Ray as it starts: nothing is reported to anybody, and what it will do by itself in future is done now.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+REACH_SECONDS = 5.0
+WORDS = {"local": "processes of its own on this machine", "auto": "the cluster that this machine belongs to"}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How a cluster is cut up. count: actors.  gpus, cpus: of each.  threads: of an actor on a processor."""
+
+    count: int
+    gpus: float
+    cpus: float
+    threads: int
+
+    @property
+    def kind(self) -> str:
+        """What each actor computes on."""
+        return "cuda" if self.gpus else "cpu"
+
+
+def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
+    """One actor a GPU where there are any, else one a processor; `workers` of them if given.
+
+    nodes: resources of each machine; no actor spans two.  Fewer workers than processors have several each;
+    more workers than GPUs or processors share them.  Raises HeadlabError where there is nothing to share.
+    """
+    gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
+    if workers is not None and workers < 1:
+        raise HeadlabError(f"{workers} workers cannot do anything; ask for 1 or more")
+    if not any(gpus) and not any(cpus):
+        raise HeadlabError("the Ray cluster offers neither GPUs nor processors; start a node that has some")
+    if any(gpus):
+        count = workers or sum(gpus)
+        return Shares(count, 1 / -(-count // sum(gpus)), 0.0, 1)
+    count = workers or sum(cpus)
+    if count > sum(cpus):
+        return Shares(count, 0.0, 1 / -(-count // sum(cpus)), 1)
+    each = max(size for size in range(1, max(cpus) + 1) if sum(node // size for node in cpus) >= count)
+    return Shares(count, 0.0, float(each), each)
+
+
+class Actor:
+    """A `Hand` in a process of Ray's. The model is loaded by `hello`, so that what goes wrong there is told."""
+
+    def __init__(self, make: Callable[[], Hand]) -> None:
+        self._make = make
+        self._hand: Hand | None = None
+
+    def hello(self) -> str:
+        """Load the model; its device."""
+        self._hand = self._make()
+        return self._hand.hello()
+
+    def meet(self, key: str, job: Job) -> None:
+        """See `Hand.meet`."""
+        self._here.meet(key, job)
+
+    def answer(self, key: str, ask: Ask) -> Any:
+        """See `Hand.answer`."""
+        return self._here.answer(key, ask)
+
+    def outcome(self, key: str, name: str, options: dict[str, Any], seed: int) -> Any:
+        """See `Hand.outcome`."""
+        return self._here.outcome(key, name, options, seed)
+
+    @property
+    def _here(self) -> Hand:
+        assert self._hand is not None
+        return self._hand
+
+
+class RayDevice:
+    """An actor as the pool sees it."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self.actor = ray, actor
+
+    def call(self, method: str, *arguments: Any) -> Future[Any]:
+        """See `Device.call`."""
+        try:
+            found: Future[Any] = getattr(self.actor, method).remote(*arguments).future()
+        except self._ray.exceptions.RayError as error:
+            found = Future()
+            found.set_exception(error)
+        return translated(found, self._ray.exceptions)
+
+    def end(self) -> None:
+        """See `Device.end`."""
+        with suppress(self._ray.exceptions.RayError):  # it has gone already
+            self._ray.kill(self.actor)
+
+
+def translated(found: Future[Any], errors: Any) -> Future[Any]:
+    """The same answer, with Ray's errors in our terms: a task's own one as it was raised, any other as `Lost`."""
+    told: Future[Any] = Future()
+
+    def pass_on(done: Future[Any]) -> None:
+        error = done.exception()
+        with suppress(InvalidStateError):
+            if error is None:
+                told.set_result(done.result())
+            elif isinstance(error, errors.RayTaskError):
+                told.set_exception(_own(error))
+            else:
+                told.set_exception(Lost(str(error).splitlines()[0] if str(error) else type(error).__name__))
+
+    found.add_done_callback(pass_on)
+    return told
+
+
+def _own(error: Any) -> BaseException:
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, HeadlabError):
+        return HeadlabError(str(cause))
+    return HeadlabError(
+        f"a Ray worker failed ({type(cause or error).__name__}: {str(cause or error).splitlines()[-1]}); "
+        "the same run without --ray shows more"
+    )
+
+
+@contextmanager
+def team(model: Model, address: str, workers: int | None = None, loader: Callable[..., Model] = load) -> Iterator[Team]:
+    """Devices of a Ray cluster for runs of one model; given back at the end.
+
+    address: "local" starts Ray on this machine for the time being, "auto" finds the cluster that it belongs
+    to, "host:port" or "ray://host:port" names one.  workers: actors; None takes one a GPU, or one a
+    processor where there is no GPU.  Raises HeadlabError if Ray is not installed or not to be reached.
+    """
+    origin = Origin.of(model)
+    with _connected(address, workers) as ray:
+        cut = shares([node["Resources"] for node in ray.nodes() if node["Alive"]], workers)
+        threads = cut.threads if cut.kind == "cpu" else None
+        actor = ray.remote(num_gpus=cut.gpus, num_cpus=cut.cpus, max_restarts=0)(Actor)
+
+        def make() -> Hand:
+            return Hand(origin, __version__, None, threads, loader)
+
+        pool = Pool(lambda: RayDevice(ray, actor.remote(make)), cut.count, cut.kind)
+        try:
+            yield Team(pool)
+        finally:
+            pool.close()
+
+
+@contextmanager
+def _connected(address: str, workers: int | None) -> Iterator[Any]:
+    """Ray, connected; a connection that stood before is used and left standing."""
+    ray = _ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    _reach(address)
+    cores = {"num_cpus": max(workers or 0, os.cpu_count() or 1)} if address == "local" else {}
+    try:
+        ray.init(
+            address=address, include_dashboard=False if address == "local" else None, log_to_driver=False,
+            logging_level=logging.ERROR, configure_logging=False, **cores,
+        )  # fmt: skip
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise _nowhere(address, error) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise HeadlabError unless something listens at an address that names a host: Ray itself would try for minutes."""
+    named = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    if named in WORDS:
+        return
+    try:
+        where = urlsplit(named if "//" in named else f"//{named}")
+        if not where.hostname or not where.port:
+            raise ValueError("not of the form host:port")
+        socket.create_connection((where.hostname, where.port), REACH_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise _nowhere(named, error) from error
+
+
+def _nowhere(address: str, error: Exception) -> HeadlabError:
+    why = str(error).splitlines()[0]
+    return HeadlabError(
+        f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or its host:port"
+    )
+
+
+def _ray() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise HeadlabError("Ray is not installed here; run: pip install 'headlab[ray]'") from error
+    return ray

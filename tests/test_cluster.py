@@ -1,0 +1,343 @@
+"""A run on many devices, with devices of this process: the same bits, whoever is lost on the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from saved import save_family
+from tiny_task import tiny_task
+
+from headlab import __version__
+from headlab.cluster.hand import Hand, Origin
+from headlab.cluster.pool import Call, Lost, Pool
+from headlab.cluster.rays import Shares, shares
+from headlab.cluster.sidebyside import Ended, side_by_side
+from headlab.cluster.team import Team
+from headlab.errors import HeadlabError
+from headlab.gates import Model, load
+from headlab.methods.run import score
+from headlab.store import Store
+
+METHODS: dict[str, dict[str, Any]] = {
+    "shapley": {"samples": 24, "value": "probability"},
+    "monte-carlo": {"samples": 70, "value": "log-probability"},
+    "paper": {"samples": 2},
+    "leave-one-out": {},
+    "gradient": {},
+    "confidence": {},
+    "random": {},
+}
+
+
+class Thread:
+    """A device that is a thread: `Hand` behind it, or any object. dies: calls after which it is lost."""
+
+    def __init__(self, make: Callable[[], Any], dies: int = 10**9) -> None:
+        self._make, self._left = make, dies
+        self._hand: Any = None
+        self._pool = ThreadPoolExecutor(1)
+        self.ended = False
+
+    def call(self, method: str, *arguments: Any) -> Future[Any]:
+        return self._pool.submit(self._do, method, arguments)
+
+    def _do(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise Lost("killed")
+        self._hand = self._hand or self._make()
+        return getattr(self._hand, method)(*arguments)
+
+    def end(self) -> None:
+        self.ended = True
+        self._pool.shutdown(wait=False)
+
+
+class Echo:
+    """Answers with what it is given, after a pause that is longer for earlier calls."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails, self.met = fails, set()
+
+    def hello(self) -> str:
+        if self.fails == "hello":
+            raise HeadlabError("another model under this name")
+        return "cpu"
+
+    def meet(self, key: str, subject: str) -> None:
+        if self.fails == "meet":
+            raise HeadlabError("a text is too long")
+        self.met.add(key)
+
+    def answer(self, key: str, number: int) -> int:
+        assert key in self.met
+        if self.fails == "answer" and number == 3:
+            raise HeadlabError("number 3 is odd")
+        time.sleep(0.001 * (number % 5))
+        return number * number
+
+
+@contextmanager
+def pool_of(hire: Callable[[], Thread], size: int) -> Iterator[Pool]:
+    pool = Pool(hire, size)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def calls(n: int) -> Iterator[Call]:
+    return (Call("a", "subject", "answer", (number,)) for number in range(n))
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_answers_come_in_the_order_of_the_calls(size: int) -> None:
+    with pool_of(lambda: Thread(Echo), size) as pool:
+        assert list(pool.ask(calls(40), nothing)) == [n * n for n in range(40)]
+
+
+def test_calls_are_made_a_little_ahead_only() -> None:
+    made: list[int] = []
+
+    def counted() -> Iterator[Call]:
+        for call in calls(40):
+            made.append(call.arguments[0])
+            yield call
+
+    with pool_of(lambda: Thread(Echo), 2) as pool:
+        answers = pool.ask(counted(), nothing)
+        next(answers)
+        assert len(made) <= 4
+        assert len(list(answers)) == 39
+
+
+@pytest.mark.parametrize("dies", [1, 2, 3, 5, 9])
+def test_what_a_lost_device_had_is_asked_elsewhere(dies: int) -> None:
+    """Every second device is lost after so many calls, the greeting included."""
+    hired: list[Thread] = []
+
+    def hire() -> Thread:
+        hired.append(Thread(Echo, dies if len(hired) % 2 else 10**9))
+        return hired[-1]
+
+    with pool_of(hire, 3) as pool:
+        assert list(pool.ask(calls(60), nothing)) == [n * n for n in range(60)]
+        assert pool.lost >= 1
+    assert all(device.ended for device in hired)
+
+
+def test_a_call_that_loses_every_device_is_given_up() -> None:
+    class Killer(Echo):
+        def answer(self, key: str, number: int) -> int:
+            raise Lost("out of memory")
+
+    given_up = pytest.raises(HeadlabError, match=r"lost at the same part|is left")
+    with pool_of(lambda: Thread(Killer), 2) as pool, given_up:
+        list(pool.ask(calls(3), nothing))
+
+
+def test_devices_that_never_come_are_given_up() -> None:
+    with pool_of(lambda: Thread(Echo, 0), 2) as pool, pytest.raises(HeadlabError, match="no Ray worker is left"):
+        list(pool.ask(calls(3), nothing))
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"), [("hello", "another model"), ("meet", "too long"), ("answer", "number 3 is odd")]
+)
+def test_what_goes_wrong_elsewhere_is_told(fails: str, said: str) -> None:
+    with pool_of(lambda: Thread(lambda: Echo(fails)), 2) as pool, pytest.raises(HeadlabError, match=said):
+        list(pool.ask(calls(9), nothing))
+
+
+def test_a_hire_that_fails_is_told_unless_others_are_there() -> None:
+    hired: list[Thread] = []
+
+    def hire() -> Thread:
+        if hired:
+            raise HeadlabError("no room for a second one")
+        hired.append(Thread(Echo))
+        return hired[0]
+
+    with pool_of(hire, 2) as pool:
+        assert len(list(pool.ask(calls(9), nothing))) == 9
+
+    def never() -> Thread:
+        raise HeadlabError("no room at all")
+
+    with pool_of(never, 2) as pool, pytest.raises(HeadlabError, match="no room at all"):
+        list(pool.ask(calls(9), nothing))
+
+
+def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:
+    with pool_of(lambda: Thread(Echo), 2) as pool:
+        asked = pool.ask(calls(50), nothing)
+        next(asked)
+        asked.close()
+
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            list(pool.ask(calls(5), stop))
+        assert list(pool.ask(calls(5), nothing)) == [0, 1, 4, 9, 16]
+
+
+def test_several_may_ask_at_once() -> None:
+    with pool_of(lambda: Thread(Echo), 3) as pool:
+        found = side_by_side("abcde", lambda name, tick: (name, list(pool.ask(calls(20), tick))), 5, nothing)
+    assert found == {name: (name, [n * n for n in range(20)]) for name in "abcde"}
+
+
+def test_closing_tells_those_who_wait() -> None:
+    begun = threading.Event()
+
+    class Slow(Echo):
+        def answer(self, key: str, number: int) -> int:
+            begun.set()
+            time.sleep(0.5)
+            return number
+
+    pool = Pool(lambda: Thread(Slow), 1)
+    closing = threading.Thread(target=lambda: (begun.wait(10), pool.close()))
+    closing.start()
+    with pytest.raises(HeadlabError, match="was ended"):
+        list(pool.ask(calls(9), nothing))
+    closing.join()
+
+
+def test_runs_side_by_side_end_together_when_one_fails() -> None:
+    ended, begun = [], threading.Barrier(3)
+
+    def run(name: str, tick: Callable[[], None]) -> str:
+        begun.wait(10)
+        if name == "b":
+            raise HeadlabError("b has no examples")
+        try:
+            while True:
+                tick()
+                time.sleep(0.005)
+        except Ended:
+            ended.append(name)
+            raise
+
+    with pytest.raises(HeadlabError, match="b has no examples"):
+        side_by_side("abc", run, 3, nothing)
+    assert sorted(ended) == ["a", "c"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_family(tmp_path_factory.mktemp("model") / "bert", "bert")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load(str(folder))
+
+
+def hand(model: Model) -> Hand:
+    return Hand(Origin.of(model), __version__)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_any_number_of_devices_gives_the_bits_of_a_local_run(
+    model: Model, method: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 3})
+    ask = {"language": "xx", "method": method, "size": 24, **METHODS[method]}
+    want = score(model, tiny_task(), **ask)
+    with pool_of(lambda: Thread(lambda: hand(model)), size) as pool:
+        got = score(model, tiny_task(), helpers=Team(pool), **ask)
+    assert got.values_sha256() == want.values_sha256()
+    assert got.example_forwards == want.example_forwards
+    assert got.spec == want.spec  # where it was computed is not part of what it is
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean"])
+def test_lost_devices_change_no_bit(model: Model, ablation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
+    ask = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
+    want = score(model, tiny_task(), **ask)
+    rng = np.random.default_rng(5)
+    with pool_of(lambda: Thread(lambda: hand(model), int(rng.integers(1, 12))), 3) as pool:
+        got = score(model, tiny_task(), helpers=Team(pool), **ask)
+        assert pool.lost >= 3
+    assert got.values_sha256() == want.values_sha256()
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_run_begun_here_goes_on_elsewhere_and_back(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
+    ask = {"language": "xx", "size": 24, "samples": 48}
+    want = score(model, tiny_task(), **ask)
+    store = Store(tmp_path)
+
+    def stop_after(n: int) -> Callable[[object], None]:
+        seen = iter(range(n))
+
+        def report(_: object) -> None:
+            if next(seen, None) is None:
+                raise Stop
+
+        return report
+
+    with pool_of(lambda: Thread(lambda: hand(model)), 2) as pool:
+        for n, helpers in ((4, None), (5, Team(pool)), (3, None)):
+            with pytest.raises(Stop):
+                score(model, tiny_task(), store=store, helpers=helpers, on_progress=stop_after(n), **ask)
+        got = score(model, tiny_task(), store=store, helpers=Team(pool), **ask)
+    assert got.values_sha256() == want.values_sha256()
+    assert got.example_forwards == want.example_forwards
+
+
+def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Path) -> None:
+    origin = Origin.of(model)
+    with pytest.raises(HeadlabError, match="another model under the name"):
+        Hand(Origin(origin.name, None, "0" * 64, "float32"), __version__)
+    with pytest.raises(HeadlabError, match="install the same version everywhere"):
+        Hand(origin, "0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "want"),
+    [
+        ([{"CPU": 2.0}], None, Shares(2, 0.0, 1.0, 1)),
+        ([{"CPU": 16.0}], 4, Shares(4, 0.0, 4.0, 4)),
+        ([{"CPU": 16.0}], 5, Shares(5, 0.0, 3.0, 3)),
+        ([{"CPU": 2.0}], 7, Shares(7, 0.0, 1 / 4, 1)),
+        ([{"CPU": 1.0}, {"CPU": 1.0}], 1, Shares(1, 0.0, 1.0, 1)),  # no actor spans two machines
+        ([{"CPU": 8.0}, {"CPU": 4.0}], 3, Shares(3, 0.0, 4.0, 4)),
+        ([{"CPU": 64.0, "GPU": 8.0}] * 2, None, Shares(16, 1.0, 0.0, 1)),
+        ([{"CPU": 64.0, "GPU": 8.0}, {"CPU": 32.0}], 4, Shares(4, 1.0, 0.0, 1)),
+        ([{"CPU": 128.0, "GPU": 1.0}], 2, Shares(2, 0.5, 0.0, 1)),
+    ],
+)
+def test_a_cluster_is_cut_by_gpus_or_else_by_processors(
+    nodes: list[dict[str, float]], workers: int | None, want: Shares
+) -> None:
+    assert shares(nodes, workers) == want
+
+
+def test_a_cluster_with_nothing_to_share_is_refused() -> None:
+    with pytest.raises(HeadlabError, match="neither GPUs nor processors"):
+        shares([{"memory": 1e9}], None)
+    with pytest.raises(HeadlabError, match="0 workers"):
+        shares([{"CPU": 2.0}], 0)

@@ -1,0 +1,216 @@
+"""A real Ray cluster of two nodes on this machine: the same bits, also when an actor or a node is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from saved import save_classifier
+
+from headlab.cluster import rays
+from headlab.cluster.rays import team
+from headlab.errors import HeadlabError
+from headlab.gates import Model, load
+from headlab.methods.run import score
+from headlab.tasks import task
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray warns of matters of its own
+ROOT = Path(__file__).parents[1]
+ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_classifier(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load(str(folder))
+
+
+@pytest.fixture(scope="module")
+def want(model: Model) -> str:
+    return score(model, task("intents"), **ASK).values_sha256()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    made.wait_for_nodes()
+    ray.init(address=made.address, log_to_driver=False, configure_logging=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small parts, so that there is a middle of the run to do something in."""
+    monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_any_number_of_actors_gives_the_bits_of_a_local_run(
+    cluster: Cluster, model: Model, want: str, workers: int
+) -> None:
+    with team(model, "auto", workers) as helpers:
+        got = score(model, task("intents"), helpers=helpers, **ASK)
+        assert helpers.pool.lost == 0
+    assert got.values_sha256() == want
+
+
+def test_a_method_without_a_game_runs_whole_on_one_actor(cluster: Cluster, model: Model) -> None:
+    ask = {"language": "de", "size": 48, "method": "gradient"}
+    with team(model, "auto") as helpers:
+        assert helpers.pool.size == 2  # one a processor
+        got = score(model, task("intents"), helpers=helpers, **ask)
+    assert got.values_sha256() == score(model, task("intents"), **ask).values_sha256()
+
+
+def meanwhile(when: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
+    def wait() -> None:
+        until = time.monotonic() + 60
+        while not when() and time.monotonic() < until:
+            time.sleep(0.01)
+        do()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_an_actor_killed_in_mid_run_changes_no_bit(
+    cluster: Cluster, model: Model, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slowly(monkeypatch)
+    want = score(model, task("intents"), **ASK).values_sha256()
+    seen: list[object] = []
+    with team(model, "auto", 2) as helpers:
+
+        def kill() -> None:
+            ray.kill(helpers.pool._members[0].device.actor)
+
+        killer = meanwhile(lambda: len(seen) > 8, kill)
+        got = score(model, task("intents"), helpers=helpers, on_progress=seen.append, **ASK)
+        killer.join()
+        assert helpers.pool.lost >= 1
+    assert got.values_sha256() == want
+
+
+def test_a_node_lost_in_mid_run_changes_no_bit(cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly(monkeypatch)
+    node = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    want = score(model, task("intents"), **ASK).values_sha256()
+    seen: list[object] = []
+    with team(model, "auto", 3) as helpers:
+        until = time.monotonic() + 120
+        while helpers.pool.ready < 3 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert helpers.pool.ready == 3
+        killer = meanwhile(lambda: len(seen) > 8, lambda: cluster.remove_node(node, allow_graceful=False))
+        got = score(model, task("intents"), helpers=helpers, on_progress=seen.append, **ASK)
+        killer.join()
+    assert got.values_sha256() == want
+
+
+def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    own = load(str(save_classifier(tmp_path / "model")))
+    save_classifier(tmp_path / "model", seed=1)  # other weights under the same name
+    with team(own, "auto", 1) as helpers, pytest.raises(HeadlabError, match="another model under the name"):
+        score(own, task("intents"), helpers=helpers, **ASK)
+
+
+def line(folder: Path, cache: Path, *more: str) -> list[str]:
+    words = ["score", "--model", str(folder), "--languages", "de,en", "--size", "48", "-o", "samples=96"]
+    return [sys.executable, "-m", "headlab.cli", *words, "--cache", str(cache), "--json", *more]
+
+
+def plain() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+
+
+def command(folder: Path, cache: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    words = line(folder, cache, *more)
+    return subprocess.run(words, cwd=ROOT, env=plain(), capture_output=True, text=True, timeout=240, check=False)
+
+
+def shas(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert done.returncode == 0, done.stderr
+    return {name: row["values_sha256"] for name, row in json.loads(done.stdout)["languages"].items()}
+
+
+@pytest.fixture(scope="module")
+def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the command finds without Ray."""
+    return shas(command(folder, tmp_path_factory.mktemp("here")))
+
+
+def test_the_command_gives_the_same_hashes_with_and_without_ray(
+    folder: Path, tmp_path: Path, here: dict[str, str]
+) -> None:
+    assert shas(command(folder, tmp_path, "--ray", "local", "--workers", "2")) == here
+    assert set(here) == {"de", "en"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense", ""])
+def test_a_cluster_that_is_not_there_is_a_sentence(model: Model, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(HeadlabError, match=f"no Ray cluster at '{address}'.*use local"), team(model, address):
+        pass
+
+
+def test_workers_without_ray_are_refused(folder: Path, tmp_path: Path) -> None:
+    alone = command(folder, tmp_path, "--workers", "2")
+    assert alone.returncode != 0
+    assert "--ray local" in alone.stderr
+    assert "Traceback" not in alone.stderr
+
+
+def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
+    folder: Path, tmp_path: Path, here: dict[str, str]
+) -> None:
+    words = line(folder, tmp_path / "cache", "--ray", "local", "--workers", "2")
+    mark = f"headlab-test-{os.getpid()}"
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=ROOT, env=plain() | {"HEADLAB_MARK": mark}, stdout=silent, stderr=silent)
+    until = time.monotonic() + 120
+    while not list((tmp_path / "cache").glob("*/checkpoint.npz")) and process.poll() is None:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while marked(mark) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert marked(mark) == []
+    assert shas(command(folder, tmp_path / "cache")) == here
+
+
+def marked(mark: str) -> list[str]:
+    """Processes that have the mark in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes():
+                found.append((path.parent / "comm").read_text())
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return found
+
+
+def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(HeadlabError, match="pip install"), rays.team(model, "local"):
+        pass
