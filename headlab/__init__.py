@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headlab.api import evaluate as evaluate
+    from headlab.curves import prune_curve as prune_curve
     from headlab.errors import HeadlabError as HeadlabError
     from headlab.gates import gated as gated
     from headlab.gates import load as load
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from headlab.tasks import task as task
 
 __version__ = "0.1.0"
-__all__ = ["HeadlabError", "Mask", "evaluate", "gated", "load", "load_mask", "score", "task"]
+__all__ = ["HeadlabError", "Mask", "evaluate", "gated", "load", "load_mask", "prune_curve", "score", "task"]
 # Looked up when first used, so that `import headlab` does not import torch.
 _HOMES = {
     "HeadlabError": "headlab.errors",
@@ -25,6 +26,7 @@ _HOMES = {
     "evaluate": "headlab.api",
     "gated": "headlab.gates",
     "load": "headlab.gates",
+    "prune_curve": "headlab.curves",
     "score": "headlab.methods.run",
     "task": "headlab.tasks",
 }

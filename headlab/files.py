@@ -5,42 +5,106 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from headlab.errors import HeadlabError
 
 MAX_JSON_BYTES = 4 << 20
+TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a user's share of it, or the limit of a file
+POSIX = os.name == "posix"
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file under a temporary name, sync it, then put it in place.
 
-    Raises HeadlabError when the disk is full or the folder cannot be written; the old file stays.
+    Temporary files that a killed process left beside it are removed.  Raises HeadlabError when the disk is full
+    or the folder cannot be written; the old file stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with _held(temporary) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            if POSIX:
+                temporary.replace(path)  # while it is locked
+        if not POSIX:
+            temporary.replace(path)  # Windows renames no open file, and nothing is swept there
+        _sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
         with suppress(OSError):  # the sentence above says more than a failed clean-up
             temporary.unlink(missing_ok=True)
+    _sweep(path.parent)
+
+
+def _held(temporary: Path) -> BinaryIO:
+    """A new file that nobody takes for a dead process's leftover, as it is locked."""
+    while True:
+        file = temporary.open("wb")
+        if not _lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # swept away before it was locked
+
+
+def _lock(file: BinaryIO, *, wait: bool) -> bool:
+    """Lock a file until it is closed: the kernel frees it if its holder is killed. False if it cannot be had."""
+    try:
+        import fcntl  # missing on Windows
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _sweep(folder: Path) -> None:
+    """Remove temporary files that nobody writes any more."""
+    with suppress(OSError):  # another process sweeps too, or may not be interfered with
+        for left in [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]:
+            with left.open("rb") as file:
+                if _lock(file, wait=False):
+                    left.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming outlive a loss of power."""
+    with suppress(OSError):  # not every file system can; the file is in place either way
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file. Raises HeadlabError where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A pipe that nobody reads would be waited for.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666)
+        with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
+            file.write(line.rstrip("\n") + "\n")
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def unwritable(path: Path, error: OSError) -> HeadlabError:
     """The sentence for a file that could not be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL:
         return HeadlabError(
             f"no space left to write {path}; free some and run the same command again, it goes on where it was"
         )
+    if error.errno == errno.EISDIR:
+        return HeadlabError(f"cannot write {path}: a folder has its name; move that away and run the command again")
     return HeadlabError(f"cannot write {path} ({error.strerror}); choose a folder you may write to")
 
 
@@ -52,7 +116,10 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any:
     """JSON from a file. Raises HeadlabError if it is missing, too large, or not JSON."""
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
+            raise HeadlabError(f"{path} is no file; check the path")
+        if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
                 f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files"
             )

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.records import Floats, HeadGrid
-from headlab.scores import HeadScores
+from headlab.records import Floats, HeadGrid, Ints
+from headlab.scores import Band, Curve, HeadScores
 
 # Orange harms, blue helps: told apart with every common colour blindness, and in grey by their labels.
 DIVERGING = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#f7f7f7"), (0.75, "#67a9cf"), (1.0, "#2166ac"))
 SEQUENTIAL = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
 HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
+# Lines of one figure; neighbours differ in lightness too.
+LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#5b6770")
 ROW_PIXELS = 26
 
 
@@ -126,6 +128,70 @@ def distribution(values: Mapping[str, Floats], unit: str, template: str | None =
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title=unit, zeroline=False)
     return _finish(figure, template, height=90 + ROW_PIXELS * len(values), showlegend=False)
+
+
+def curve_figure(curves: Sequence[Curve], band: Band | None = None, template: str | None = None) -> go.Figure:
+    """Accuracy against heads removed, a line a curve with its name on it; shaded: 95 % of the difference to the start.
+
+    band: drawn in grey behind the curves, from lowest to highest, its median dotted.  Names are what tells
+    the curves apart: the ordering, the language, or both.
+    """
+    figure = go.Figure()
+    if band is not None:
+        _shade(figure, band.removed, band.low, band.high, UNSURE)
+        name = f"{band.ordering}, median of {band.curves}"
+        figure.add_scatter(
+            x=band.removed, y=band.median, name=name, mode="lines", line={"color": UNSURE, "width": 1.5, "dash": "dot"},
+            hovertemplate=f"{name}: %{{y:.1%}} without %{{x}} heads<extra></extra>",
+        )  # fmt: skip
+    colours = [LINES[at % len(LINES)] for at in range(len(curves))]
+    for curve, name, colour in zip(curves, _names(curves), colours, strict=True):
+        start = curve.accuracy[0]
+        _shade(figure, curve.removed, start + curve.low, start + curve.high, colour)
+        figure.add_scatter(
+            x=curve.removed, y=curve.accuracy, name=name, mode="lines", line={"color": colour, "width": 2},
+            customdata=100 * np.stack([curve.difference, curve.low, curve.high], axis=1),
+            hovertemplate=name + ": %{y:.1%} without %{x} heads, %{customdata[0]:+.1f} points "
+            "[%{customdata[1]:+.1f}, %{customdata[2]:+.1f}]<extra></extra>",
+        )  # fmt: skip
+    _label_lines(figure)
+    figure.update_xaxes(title="heads removed", zeroline=False)
+    figure.update_yaxes(title="accuracy", tickformat=".0%", rangemode="tozero", zeroline=False)
+    return _finish(figure, template, height=420, showlegend=False, hovermode="closest")
+
+
+def _shade(figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str) -> None:
+    """The area between two lines, in a colour that lets what is behind it through."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    figure.add_scatter(
+        x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="none", fill="toself",
+        fillcolor=f"rgba({red},{green},{blue},0.13)", hoverinfo="skip",
+    )  # fmt: skip
+
+
+def _names(curves: Sequence[Curve]) -> list[str]:
+    """What tells curves apart: ordering, language, or both."""
+    one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
+    if one_ordering and not one_language:
+        return [c.language for c in curves]
+    return [c.ordering if one_language else f"{c.language} {c.ordering}" for c in curves]
+
+
+def _label_lines(figure: go.Figure) -> None:
+    """Write each line's name beside it, at the place where it is farthest from the others."""
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    for line in lines:
+        x, y = np.asarray(line.x, float), np.asarray(line.y, float)
+        others = np.array([np.interp(x, o.x, o.y) for o in lines if o is not line]).reshape(-1, len(x))
+        gaps = np.abs(others - y).min(axis=0, initial=np.inf)
+        inner = slice(1, -1) if len(x) > 2 else slice(None)  # every curve begins, and nearly ends, where the others do
+        at = int(np.arange(len(x))[inner][np.argmax(gaps[inner])])
+        nearest = others[np.abs(others[:, at] - y[at]).argmin(), at] if len(others) else -np.inf
+        above = nearest <= y[at]
+        figure.add_annotation(
+            x=x[at], y=y[at], text=line.name, showarrow=False, yshift=12 if above else -12,
+            font={"color": line.line.color, "size": 12},
+        )  # fmt: skip
 
 
 def _finish(figure: go.Figure, template: str | None, **layout: object) -> go.Figure:

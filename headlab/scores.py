@@ -1,14 +1,15 @@
-"""The record of one score per head: what every method returns and every page shows."""
+"""The records of results: one score per head, and accuracy as heads leave one after another."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from headlab.errors import HeadlabError
 from headlab.masks import Mask, choose
 from headlab.records import Bools, Floats, HeadGrid, Ints
 
@@ -76,3 +77,124 @@ class HeadScores:
             "languages": [self.language],
         }
         return Mask(self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)})
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy in one language as heads leave one after another, paired with the untouched model.
+
+    order: int [head], flat indices in the order they go.  removed: int [point], heads gone, rising from
+    0 to all of them.  correct: bool [point, answer].  groups: int [answer]; answers of one number are
+    resampled together.  low, high: float [point], 95 % interval of `difference`.  p_values: float
+    [point], of "the difference is 0", two-sided; where no head is gone the three are 0, 0 and 1.
+    ordering: the method whose scores gave the order.  caution: what to know before believing the
+    curve, or empty.  spec: everything the numbers depend on.
+    """
+
+    grid: HeadGrid
+    language: str
+    split: str
+    ordering: str
+    order: Ints
+    removed: Ints
+    correct: Bools
+    groups: Ints
+    low: Floats
+    high: Floats
+    p_values: Floats
+    example_forwards: int
+    seconds: float
+    caution: str = ""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """Answers that every point is measured on."""
+        return int(self.correct.shape[1])
+
+    @property
+    def accuracy(self) -> Floats:
+        """Share of right answers, float [point]."""
+        return np.asarray(self.correct.mean(axis=1))
+
+    @property
+    def difference(self) -> Floats:
+        """Accuracy minus that of the untouched model, float [point]; 0.01 = one point, negative = lost."""
+        right = self.correct.sum(axis=1)
+        return np.asarray((right - right[0]) / self.n)
+
+    @property
+    def area(self) -> float:
+        """Mean accuracy over the share of heads removed, from none to all, by the trapezoid rule."""
+        return float(np.trapezoid(self.accuracy, self.removed / self.removed[-1]))
+
+    def heads_until(self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate") -> int:
+        """Most heads that can go before more than `points` of accuracy is lost, of the counts measured.
+
+        points: 0.01 is one point.  by: "estimate", until `difference` falls below -points; "interval", until
+        `low` does, so that a larger loss is ruled out at every count up to the answer.  What a curve
+        regains after its first fall does not count.  Raises HeadlabError for another `by` or a negative loss.
+        """
+        if by not in ("estimate", "interval"):
+            raise HeadlabError(f'unknown way to tell a loss {by!r}; use "estimate" or "interval"')
+        if not points >= 0:
+            raise HeadlabError(f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one point")
+        fallen = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
+        return int(self.removed[fallen[0] - 1] if len(fallen) else self.removed[-1])
+
+    def mask(self, k: int) -> Mask:
+        """The mask without the first `k` heads of the order. Raises HeadlabError if there are not so many."""
+        if not 0 <= k <= self.grid.size:
+            raise HeadlabError(f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})")
+        order = self.spec.get("order", {})
+        languages = [order.get("language", self.language)]
+        chosen = {"rule": "bottom", "k": k, "method": self.ordering, "languages": languages, "score": dict(self.spec)}
+        return Mask(self.grid, kept_without(self.order[:k], self.grid.size), self.spec.get("model", {}), chosen)
+
+    def values_sha256(self) -> str:
+        """sha256 of order, counts, answers, intervals and p-values (little endian), in that order."""
+        digest = hashlib.sha256()
+        for array in (self.order, self.removed, self.correct, self.groups, self.low, self.high, self.p_values):
+            kind = {"i": "<i8", "b": "|b1"}.get(array.dtype.kind, "<f8")
+            digest.update(np.ascontiguousarray(array, kind).tobytes())
+        return digest.hexdigest()
+
+
+def kept_without(gone: Ints, size: int) -> Bools:
+    """Heads kept, bool [head], when those of the flat indices `gone` leave."""
+    kept = np.ones(size, dtype=bool)
+    kept[gone] = False
+    return kept
+
+
+class Band(NamedTuple):
+    """Accuracy over several curves at the same counts: lowest, median and highest, each float [point].
+
+    removed: int [point], heads gone.  ordering: of the curves; curves: how many there are.
+    """
+
+    low: Floats
+    median: Floats
+    high: Floats
+    removed: Ints
+    ordering: str
+    curves: int
+
+
+def band(curves: Sequence[Curve]) -> Band:
+    """The band that several curves of one grid span, such as those of random orders.
+
+    Raises HeadlabError if there is none, or if they are of other grids or counts of removed heads.
+    """
+    if not curves:
+        raise HeadlabError("a band needs curves; give at least one")
+    first = curves[0]
+    for curve in curves[1:]:
+        if curve.grid != first.grid or not np.array_equal(curve.removed, first.removed):
+            raise HeadlabError(
+                "a band needs curves of one head grid, measured at the same counts of removed heads; "
+                f"given {first.grid} at {len(first.removed)} points and {curve.grid} at {len(curve.removed)}"
+            )
+    accuracy = np.stack([curve.accuracy for curve in curves])
+    middle = np.median(accuracy, axis=0)
+    return Band(accuracy.min(axis=0), middle, accuracy.max(axis=0), first.removed, first.ordering, len(curves))

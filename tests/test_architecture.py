@@ -19,14 +19,16 @@ ROOT = Path(__file__).parents[1]
 LEVELS = (
     {"errors"},
     {"records", "files"},
-    {"stats"},
-    {"masks", "tasks", "values"},
+    {"stats", "memory"},
+    {"lanes", "masks", "tasks", "values"},
     {"scores"},
     {"models"},
     {"gates", "store", "plots"},
     {"inputs"},
     {"evaluator"},
     {"methods", "training", "prune", "roles"},
+    {"curves"},
+    {"cluster"},
     {"api", "worker"},
     {"cli", "ui"},
     {"app", "pages"},
@@ -40,6 +42,7 @@ HOMES = {  # module: the parts that may import it
     "fastapi": {"worker"},
     "uvicorn": {"worker"},
     "starlette": {"worker", "ui"},
+    "ray": {"cluster"},
     "rich": {"cli"},
     "typer": {"cli"},
     "click": {"cli"},
@@ -270,7 +273,7 @@ def declared() -> dict[str, Requirement]:
     """Everything pyproject.toml asks for, extras included, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    parsed = [Requirement(text) for text in project["dependencies"] + extras["app"] + extras["dev"]]
+    parsed = [Requirement(text) for text in project["dependencies"] + extras["app"] + extras["ray"] + extras["dev"]]
     return {r.name.lower(): r for r in parsed}
 
 

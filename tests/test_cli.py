@@ -21,13 +21,13 @@ from headlab.cli import main
 from headlab.cli.output import parse_options
 from headlab.masks import Mask, load_mask
 from headlab.methods.best import select
-from headlab.methods.game import ROUND
+from headlab.methods.model_game import ROUND
 from headlab.methods.table import METHODS
 from headlab.records import HeadGrid
 from headlab.store import Store
 from headlab.tasks.intents.classes import LABELS, LANGUAGES
 
-COMMANDS = ("score", "evaluate", "prune", "finetune", "models", "tasks", "cache", "worker")
+COMMANDS = ("score", "evaluate", "prune", "curve", "finetune", "models", "tasks", "cache", "worker")
 SCORE_FIELDS = {"values", "half_width", "samples", "estimand", "seconds", "example_forwards", "values_sha256"}
 MORE_SCORE_FIELDS = {"low", "high", "p_values", "unit", "level"}
 PAIRED = {"difference", "low", "high", "p", "flipped_right", "flipped_wrong"}

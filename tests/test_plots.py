@@ -11,7 +11,7 @@ from cached_scores import GRID, HARMFUL, HELPFUL, made_up
 
 from headlab import plots
 from headlab.records import HeadGrid, Stack
-from headlab.scores import HeadScores
+from headlab.scores import Curve, HeadScores, band
 
 
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
@@ -67,12 +67,74 @@ def test_one_limit_for_all_maps():
     assert plots.symmetric_limit([]) == 1.0
 
 
+def curve(right: list[int], ordering: str = "shapley", language: str = "de") -> Curve:
+    """Of 8 heads, at evenly spaced counts, with so many of 100 answers right; intervals two points wide."""
+    correct = np.arange(100)[None, :] < np.array(right)[:, None]
+    difference = (np.array(right) - right[0]) / 100
+    removed = np.arange(len(right)) * 8 // (len(right) - 1)
+    return Curve(
+        HeadGrid((Stack("encoder", (4, 4)),)), language, "test", ordering, np.arange(8), removed, correct,
+        np.arange(100), difference - 0.01, difference + 0.01, np.ones(len(right)), 0, 0.0,
+    )  # fmt: skip
+
+
+def test_a_curve_figure_has_a_line_an_interval_and_a_name_for_every_curve():
+    one, other = curve([80, 82, 70, 50, 10]), curve([80, 60, 40, 30, 10], "random")
+    shade, line, *_ = (figure := plots.curve_figure([one, other])).data
+    assert (list(line.x), list(line.y)) == ([0, 2, 4, 6, 8], one.accuracy.tolist())
+    np.testing.assert_allclose(shade.y[:5], 0.8 + one.high)
+    np.testing.assert_allclose(shade.y[5:], (0.8 + one.low)[::-1])
+    assert list(shade.x) == [0, 2, 4, 6, 8, 8, 6, 4, 2, 0]
+    np.testing.assert_allclose(line.customdata[2], [-10, -11, -9])
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    assert [trace.name for trace in lines] == ["shapley", "random"]
+    assert [trace.line.color for trace in lines] == list(plots.LINES[:2])
+    assert len(set(plots.LINES)) == len(plots.LINES)
+    assert not figure.layout.showlegend
+
+
+def test_a_curve_is_named_where_it_is_farthest_from_the_others():
+    figure = plots.curve_figure([curve([80, 82, 70, 50, 10]), curve([80, 60, 60, 48, 10], "random")])
+    upper, lower = figure.layout.annotations
+    assert (upper.text, upper.x, upper.y, upper.yshift) == ("shapley", 2, 0.82, 12)
+    assert (lower.text, lower.x, lower.y, lower.yshift) == ("random", 2, 0.6, -12)
+    three = [[80, 80, 80, 80, 10], [80, 70, 60, 70, 10], [80, 68, 10, 40, 10]]
+    shifts = [
+        a.yshift
+        for a in plots.curve_figure([curve(y, n) for y, n in zip(three, "abc", strict=True)]).layout.annotations
+    ]
+    assert shifts == [12, -12, -12]  # away from the nearest line
+    (alone,) = plots.curve_figure([curve([80, 10])]).layout.annotations
+    assert (alone.text, alone.yshift) == ("shapley", 12)
+
+
+def test_curves_are_named_by_what_tells_them_apart():
+    def names(*curves: Curve) -> list[str]:
+        return [trace.name for trace in plots.curve_figure(curves).data if trace.mode == "lines"]
+
+    points = [80, 40, 10]
+    assert names(curve(points), curve(points, language="th")) == ["de", "th"]
+    assert names(curve(points), curve(points, "random", "th")) == ["de shapley", "th random"]
+    assert names(curve(points)) == ["shapley"]
+    assert names() == []
+
+
+def test_a_band_lies_behind_the_curves_in_grey():
+    runs = [curve([80, low, 10], "random") for low in (30, 50, 40)]
+    shade, median, *rest = plots.curve_figure([curve([80, 70, 60, 20, 10])], band(runs)).data
+    np.testing.assert_allclose(shade.y, [0.8, 0.5, 0.1, 0.1, 0.3, 0.8])
+    assert list(median.y) == [0.8, 0.4, 0.1]
+    assert list(median.x) == [0, 4, 8]
+    assert (median.name, median.line.color) == ("random, median of 3", plots.UNSURE)
+    assert len(rest) == 2
+
+
 @pytest.mark.parametrize("template", [None, "plotly_dark"])
 def test_figures_are_transparent_valid_json_and_change_no_default(template):
     before = plotly.io.templates.default
     scores = made_up("de", "shapley")
-    figure = plots.head_map(scores, template=template)
-    assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
-    assert json.loads(figure.to_json())["data"]
+    for figure in (plots.head_map(scores, template=template), plots.curve_figure([curve([80, 10])], template=template)):
+        assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
+        assert json.loads(figure.to_json())["data"]
     assert plotly.io.templates.default == before
     assert scores.values[HARMFUL] < 0 < scores.values[HELPFUL]

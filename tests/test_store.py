@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import multiprocessing
 import os
+import zipfile
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
-from headlab.records import HeadGrid, Stack
-from headlab.scores import HeadScores
-from headlab.store import FORMAT, Store
+from headlab.records import HeadGrid, Stack, canonical_json
+from headlab.scores import Curve, HeadScores
+from headlab.store import FORMAT, MAX_ARRAY_BYTES, CurveResult, Store, read_arrays
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 
@@ -148,3 +152,333 @@ def test_a_torn_checkpoint_starts_over_and_says_so(tmp_path: Path) -> None:
     (run.folder / "checkpoint.npz").write_bytes(b"PK\x03\x04 torn")
     assert run.checkpoint() is None
     assert "checkpoint skipped" in (run.folder / "log.txt").read_text()
+
+
+# Pruning curves in the same folder
+
+
+def curve_spec_of(language: str = "de", seed: int = 0) -> dict[str, Any]:
+    spec = {k: v for k, v in spec_of(language, seed).items() if k != "method"}
+    spec["task"] |= {"split": "test"}
+    return spec | {"kind": "curve", "order": {"method": "shapley", "values_sha256": "v"}, "removed": [0, 2, 5]}
+
+
+def curve_of(spec: dict[str, Any]) -> Curve:
+    rng = np.random.default_rng(spec["seed"])
+    low = rng.normal(size=3)
+    return Curve(
+        GRID, spec["task"]["language"], "test", "shapley", rng.permutation(5), np.array([0, 2, 5]),
+        rng.random((3, 21)) < 0.5, np.repeat(np.arange(7), 3), low, low + 1, rng.random(3), 63, 2.5, "beware", spec,
+    )  # fmt: skip
+
+
+def write_curve(root: Path, spec: dict[str, Any]) -> Path:
+    run = Store(root).run(spec)
+    run.finish(curve_of(spec), {"versions": {"headlab": "x"}})
+    return run.folder
+
+
+CURVE_ARRAYS = ("order", "removed", "correct", "groups", "low", "high", "p_values")
+
+
+def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
+    folder = write_curve(tmp_path, spec := curve_spec_of())
+    listing = Store(tmp_path).curves()
+    (result,) = listing.results
+    want = curve_of(spec)
+    for name in CURVE_ARRAYS:
+        got = getattr(result.curve, name)
+        assert got.dtype == getattr(want, name).dtype
+        assert np.array_equal(got, getattr(want, name)), name
+    for field in fields(Curve):
+        if field.name not in CURVE_ARRAYS:
+            assert getattr(result.curve, field.name) == getattr(want, field.name), field.name
+    assert (result.key, result.folder, listing.problems) == (folder.name, folder, ())
+    assert result.meta == {"versions": {"headlab": "x"}}
+    assert Store(tmp_path).run(spec).curve() is not None
+    assert Store(tmp_path).run(curve_spec_of("th")).curve() is None
+
+
+def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
+    score, curve = write(tmp_path, spec_of()), write_curve(tmp_path, curve_spec_of())
+    other = Store(tmp_path).run({"format": FORMAT, "kind": "finetune"})
+    other.open()
+    (other.folder / "result.npz").write_bytes(b"of another kind")
+    begun = Store(tmp_path).run(curve_spec_of("th"))
+    begun.save({"done": np.array(1)})
+    scores, curves = Store(tmp_path).scan(), Store(tmp_path).curves()
+    assert ([r.folder for r in scores.results], scores.problems) == ([score], ())
+    assert ([r.folder for r in curves.results], curves.problems) == ([curve], ())
+    with pytest.raises(HeadlabError, match="it holds a curve, not scores"):
+        Store(tmp_path).run(curve_spec_of()).result()
+    with pytest.raises(HeadlabError, match="it holds a score, not a curve"):
+        Store(tmp_path).run(spec_of()).curve()
+
+
+def test_a_torn_spec_is_told_once(tmp_path: Path) -> None:
+    folder = write_curve(tmp_path, curve_spec_of())
+    (folder / "spec.json").write_text('{"format"')
+    assert Store(tmp_path).curves().problems == ()
+    assert len(Store(tmp_path).scan().problems) == 1
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 400, 1500])
+def test_a_torn_curve_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
+    good, bad = write_curve(tmp_path, curve_spec_of()), write_curve(tmp_path, curve_spec_of("th"))
+    (bad / "result.npz").write_bytes((bad / "result.npz").read_bytes()[:keep])
+    listing = Store(tmp_path).curves()
+    assert [r.folder for r in listing.results] == [good]
+    assert len(listing.problems) == 1
+    assert bad.name in listing.problems[0]
+    assert "run the curve again" in listing.problems[0]
+    assert Store(tmp_path).scan().problems == ()
+
+
+def change(path: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Rewrite a result with other arrays, and other fields in the text about it; None leaves one out."""
+    with np.load(path) as file:
+        held = {**file}
+    text = json.loads(str(held["about"])) | about
+    changed = held | {"about": np.array(json.dumps(text))} | arrays
+    np.savez(path, **{name: array for name, array in changed.items() if array is not None})
+
+
+BAD_ARRAYS = {
+    "a head twice": {"order": np.array([0, 1, 2, 3, 3])},
+    "a head too few": {"order": np.arange(4)},
+    "counts that fall": {"removed": np.array([0, 5, 2])},
+    "counts that stay": {"removed": np.array([0, 5, 5])},
+    "counts that begin late": {"removed": np.array([1, 2, 5])},
+    "counts that end early": {"removed": np.array([0, 2, 4])},
+    "one count": {"removed": np.array(5)},
+    "no answers": {"groups": np.zeros(0, np.int64)},
+    "a group below 0": {"groups": np.full(21, -1)},
+    "answers of another type": {"correct": np.zeros((3, 21), bool)},
+    "too few answers": {"correct": np.zeros((3, 2), np.uint8)},
+    "answers of too few points": {"correct": np.zeros((2, 3), np.uint8)},
+    "an interval that is no number": {"low": np.array([0.0, np.nan, 0.0])},
+    "p-values without end": {"p_values": np.array([0.0, np.inf, 0.0])},
+    "p-values of one precision less": {"p_values": np.zeros(3, np.float32)},
+    "no interval": {"high": None},
+    "no text": {"about": None},
+    "text in a list": {"about": np.array(["{}"])},
+    "text of numbers": {"about": np.array(3)},
+}
+
+
+@pytest.mark.parametrize("arrays", BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_a_curve_whose_arrays_do_not_fit_becomes_a_sentence(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    folder = write_curve(tmp_path, curve_spec_of())
+    change(folder / "result.npz", {}, arrays)
+    listing = Store(tmp_path).curves()
+    assert listing.results == ()
+    assert "Delete that folder" in listing.problems[0]
+    assert "do not fit what is written" not in listing.problems[0]  # it is told before hashes are compared
+
+
+BAD_FIELDS = {
+    "a language that is a number": {"language": 3},
+    "another language": {"language": "th"},
+    "another split": {"split": "dev"},
+    "another ordering": {"ordering": "random"},
+    "time as text": {"seconds": "long"},
+    "forwards in parts": {"example_forwards": 1.5},
+    "a caution that is none": {"caution": None},
+    "no grid": {"grid": None},
+    "a grid of numbers": {"grid": [2, 3]},
+    "a grid that goes below 0": {"grid": {"encoder": [-1, 6]}},
+    "a grid larger than the world": {"grid": {"encoder": [10**12]}},
+    "a grid without heads": {"grid": {"encoder": []}},
+    "notes that are none": {"meta": []},
+    "another hash": {"values_sha256": "0" * 64},
+}
+
+
+@pytest.mark.parametrize("about", BAD_FIELDS.values(), ids=BAD_FIELDS)
+def test_a_curve_whose_text_does_not_fit_becomes_a_sentence(tmp_path: Path, about: dict[str, Any]) -> None:
+    folder = write_curve(tmp_path, curve_spec_of())
+    change(folder / "result.npz", about, {})
+    listing = Store(tmp_path).curves()
+    assert listing.results == ()
+    assert "Delete that folder" in listing.problems[0]
+
+
+SCORE_FIELDS = {
+    name: about for name, about in BAD_FIELDS.items() if set(about) <= {"language", "seconds", "grid", "meta"}
+}
+
+
+@pytest.mark.parametrize("about", SCORE_FIELDS.values(), ids=SCORE_FIELDS)
+def test_scores_whose_text_does_not_fit_become_a_sentence(tmp_path: Path, about: dict[str, Any]) -> None:
+    folder = write(tmp_path, spec_of())
+    change(folder / "result.npz", about, {})
+    listing = Store(tmp_path).scan()
+    assert listing.results == ()
+    assert "Delete that folder" in listing.problems[0]
+
+
+BAD_SPECS: dict[str, Any] = {
+    "no model": {"model": None},
+    "a model without a name": {"model": {"fingerprint": "f"}},
+    "a task without data": {"task": {"name": "t", "language": "de", "split": "test"}},
+    "no ablation": {"ablation": None},
+    "an order that is text": {"order": "shapley"},
+    "no counts": {"removed": None},
+    "half a letter": {"model": {"name": "\ud800", "fingerprint": "f"}},
+}
+
+
+@pytest.mark.parametrize("spec", BAD_SPECS.values(), ids=BAD_SPECS)
+def test_a_folder_rightly_named_for_a_spec_that_says_too_little_becomes_a_sentence(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    """Anybody can name a folder by a hash; pages read fields of the spec."""
+    curve = write_curve(tmp_path, curve_spec_of())
+    wrong = curve_spec_of() | spec
+    text = canonical_json(wrong)
+    name = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    folder = curve.rename(tmp_path / name)
+    (folder / "spec.json").write_text(json.dumps(wrong))
+    listing = Store(tmp_path).curves()
+    assert listing.results == ()
+    assert "Delete that folder" in listing.problems[0]
+    assert Store(tmp_path).find(model="m") == []
+
+
+def header(text: str) -> bytes:
+    """An npy file of 16 bytes of data that claims what the text says."""
+    padded = text.ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode("latin1") + bytes(16)
+
+
+BOMBS: dict[str, bytes] = {
+    "more room than there is": header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
+    "a shape that wraps around": header(
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }"
+    ),
+    "less than nothing": header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -1), }"),
+    "things instead of numbers": header("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
+    "a thousand billion empty texts": header("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,), }"),
+    "code": header("__import__('os').abort()"),
+    "an open bracket": header("((((((((("),
+    "no header": b"\x93NUMPY\x01\x00\xff\xff",
+    "another version": b"\x93NUMPY\x03\x00" + bytes(64),
+    "no array": b"hello",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
+def test_an_array_that_claims_too_much_is_refused_before_room_is_made(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "result.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("low.npy", data)
+    with pytest.raises(HeadlabError, match="torn or not an npz file"):
+        read_arrays(path)
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "result.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("low.npy", bytes(MAX_ARRAY_BYTES + 1))
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(HeadlabError, match="unpacks to more than 64 MiB"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compressed_archive_is_none_of_ours(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "result.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("low.npy", bytes(100))
+    with pytest.raises(HeadlabError, match="torn or not an npz file"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+@pytest.mark.parametrize("kind", ["scores", "curve"])
+def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, flip: int) -> None:
+    """What is read all the same holds the numbers that were written."""
+    store, curve = Store(tmp_path), kind == "curve"
+    folder = write_curve(tmp_path, curve_spec_of()) if curve else write(tmp_path, spec_of())
+    data = (folder / "result.npz").read_bytes()
+    want = curve_of(curve_spec_of()).values_sha256() if curve else scores_of(spec_of()).values_sha256()
+    refused = 0
+    for at in range(0, len(data), 3 if flip == 0xFF else 11):
+        (folder / "result.npz").write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
+        try:
+            run = store.run(curve_spec_of() if curve else spec_of())
+            found = run.curve() if curve else run.result()
+        except HeadlabError:
+            refused += 1
+            continue
+        assert found is not None
+        record = found.curve if isinstance(found, CurveResult) else found.scores
+        assert record.values_sha256() == want
+    assert refused > 100
+
+
+def test_no_space_for_a_curve_leaves_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Store(tmp_path).run(curve_spec_of())
+    run.save({"done": np.array(7)})
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(HeadlabError, match="no space left"):
+            run.finish(curve_of(curve_spec_of()), {})
+    assert sorted(p.name for p in run.folder.iterdir()) == ["checkpoint.npz", "spec.json"]
+    assert int((run.checkpoint() or {})["done"]) == 7
+    run.finish(curve_of(curve_spec_of()), {})
+    assert sorted(p.name for p in run.folder.iterdir()) == ["result.npz", "spec.json"]
+
+
+def test_scores_that_are_no_numbers_are_not_stored(tmp_path: Path) -> None:
+    scores = replace(scores_of(spec_of()), low=np.array([0.0, np.nan, 0.0, 0.0, 0.0]))
+    run = Store(tmp_path).run(spec_of())
+    with pytest.raises(HeadlabError, match="not a number for de; nothing was stored"):
+        run.finish(scores, {})
+    assert not run.finished
+
+
+def test_a_checkpoint_of_another_run_is_not_gone_on_from(tmp_path: Path) -> None:
+    one, other = Store(tmp_path).run(spec_of()), Store(tmp_path).run(spec_of("th"))
+    for run in (one, other):
+        run.save({"counts": np.arange(3)})
+    assert set(one.checkpoint() or {}) == {"counts"}
+    (one.folder / "checkpoint.npz").write_bytes((other.folder / "checkpoint.npz").read_bytes())
+    assert one.checkpoint() is None
+    assert "checkpoint skipped: checkpoint.npz is another run's" in (one.folder / "log.txt").read_text()
+    np.savez(one.folder / "checkpoint.npz", counts=np.arange(3))
+    assert one.checkpoint() is None
+
+
+def test_a_spec_that_was_changed_is_written_anew_and_that_is_told(tmp_path: Path) -> None:
+    run = Store(tmp_path).run(spec_of())
+    run.open()
+    assert not (run.folder / "log.txt").exists()
+    for text in (canonical_json(spec_of("th")), "{"):
+        (run.folder / "spec.json").write_text(text)
+        run.open()
+        assert json.loads((run.folder / "spec.json").read_text()) == spec_of()
+    assert (run.folder / "log.txt").read_text().count("spec.json written anew") == 2
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    run = Store(tmp_path).run(spec_of())
+    run.open()
+    os.mkfifo(run.folder / "result.npz")
+    os.mkfifo(run.folder / "checkpoint.npz")
+    assert run.checkpoint() is None
+    assert "missing or no file" in Store(tmp_path).scan().problems[0]
+
+
+def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) -> None:
+    run = Store(tmp_path).run(spec_of())
+    run.open()
+    (run.folder / "checkpoint.npz").mkdir()
+    run.finish(scores_of(spec_of()), {})
+    assert len(Store(tmp_path).scan().results) == 1
+    assert "checkpoint.npz stays" in (run.folder / "log.txt").read_text()

@@ -8,7 +8,7 @@ import typer
 
 from headlab.cli.output import TASK, AsJson, CacheRoot, open_store, print_json
 from headlab.errors import HeadlabError
-from headlab.store import Result
+from headlab.store import CurveResult, Result
 
 
 def models(json: AsJson = False) -> None:
@@ -64,19 +64,26 @@ def sizes(name: str = TASK) -> list[str]:
 def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     """Results in the cache, and what was skipped and why."""
     store = open_store(cache)
-    listing = store.scan()
+    listing, curves = store.scan(), store.curves()
+    problems = [*listing.problems, *curves.problems]
     if json:
-        print_json(
-            {"root": str(store.root), "results": [row(r) for r in listing.results], "problems": list(listing.problems)}
-        )
+        rows, more = [row(r) for r in listing.results], [curve_row(r) for r in curves.results]
+        print_json({"root": str(store.root), "results": rows, "curves": more, "problems": problems})
         return
     for result in listing.results:
         typer.echo(
             "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s".format(**row(result))
         )
-    for problem in listing.problems:
+    for result in curves.results:
+        typer.echo(
+            "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  {seconds:.0f} s".format(
+                **curve_row(result)
+            )
+        )
+    for problem in problems:
         typer.echo(f"! {problem}")
-    typer.echo(f"{len(listing.results)} results, {len(listing.problems)} skipped, in {store.root}")
+    count = len(listing.results) + len(curves.results)
+    typer.echo(f"{count} results, {len(problems)} skipped, in {store.root}")
 
 
 def row(result: Result) -> dict[str, Any]:
@@ -93,4 +100,22 @@ def row(result: Result) -> dict[str, Any]:
         "seconds": scores.seconds,
         "example_forwards": scores.example_forwards,
         "values_sha256": scores.values_sha256(),
+    }
+
+
+def curve_row(result: CurveResult) -> dict[str, Any]:
+    """One curve as JSON."""
+    curve = result.curve
+    return {
+        "key": result.key,
+        "model": curve.spec["model"]["name"],
+        "task": curve.spec["task"]["name"],
+        "language": curve.language,
+        "split": curve.split,
+        "ordering": curve.ordering,
+        "points": len(curve.removed),
+        "area": curve.area,
+        "seconds": curve.seconds,
+        "example_forwards": curve.example_forwards,
+        "values_sha256": curve.values_sha256(),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from headlab.cli import evaluate, finetune, lists, prune, score, worker
+from headlab.cli import curve, evaluate, finetune, lists, prune, score, worker
 from headlab.errors import HeadlabError
 
 OK, FAILED, INTERRUPTED = 0, 2, 130
@@ -28,6 +28,7 @@ def build() -> typer.Typer:
     app.command("score")(score.score)
     app.command("evaluate")(evaluate.evaluate)
     app.command("prune")(prune.prune)
+    app.command("curve")(curve.curve)
     app.command("finetune")(finetune.finetune)
     app.command("models")(lists.models)
     app.command("tasks")(lists.tasks)
@@ -47,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
-            print("headlab: interrupted; score and finetune go on where they stopped when run again", file=sys.stderr)
+            print(
+                "headlab: interrupted; score, curve and finetune go on where they stopped when run again",
+                file=sys.stderr,
+            )
         return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED
     return OK
 

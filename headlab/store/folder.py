@@ -1,0 +1,86 @@
+"""What every run folder is checked for, whatever kind of result it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.files import parse_json, read_json
+from headlab.records import HeadGrid, content_key
+from headlab.store.arrays import Arrays, read_arrays
+
+FORMAT = 1
+SCORE = "score"
+
+
+def kind_of(spec: Any) -> str:
+    """What a spec's run results in: "score" unless it says otherwise; empty for what is no spec."""
+    return str(spec.get("kind", SCORE)) if isinstance(spec, dict) else ""
+
+
+def read_spec(folder: Path) -> dict[str, Any]:
+    """The spec of a run folder. Raises HeadlabError unless the folder is named by it and it is complete."""
+    spec = read_json(folder / "spec.json")
+    if not isinstance(spec, dict) or spec.get("format") != FORMAT:
+        raise HeadlabError(
+            f"its spec has format {spec.get('format') if isinstance(spec, dict) else '?'}; this headlab reads {FORMAT}"
+        )
+    if _key(spec) != folder.name:
+        raise HeadlabError("its name does not fit its spec, so it was changed or copied by hand")
+    wanted = {"model": ("name", "fingerprint"), "task": ("name", "language", "split", "data_hash")}
+    for part, names in wanted.items():
+        given = spec.get(part)
+        if not isinstance(given, dict) or not all(isinstance(given.get(name), str) for name in names):
+            raise HeadlabError(f"its spec does not say which {part} it is of ({', '.join(names)})")
+    if not isinstance(spec.get("ablation"), str):
+        raise HeadlabError("its spec does not say which ablation it is of")
+    return spec
+
+
+def _key(spec: Mapping[str, Any]) -> str:
+    try:
+        return content_key(spec)
+    except ValueError:  # half a surrogate pair: JSON may spell it, but no text file holds it
+        return ""
+
+
+def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
+    """What is written beside the arrays of a result, and the arrays. Raises HeadlabError if torn."""
+    arrays = read_arrays(folder / "result.npz")
+    text = arrays.get("about")
+    if text is None or text.shape != () or text.dtype.kind != "U":
+        raise HeadlabError("its result lacks the text about it")
+    about = parse_json(str(text), "about")
+    if not isinstance(about, dict) or not isinstance(about.get("meta"), dict):
+        raise HeadlabError("its result lacks or mangles the text about it")
+    return about, arrays
+
+
+def read_grid(value: Any) -> HeadGrid:
+    """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one."""
+    good = isinstance(value, dict) and all(
+        isinstance(heads, list) and all(type(n) is int and 0 <= n <= 4096 for n in heads) for heads in value.values()
+    )
+    if not good or not sum(map(sum, value.values())):
+        raise HeadlabError("its grid is not {stack: heads per layer}")
+    return HeadGrid.from_json(value)
+
+
+def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float]) -> Any:
+    """A field of the text about a result, of one type (a float may be written as an int)."""
+    value = about.get(name)
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise HeadlabError(f"its {name} is {value!r:.60}, not a {kind.__name__}")
+    return kind(value)
+
+
+def check_array(name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]) -> None:
+    """Raise HeadlabError unless an array is of this shape and type, and finite."""
+    if array.shape != shape or array.dtype != kind:
+        raise HeadlabError(f"its {name} is {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}")
+    if not np.isfinite(array).all():
+        raise HeadlabError(f"its {name} holds a value that is not a number")

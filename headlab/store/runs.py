@@ -1,0 +1,186 @@
+"""Runs and the folder that holds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.files import append_line, read_json, write_atomic, write_json
+from headlab.records import content_key
+from headlab.scores import Curve, HeadScores
+from headlab.store.arrays import Array, Arrays, npz, read_arrays
+from headlab.store.curve_file import CURVE, CurveResult, pack_curve, read_curve
+from headlab.store.folder import SCORE, kind_of
+from headlab.store.score_file import Result, pack_scores, read_result
+
+OWNER = "run"  # in a checkpoint: the key of the run it is of
+
+
+def default_root() -> Path:
+    """Where results are kept: $HEADLAB_CACHE, or the folder cache/ where one works."""
+    return Path(os.environ.get("HEADLAB_CACHE", "cache"))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Every readable score, and a sentence for everything that was skipped."""
+
+    results: tuple[Result, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CurveListing:
+    """Every readable curve, and a sentence for every one that was skipped."""
+
+    results: tuple[CurveResult, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one spec: result, checkpoint, log."""
+
+    folder: Path
+    spec: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """sha256 of the spec: the folder's name."""
+        return content_key(self.spec)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a result is there, readable or not."""
+        return (self.folder / "result.npz").exists()
+
+    def open(self) -> None:
+        """Make the folder and write its spec, if they are not there; another spec in its place is told in the log."""
+        path = self.folder / "spec.json"
+        try:
+            if read_json(path) == self.spec:
+                return
+            problem = "another run's"
+        except HeadlabError as error:
+            problem = str(error) if path.exists() else ""
+        write_json(path, self.spec)
+        if problem:
+            self.log(f"spec.json written anew: {problem}")
+
+    def result(self) -> Result | None:
+        """The finished scores, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        return read_result(self.folder) if self.finished else None
+
+    def curve(self) -> CurveResult | None:
+        """The finished curve, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        return read_curve(self.folder) if self.finished else None
+
+    def finish(self, record: HeadScores | Curve, meta: Mapping[str, Any]) -> None:
+        """Write the result whole, then drop the checkpoint."""
+        data = pack_curve(record, meta) if isinstance(record, Curve) else pack_scores(record, meta)
+        self.open()
+        write_atomic(self.folder / "result.npz", data)
+        try:
+            (self.folder / "checkpoint.npz").unlink(missing_ok=True)
+        except OSError as error:  # the result is there: what is left does no harm
+            self.log(f"checkpoint.npz stays ({error.strerror})")
+
+    def checkpoint(self) -> dict[str, Array] | None:
+        """Arrays saved by an interrupted run, or None (also when the file is torn or foreign: the run starts over)."""
+        path = self.folder / "checkpoint.npz"
+        if not os.path.lexists(path):
+            return None
+        try:
+            arrays = read_arrays(path)
+            if str(arrays.pop(OWNER, "")) != self.key:
+                raise HeadlabError("checkpoint.npz is another run's")
+        except HeadlabError as error:
+            self.log(f"checkpoint skipped: {error}")
+            return None
+        return arrays
+
+    def save(self, arrays: Arrays) -> None:
+        """Keep arrays for a later run of the same spec."""
+        self.open()
+        write_atomic(self.folder / "checkpoint.npz", npz({**arrays, OWNER: np.array(self.key)}))
+
+    def log(self, line: str) -> None:
+        """Append a line to the run's log."""
+        append_line(self.folder / "log.txt", line)
+
+
+ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = default_root() if root is None else root
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        return Run(self.root / content_key(spec), spec)
+
+    def folders(self) -> Iterator[Path]:
+        """Run folders, in name order."""
+        if self.root.is_dir():
+            names = (p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS)
+            yield from sorted(names)
+
+    def scan(self) -> Listing:
+        """Read every score; a torn, foreign or older folder becomes a sentence, other kinds of results are left."""
+        results, problems = [], []
+        for folder in self.folders():
+            if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
+                continue  # begun, not finished: nothing is wrong with it
+            if _kind(folder) not in (SCORE, ""):
+                continue
+            try:
+                results.append(read_result(folder))
+            except HeadlabError as error:
+                problems.append(f"skipped: {error}")
+        return Listing(tuple(results), tuple(problems))
+
+    def curves(self) -> CurveListing:
+        """Read every finished curve; a torn or foreign one becomes a sentence instead."""
+        results, problems = [], []
+        for folder in self.folders():
+            if (folder / "result.npz").exists() and _kind(folder) == CURVE:
+                try:
+                    results.append(read_curve(folder))
+                except HeadlabError as error:
+                    problems.append(f"skipped: {error}")
+        return CurveListing(tuple(results), tuple(problems))
+
+    def find(
+        self,
+        *,
+        model: str | None = None,
+        task: str | None = None,
+        method: str | None = None,
+        language: str | None = None,
+    ) -> list[Result]:
+        """Results whose model name, task name, method and language are as given (None: any)."""
+        return [r for r in self.scan().results if matches(r, model, task, method, language)]
+
+
+def _kind(folder: Path) -> str:
+    """What a folder says it holds; empty where it cannot be read, which is for `scan` to tell."""
+    try:
+        return kind_of(read_json(folder / "spec.json"))
+    except HeadlabError:
+        return ""
+
+
+def matches(result: Result, model: str | None, task: str | None, method: str | None, language: str | None) -> bool:
+    """Whether a result is of this model, task, method and language (None: any)."""
+    spec = result.scores.spec
+    have = (spec["model"]["name"], spec["task"]["name"], result.scores.method, result.scores.language)
+    return all(want is None or want == got for want, got in zip((model, task, method, language), have, strict=True))
