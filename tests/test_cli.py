@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import subprocess
 import sys
 import warnings
@@ -454,8 +455,8 @@ def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(folder, model, tmp
     synced, real = [], os.fsync
 
     def full(handle):
-        synced.append(handle)
-        if len(synced) > 2:  # spec and first checkpoint fit
+        synced.append(stat.S_ISREG(os.fstat(handle).st_mode))  # the folder is synced too
+        if sum(synced) > 2:  # spec and first checkpoint fit
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(handle)
 

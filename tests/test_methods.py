@@ -242,6 +242,15 @@ def test_unknown_names_are_refused(model: Model) -> None:
         score(model, task)
 
 
+def break_off(work: Work, first: int, second: int) -> None:
+    """A run with a second checkpoint right after the first: too soon, and its last."""
+    with saving(work) as saver:
+        saver.offer(lambda: {"n": np.array(first)})
+        saver._due = float("inf")
+        saver.offer(lambda: {"n": np.array(second)})
+        raise Interrupted
+
+
 def test_checkpoints_take_a_hundredth_of_the_time_and_the_last_one_is_kept(model: Model) -> None:
     evaluator = Evaluator(model, tiny_task(), "xx", "dev", 4)
     now, kept = [0.0], []
@@ -260,10 +269,8 @@ def test_checkpoints_take_a_hundredth_of_the_time_and_the_last_one_is_kept(model
     assert kept[0] == 0
     assert len(kept) in (2, 3)  # 100 s of work
     assert len(kept) * 0.5 < 0.02 * now[0]
-    with pytest.raises(Interrupted), saving(work) as saver:
-        saver.offer(lambda: {"n": np.array(5000)})
-        saver.offer(lambda: {"n": np.array(5001)})
-        raise Interrupted
+    with pytest.raises(Interrupted):
+        break_off(work, 5000, 5001)
     assert kept[-2:] == [5000, 5001]
 
 
@@ -276,11 +283,8 @@ def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> No
             raise HeadlabError("no space left")
 
     work = Work(Evaluator(model, tiny_task(), "xx", "dev", 4), 0, {}, save=full)
-    with pytest.raises(Interrupted), saving(work) as saver:
-        saver.offer(lambda: {"n": np.array(0)})
-        saver._due = float("inf")
-        saver.offer(lambda: {"n": np.array(1)})
-        raise Interrupted
+    with pytest.raises(Interrupted):
+        break_off(work, 0, 1)
     assert tried == [0, 1]
     with pytest.raises(HeadlabError, match="no space left"), saving(work) as saver:
         saver.offer(lambda: {"n": np.array(2)})

@@ -20,7 +20,9 @@ from headlab.cluster.rays import team
 from headlab.errors import HeadlabError
 from headlab.gates import Model, load
 from headlab.methods.run import score
+from headlab.store import Store
 from headlab.tasks import task
+from headlab.worker.client import Client
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -214,3 +216,38 @@ def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(HeadlabError, match="pip install"), rays.team(model, "local"):
         pass
+
+
+def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(folder: Path, tmp_path: Path) -> None:
+    """Through a worker of its own: `headlab worker --ray local --workers 2`."""
+    said = tmp_path / "told.json"
+    words = ["worker", "--port", "0", "--cache", str(tmp_path / "cache"), "--ray", "local", "--workers", "2"]
+    words = [sys.executable, "-m", "headlab.worker", *words[1:], "--told", str(said)]
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=ROOT, env=plain(), stdout=silent, stderr=silent)
+    try:
+        client = Client(wait_for(lambda: said.exists() and json.loads(said.read_text())["url"]))
+        assert client.health()["ray"] == "local"
+        spec = {"model": str(folder), "task": "intents", "languages": ["de"], "size": 48, "options": {"samples": 96}}
+        job = client.submit("score", spec, place="ray")["id"]
+        assert client.submit("score", spec)["id"] == job  # where it is computed makes no other job
+        figures = list(client.evaluate(str(folder), "intents", "en", size=32))  # live requests go on
+        assert figures[-1]["done"]
+        ended = wait_for(lambda: (seen := client.job(job))["state"] not in ("queued", "running") and seen)
+        assert (ended["state"], ended["error"], ended["place"]) == ("done", None, "ray")
+        assert any("on Ray" in text for text in client.log(job))
+        client.close()
+    finally:
+        process.terminate()
+        process.wait(30)
+    (result,) = Store(tmp_path / "cache").scan().results
+    want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
+    assert result.scores.values_sha256() == want.values_sha256()
+
+
+def wait_for(look: Callable[[], Any], seconds: float = 180.0) -> Any:
+    until = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found

@@ -27,7 +27,7 @@ from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
 from headlab.worker import process, serve
 from headlab.worker.__main__ import main
-from headlab.worker.catalogue import admit_embedded, check_score
+from headlab.worker.catalogue import CHECKS, admit_embedded
 from headlab.worker.client import Client
 from headlab.worker.home import take_home
 from headlab.worker.jobs import ATTEMPTS, Jobs
@@ -224,9 +224,9 @@ def test_the_same_job_twice_is_one_job(worker: Fixture) -> None:
 
 
 def test_all_languages_are_filled_in_when_a_job_is_submitted() -> None:
-    params = check_score({**SPEC, "languages": "all"})
+    params = CHECKS["score"]({**SPEC, "languages": "all"})
     assert len(params["languages"]) == 15
-    assert params == check_score({**SPEC, "languages": params["languages"]})
+    assert params == CHECKS["score"]({**SPEC, "languages": params["languages"]})
 
 
 def test_progress_and_time_left(worker: Fixture) -> None:
@@ -396,8 +396,28 @@ def test_a_crash_outside_the_device_is_a_sentence_too(
 
 def test_every_request_is_described(worker: Fixture) -> None:
     described = httpx.get(f"{worker.url}/openapi.json").json()
-    assert set(described["paths"]) >= {"/health", "/evaluate", "/attention", "/jobs", "/jobs/{job}/snapshot"}
+    assert set(described["paths"]) == {
+        *("/health", "/models", "/tasks", "/sentences", "/model", "/evaluate", "/attention", "/gradient"),
+        *("/forecast", "/jobs", "/jobs/{job}", "/jobs/{job}/snapshot", "/jobs/{job}/log"),
+        *("/jobs/{job}/cancel", "/jobs/{job}/resume"),
+    }
+    for path, ways in described["paths"].items():
+        for method, way in ways.items():
+            if "requestBody" in way:
+                assert typed(way["requestBody"]), (method, path)
+            assert all(typed(answer) for answer in way["responses"].values()), (method, path)
+            assert {"400", "422", "429"} <= set(way["responses"])
+    asked = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(asked["discriminator"]["mapping"]) == {"score", "curve", "finetune"}
     assert "session" in described["components"]["schemas"]["EvaluateRequest"]["properties"]
+    assert {"place", "result"} <= set(described["components"]["schemas"]["Job"]["properties"])
+
+
+def typed(body: dict[str, Any]) -> bool:
+    """Whether a body is of named types: one, a list of one, or one of several."""
+    ((_, content),) = body["content"].items()
+    schema = content["schema"]
+    return "$ref" in schema.get("items", schema) or all("$ref" in one for one in schema.get("oneOf", [{}]))
 
 
 def test_limits_of_a_request(worker: Fixture) -> None:
@@ -424,9 +444,10 @@ def test_limits_of_a_request(worker: Fixture) -> None:
     ],
 )
 def test_a_strange_body_is_refused(worker: Fixture, body: bytes, kind: str, status: int) -> None:
-    answer = httpx.post(f"{worker.url}/model", content=body, headers={"content-type": kind})
-    assert answer.status_code == status
-    assert answer.json().keys() == {"error"}
+    for path in ("/model", "/gradient", "/jobs", "/forecast"):
+        answer = httpx.post(worker.url + path, content=body, headers={"content-type": kind})
+        assert answer.status_code == status
+        assert answer.json().keys() == {"error"}
 
 
 def test_a_body_without_a_length_is_cut_off(worker: Fixture) -> None:
@@ -446,8 +467,9 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
         assert run.client.model(MODEL)["name"] == MODEL
         for wrong in (None, "wrong", "righ", "rightt"):
             stranger = Client(run.url, wrong)
-            with pytest.raises(HeadlabError, match="needs a token: set HEADLAB_TOKEN"):
-                stranger.models()
+            for ask in (stranger.models, stranger.jobs, partial(stranger.log, 1), partial(stranger.delete, 1)):
+                with pytest.raises(HeadlabError, match="needs a token: set HEADLAB_TOKEN"):
+                    ask()
             assert stranger.health()["ok"]
             stranger.close()
 
@@ -459,6 +481,10 @@ def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
                 run.client.model(name)
             with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
                 run.client.submit(spec={**SPEC, "model": name})
+            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+                run.client.forecast("curve", {**SPEC, "model": name})
+            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+                run.client.gradient(name, "intents", "de")
 
 
 # Processes

@@ -87,7 +87,10 @@ def test_a_look_gives_the_numbers_of_the_samples_so_far(model: Model, tmp_path: 
     assert peek(run, model.grid) is None  # the run has ended, its checkpoint is gone
 
 
-def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(model: Model, tmp_path: Path) -> None:
+def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlab.methods.drive.SHARE", 1e9)  # a checkpoint after every round
     kept = {}
 
     def keep(progress: object) -> None:
@@ -176,7 +179,7 @@ def worker(model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("headlab.worker.resident.score", slowed)
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    monkeypatch.setattr("headlab.worker.catalogue.task", lambda name, languages: tiny_task())
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": tiny_task})
     with running(tmp_path, make) as run:
         yield run
         gate.open.set()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -24,6 +26,7 @@ from headlab.methods.run import score
 from headlab.records import Head, HeadGrid
 from headlab.store import Store
 from headlab.tasks import Example, Task
+from headlab.worker.fetching import MOST
 from headlab.worker.resident import Resident
 from headlab.worker.schemas import EvaluateRequest
 
@@ -180,6 +183,73 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
         found.append(figures)
     assert found[0] == found[1] == found[2]
     assert sum(e.bytes for e in bench._evaluators.values()) > 400_000  # the limit before this one did bind
+
+
+class Slow:
+    """A hub from which a model takes as long as the test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.arrived = threading.Event()
+
+    def __call__(self, model: str) -> None:
+        self.asked.append(model)
+        if "/" in model:
+            assert self.arrived.wait(30)
+            if model == "no/such":
+                raise HeadlabError("the hub has no model no/such")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[tuple[Running, Slow]]:
+    slow = Slow()
+    names = (NAME, "some/model")
+    loader = lambda name: load(NAME if name in names else name)  # noqa: E731 # both are the one tiny model
+    with running(tmp_path, lambda: Resident(tmp_path, "cpu", loader=loader, tasks=toy, fetch=slow)) as run:
+        until(lambda: run.client.health()["device"] is not None)
+        yield run, slow
+        slow.arrived.set()
+
+
+def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running, Slow]) -> None:
+    worker, slow = hub
+    with ThreadPoolExecutor(3) as pool:
+        coming = [pool.submit(worker.client.model, name) for name in ("some/model", "some/model", "no/such")]
+        until(lambda: len(slow.asked) == 2)
+        assert ask(worker, "de", None)[-1]["done"]
+        assert worker.client.health()["model"] == NAME
+        slow.arrived.set()
+        assert [answer.result()["name"] for answer in coming[:2]] == ["tiny-bert"] * 2
+        with pytest.raises(HeadlabError, match="the hub has no model no/such"):
+            coming[2].result()
+    assert sorted(slow.asked) == ["no/such", "some/model", NAME]  # asked for twice, fetched once
+
+
+def test_a_job_waits_for_its_model_while_live_requests_go_on(hub: tuple[Running, Slow]) -> None:
+    worker, slow = hub
+    spec = {**SPEC, "model": "some/model", "method": "gradient", "options": {}}
+    job = worker.client.submit("score", spec)["id"]
+    until(lambda: slow.asked == ["some/model"])
+    assert ask(worker, "de", None)[-1]["done"]
+    assert worker.client.job(job)["state"] == "running"
+    other = worker.client.submit("score", {**spec, "seed": 2})["id"]
+    worker.client.cancel(job)
+    until(lambda: worker.client.job(job)["state"] == "cancelled")
+    slow.arrived.set()
+    until(lambda: worker.client.job(other)["state"] == "done", 60)
+    bad = worker.client.submit("score", {**spec, "model": "no/such"})["id"]
+    until(lambda: worker.client.job(bad)["state"] == "failed")
+    assert worker.client.job(bad)["error"] == "the hub has no model no/such"
+
+
+def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]) -> None:
+    worker, slow = hub
+    with ThreadPoolExecutor(MOST) as pool:
+        coming = [pool.submit(worker.client.model, f"some/model{n}") for n in range(MOST)]
+        until(lambda: len(slow.asked) == MOST)
+        assert httpx.post(f"{worker.url}/model", json={"model": "one/more"}).status_code == 429
+        slow.arrived.set()
+        assert all("no model some/model" in str(answer.exception()) for answer in coming)
 
 
 @pytest.mark.slow

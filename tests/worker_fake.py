@@ -5,13 +5,28 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.worker.jobs import Running
-from headlab.worker.schemas import AttentionRequest, EvaluateRequest, Figure, LoadedModel, Weights
+from headlab.store import Run, Store
+from headlab.worker.running import Running
+from headlab.worker.schemas import (
+    AttentionRequest,
+    EvaluateRequest,
+    Figure,
+    GradientRequest,
+    LoadedModel,
+    Measured,
+    MeasureRequest,
+    Scores,
+    Weights,
+)
 
 MODEL = "fake"
 STEPS = 40
@@ -28,9 +43,15 @@ class FakeBench:
         self.folder, self.pause = folder, pause
         self.tick: Callable[[], None] = lambda: None
         self.device, self.resident = "fake device", None
+        self.store = Store(folder)
         self.thread = threading.get_ident()
         self.batches = 0
         self.log: list[str] = []
+
+    def fetch(self, model: str) -> Future[None]:
+        coming: Future[None] = Future()
+        coming.set_result(None)
+        return coming
 
     def load(self, model: str) -> LoadedModel:
         assert threading.get_ident() == self.thread
@@ -64,11 +85,46 @@ class FakeBench:
         assert threading.get_ident() == self.thread
         return Weights(tokens=["a"], weights={"encoder.0.0": [[1.0]]}, truncated=False)
 
-    def run(self, running: Running) -> None:
+    def gradient(self, request: GradientRequest) -> Scores:
+        """Long: ten batches, one answer."""
+        assert threading.get_ident() == self.thread
+        assert LEAK.get() == "clean"
+        self.load(request.model)
+        self.log.append("begin gradient")
+        for _ in range(10):
+            time.sleep(self.pause)
+            self.batches += 1
+            self.tick()
+        self.log.append("end gradient")
+        return Scores(
+            grid={"encoder": [2]}, language=request.language, method="gradient", estimand="gradient", unit="loss",
+            example_forwards=request.size, seconds=1.0, level=0.95, spec={}, values=[0.5, 0.25], low=None, high=None,
+            samples=[request.size] * 2, p_values=None,
+        )  # fmt: skip
+
+    def measure(self, request: MeasureRequest) -> Measured:
+        assert threading.get_ident() == self.thread
+        self.load(request.model)
+        self.log.append(f"measured {request.method}")
+        return Measured(heads=8, seconds=0.002)
+
+    def run_of(self, params: Mapping[str, Any], language: str) -> Run:
+        """Where a score job keeps what it has of a language: the same for all jobs that need it."""
+        return self.store.run({"model": params["model"], "method": params["method"], "language": language})
+
+    def run(self, running: Running) -> Mapping[str, Any]:
+        """A job of any kind: steps, and a file that tells how many are made."""
         assert threading.get_ident() == self.thread
         spec = running.job.params
-        self.load(str(spec["model"]))
+        if "model" in spec:
+            running.model = spec["model"]
+            self.load(str(spec["model"]))
         LEAK.set("a job's")
+        for language in spec.get("languages", ()):
+            run = self.run_of(running.job.params, language)
+            running.began(run.folder.name, language)
+            running.log(f"{language}: scores begun")
+            run.save({"draws": np.array(1)})
         kept = self.folder / f"job-{running.job.id}.txt"
         done = int(kept.read_text()) if kept.exists() else 0
         running.progress(done, STEPS, "resumed" if done else "begun", fresh=True)
@@ -80,6 +136,7 @@ class FakeBench:
             kept.write_text(str(done))
             self.log.append(f"step {done}")
             running.progress(done, STEPS, f"step {done}")
+        return {"keys": [f"key {running.job.id}"]}
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import uvicorn
 
 from headlab.worker import catalogue
+from headlab.worker.bench import Bench
 from headlab.worker.client import Client
-from headlab.worker.engine import Bench, Engine
+from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
 from headlab.worker.server import create_app
 
@@ -33,9 +34,10 @@ def running(
     make: Callable[[], Bench],
     token: str | None = None,
     admit: Callable[[str], str] = catalogue.admit_local,
+    ray: str = "",
 ) -> Iterator[Running]:
     jobs = Jobs(folder / "jobs.db")
-    engine = Engine(make, jobs, catalogue.CHECKS)
+    engine = Engine(make, jobs, catalogue.CHECKS, ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -74,10 +74,10 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
         typer.echo(
             "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s".format(**row(result))
         )
-    for result in curves.results:
+    for curve in curves.results:
         typer.echo(
             "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  {seconds:.0f} s".format(
-                **curve_row(result)
+                **curve_row(curve)
             )
         )
     for problem in problems:

@@ -14,6 +14,16 @@ def worker(
     host: Annotated[
         str, typer.Option(help="address; beyond loopback a token is required ($HEADLAB_TOKEN)")
     ] = "127.0.0.1",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="beyond loopback, a model besides the embedded ones that may be loaded; repeatable"),
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(envvar="HEADLAB_RAY", help="offer Ray for jobs: local, auto or host:port")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
+    ] = None,
     warm: Annotated[str | None, typer.Option(help="model to load at start")] = None,
     device: Device = None,
     cache: CacheRoot = None,
@@ -21,4 +31,6 @@ def worker(
     """Serve live requests and jobs until stopped."""
     from headlab.worker.serve import Settings, serve
 
-    serve(Settings(open_store(cache).root, host, port, device, warm))
+    serve(
+        Settings(open_store(cache).root, host, port, device, warm, allow=tuple(allow or ()), ray=ray, workers=workers)
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from headlab.errors import HeadlabError
 from headlab.store import default_root
-from headlab.worker.serve import PORT, Settings, serve
+from headlab.worker.serve import PORT, RAY, Settings, serve
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,6 +22,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--cache", type=Path, default=None, help="folder of results (default: HEADLAB_CACHE, or cache)")
     made.add_argument("--device", default=None, help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)")
     made.add_argument("--warm", metavar="MODEL", default=None, help="a model to load at once")
+    made.add_argument(
+        "--allow",
+        metavar="MODEL",
+        action="append",
+        default=[],
+        help="beyond this machine, a model besides the embedded ones that may be loaded; repeatable",
+    )
+    made.add_argument(
+        "--ray",
+        metavar="WHERE",
+        default=None,
+        help="offer Ray for jobs: local, auto, host:port (default: HEADLAB_RAY)",
+    )
+    made.add_argument("--workers", type=int, default=None, help="Ray workers (default: one a GPU, or one a processor)")
     made.add_argument("--parent", type=int, default=None, help=argparse.SUPPRESS)
     made.add_argument("--told", type=Path, default=None, help=argparse.SUPPRESS)
     return made
@@ -31,7 +46,20 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     cache = given.cache or default_root()
     try:
-        serve(Settings(cache, given.host, given.port, given.device, given.warm, given.parent, given.told))
+        serve(
+            Settings(
+                cache,
+                given.host,
+                given.port,
+                given.device,
+                given.warm,
+                given.parent,
+                given.told,
+                tuple(given.allow),
+                given.ray or os.environ.get(RAY) or None,
+                given.workers,
+            )
+        )
     except HeadlabError as error:
         sys.stderr.write(f"headlab worker: {error}\n")
         return 2

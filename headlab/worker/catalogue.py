@@ -7,23 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.methods.table import method
 from headlab.tasks import TASKS, task
-from headlab.worker.schemas import (
-    ExampleCard,
-    ModelCard,
-    Refusal,
-    ScoreSpec,
-    SentencesRequest,
-    TaskCard,
-)
+from headlab.worker.imports import IMPORTING
+from headlab.worker.kinds.table import KINDS
+from headlab.worker.schemas import ExampleCard, ModelCard, Refusal, SentencesRequest, TaskCard
 
 
 def models() -> list[ModelCard]:
     """The embedded models; hub ids and folders can be asked for as well."""
-    from headlab.models.embedded import (
-        EMBEDDED,  # imports torch, which may take a second
-    )
+    with IMPORTING:  # the device's thread may be at it
+        from headlab.models.embedded import EMBEDDED  # imports torch, which may take seconds
 
     return [
         ModelCard(name=m.name, summary=m.summary, embedded=True, fingerprint=_fingerprint(m.name))
@@ -53,19 +46,9 @@ def sentences(request: SentencesRequest) -> list[ExampleCard]:
     return [ExampleCard(id=e.id, text=e.text, label=chosen.labels[e.label], pair=e.pair) for e in found]
 
 
-def check_score(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Params of a score job with every default filled in, so that equal work has equal params.
-
-    Raises HeadlabError for a task, language, method or option that does not exist.
-    """
-    spec = ScoreSpec.model_validate(params)
-    chosen = method(spec.method)
-    languages = task(spec.task, spec.languages).languages
-    filled = {"method": chosen.key, "languages": list(languages), "options": chosen.resolve(spec.options)}
-    return {**spec.model_dump(), **filled}
-
-
-CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType({"score": check_score})
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
+    {key: kind.check for key, kind in KINDS.items()}
+)
 
 
 def admit_local(model: str) -> str:

@@ -19,6 +19,8 @@ CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 LOAD_SECONDS = 900.0  # a model may have to come from the hub first
+# Many sessions share a client, each with a stream a language: one that waited for a place could hold up all others.
+MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32)
 Record = dict[str, Any]
 
 
@@ -36,7 +38,7 @@ class Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # No proxy of the environment: the worker is this machine or named outright.
         self._http = httpx.Client(
-            headers=headers, trust_env=False, timeout=_timeout(ANSWER_SECONDS), verify=_https(base_url)
+            headers=headers, trust_env=False, limits=MANY, timeout=_timeout(ANSWER_SECONDS), verify=_https(base_url)
         )
 
     def close(self) -> None:
@@ -44,7 +46,7 @@ class Client:
         self._http.close()
 
     def health(self) -> Record:
-        """`ok`, device, model (None until loaded), jobs_running, version, pid, state, note."""
+        """`ok`, device, model (None until loaded), jobs_running, jobs_waiting, ray, version, pid, state, note."""
         return self._one("GET", "/health", seconds=QUICK_SECONDS)
 
     def models(self) -> list[Record]:
@@ -109,16 +111,40 @@ class Client:
             if not done:
                 raise HeadlabError("the worker stopped in the middle of its answer; ask again")
 
-    def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None) -> Record:
-        """Queue a job: its id and state. The same work asked for twice is one job."""
-        return self._one("POST", "/jobs", {"kind": kind, "spec": dict(spec or {})})
+    def gradient(
+        self,
+        model: str,
+        task: str,
+        language: str,
+        split: str = "dev",
+        size: int = 512,
+        form: str = "example",
+        normalise: bool = False,
+    ) -> HeadScores:
+        """Gradient importance of every head, now rather than as a job; the worker's store keeps it."""
+        asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
+        answer = self._one("POST", "/gradient", {**asked, "form": form, "normalise": normalise}, seconds=LOAD_SECONDS)
+        scores = scores_of({"scores": answer})
+        assert scores is not None  # it has just been given
+        return scores
+
+    def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here") -> Record:
+        """Queue a job of kind score, curve or finetune: its id and state. The same work asked for twice is one job.
+
+        place: "here", or "ray" where /health names one.
+        """
+        return self._one("POST", "/jobs", {"kind": kind, "spec": dict(spec or {}), "place": place})
+
+    def forecast(self, kind: str, spec: Mapping[str, Any]) -> Record:
+        """What a job will cost: forwards, seconds (None where unknown) and, in words, what both rest on."""
+        return self._one("POST", "/forecast", {"kind": kind, "spec": dict(spec)}, seconds=LOAD_SECONDS)
 
     def jobs(self) -> list[Record]:
         """The newest jobs, newest first; fields as in `job`."""
         return self._many("GET", "/jobs")
 
     def job(self, job: int) -> Record:
-        """Id, kind, params, state, done, total, note, error, seconds_left of a job."""
+        """Id, kind, params, place, state, done, total, note, error, result, seconds_left of a job."""
         return self._one("GET", f"/jobs/{int(job)}")
 
     def snapshot(self, job: int) -> tuple[Record, HeadScores | None]:
@@ -133,6 +159,14 @@ class Client:
     def resume(self, job: int) -> Record:
         """Queue a cancelled or failed job again; it goes on from its checkpoint."""
         return self._one("POST", f"/jobs/{int(job)}/resume")
+
+    def log(self, job: int) -> list[str]:
+        """What happened to a job, oldest first, each line with its time in UTC."""
+        return [str(line) for line in self._one("GET", f"/jobs/{int(job)}/log")["lines"]]
+
+    def delete(self, job: int) -> Record:
+        """Take a job that does not run off the list, with its log and checkpoints; finished results stay."""
+        return self._one("DELETE", f"/jobs/{int(job)}")
 
     def _base(self) -> str:
         return (self._url if isinstance(self._url, str) else self._url()).rstrip("/")

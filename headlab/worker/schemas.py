@@ -19,6 +19,8 @@ Sentence = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACT
 Size = Annotated[int, Field(ge=1, le=100_000)]
 Ablation = Literal["zero", "mean"]
 SplitName = Literal["train", "dev", "test"]
+Place = Literal["here", "ray"]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
@@ -77,38 +79,42 @@ class SentencesRequest(Strict):
     n: Annotated[int, Field(ge=1, le=MAX_SENTENCES)] = 50
 
 
-class ScoreSpec(Strict):
-    """Head scores of a model by one method, in some languages of a task ("all": in every one)."""
+class GradientRequest(Strict):
+    """Gradient importance of every head in one language; form, normalise: as in the method's options."""
 
     model: Name
     task: Name
-    languages: Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
-    method: Name = "shapley"
-    options: Annotated[dict[Name, bool | int | float | str | None], Field(max_length=32)] = Field(default_factory=dict)
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    language: Language
     split: SplitName = "dev"
     size: Size = 512
-    ablation: Ablation = "zero"
+    form: Literal["example", "token", "batch"] = "example"
+    normalise: bool = False
 
 
-class SubmitRequest(Strict):
-    """A job: what kind of work, and its details."""
+class MeasureRequest(Strict):
+    """Work to be timed for a moment; method None: plain forward passes."""
 
-    kind: Literal["score"] = "score"
-    spec: ScoreSpec
+    model: Name
+    task: Name
+    language: Language
+    method: Name | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class Health(Strict):
     """Whether the worker can be asked, and what it holds.
 
-    device, model: None until torch has been imported and a model loaded.  state: the folder of its job
-    list, below the cache.  note: what a reader should know, or empty.
+    device, model: None until torch has been imported and a model loaded.  ray: where jobs placed on Ray
+    go, in a word; empty where they cannot.  state: the folder of its job list, below the cache.
+    note: what a reader should know, or empty.
     """
 
     ok: bool
     device: str | None
     model: str | None
     jobs_running: int
+    jobs_waiting: int
+    ray: str
     version: str
     pid: int
     state: str
@@ -183,16 +189,22 @@ class Weights(Strict):
 
 
 class Job(Strict):
-    """One row of the job list.  done, total: parts in thousands of a language; seconds_left may be unknown."""
+    """One row of the job list.
+
+    done, total: in the job's own parts; seconds_left may be unknown.  result: what a job that is done
+    leaves to be read, such as the keys of its results in the store.
+    """
 
     id: int
     kind: str
     params: dict[str, Any]
+    place: Place
     state: State
     done: int
     total: int
     note: str
     error: str | None
+    result: dict[str, Any] | None
     seconds_left: float | None
     attempts: int
     created: float
@@ -231,6 +243,33 @@ class Submitted(Strict):
 
     id: int
     state: State
+
+
+class JobLog(Strict):
+    """What happened to a job, oldest first, each line with its time in UTC."""
+
+    lines: list[str]
+
+
+class Deleted(Strict):
+    """A job is off the list."""
+
+    deleted: Literal[True] = True
+
+
+class Measured(Strict):
+    """What was seen of a model just now: its heads, and seconds a forward pass of the work in question."""
+
+    heads: int
+    seconds: float
+
+
+class Forecast(Strict):
+    """What a job will cost: forward passes and seconds, None where they cannot be known; basis: why, in words."""
+
+    forwards: int | None
+    seconds: float | None
+    basis: str
 
 
 class Problem(Strict):

@@ -1,0 +1,283 @@
+"""The worker's interface for readers, made from its OpenAPI description: a page without script, and docs/api.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import HTMLResponse
+
+from headlab.worker.schemas import MAX_BODY
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+STYLE = """:root{color-scheme:light dark;--line:light-dark(#d4dae1,#35404c);--soft:light-dark(#f4f6f8,#1a212a)}
+body{font:16px/1.55 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;
+background:light-dark(#fff,#11161c);color:light-dark(#1c2530,#e3e8ee)}
+a{color:light-dark(#1f5fa8,#6fb1f0)}code{background:var(--soft);padding:.1em .3em;overflow-wrap:anywhere}
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%}
+th,td{border:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
+td:first-child{white-space:nowrap}h2{margin-top:2.5rem}"""
+INTRO = (
+    "Send and receive JSON. Where the worker was started with a token, every request but GET /health carries "
+    "`Authorization: Bearer TOKEN`. Unknown fields are refused. A body may hold "
+    f"{MAX_BODY >> 20} MiB. Every refusal is an object with one field, `error`: a sentence."
+)
+WHEN = {
+    400: "the request asks for something that does not exist or does not fit; or its Host header names another machine",
+    401: "the token is missing or wrong",
+    403: "a page of another site asks",
+    404: "there is no such job or path, or the model may not be asked for",
+    405: "the path is there, the method is not",
+    408: "the body did not arrive in time",
+    409: "not now: the worker is busy with another model, or the job is in another state",
+    413: "the body is too large",
+    422: "a field is missing, unknown, of the wrong type or outside its limits",
+    429: "too many requests or jobs are waiting",
+    500: "the worker failed; its log says where, never what was typed",
+    503: "the worker is starting, stopping, broken or full",
+}
+TYPE = re.compile(r"\[([A-Z]\w+)\]")
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a record.  kind: its type in words.  default: "required", or what is taken if it is left out."""
+
+    name: str
+    kind: str
+    default: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One type that crosses the door."""
+
+    name: str
+    says: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One thing that can be asked.  takes, gives: types in words, empty for none.  refuses: HTTP statuses."""
+
+    title: str
+    says: str
+    path: tuple[Field, ...]
+    takes: str
+    gives: str
+    refuses: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Api:
+    """Everything that can be asked, and the types of it."""
+
+    version: str
+    routes: tuple[Route, ...]
+    records: tuple[Record, ...]
+
+
+def add_docs(app: FastAPI) -> None:
+    """Serve the page at /docs; it asks for the token like any other path."""
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(page(described(app.openapi())), headers={"Content-Security-Policy": POLICY})
+
+
+def described(openapi: Schema) -> Api:
+    """What an OpenAPI description says, in words."""
+    asked = [(path, method, what) for path, ways in openapi["paths"].items() for method, what in ways.items()]
+    schemas: Mapping[str, Schema] = openapi.get("components", {}).get("schemas", {})
+    known = {name: s for name, s in schemas.items() if not name.endswith("ValidationError")}
+    records = tuple(
+        Record(name, _flat(s.get("description", "")), _fields(s))
+        for name, s in sorted(known.items())
+        if s.get("type") == "object"
+    )
+    return Api(str(openapi["info"]["version"]), tuple(_route(*one) for one in asked), records)
+
+
+def _route(path: str, method: str, what: Schema) -> Route:
+    answers = {int(code): answer for code, answer in what["responses"].items() if code.isdigit()}
+    good = [f"{code}: {_body(answer)}".rstrip(": ") for code, answer in answers.items() if code < 300]
+    return Route(
+        f"{method.upper()} {path}",
+        _flat(what.get("description", "")),
+        tuple(Field(p["name"], in_words(p["schema"]), "required") for p in what.get("parameters", [])),
+        _body(what.get("requestBody", {})),
+        "; ".join(good),
+        frozenset(code for code in answers if code >= 400),
+    )
+
+
+def _body(content: Schema) -> str:
+    return "; ".join(
+        in_words(kind["schema"]) + ("" if media == "application/json" else f" as `{media}`")
+        for media, kind in content.get("content", {}).items()
+        if kind.get("schema")
+    )
+
+
+def _fields(schema: Schema) -> tuple[Field, ...]:
+    required = schema.get("required", ())
+    return tuple(
+        Field(name, in_words(of), "required" if name in required else _default(of))
+        for name, of in schema.get("properties", {}).items()
+    )
+
+
+def _default(schema: Schema) -> str:
+    """What a field that may be left out is then; a description leaves None itself out."""
+    if schema.get("default") is not None:
+        return f"`{json.dumps(schema['default'])}`"
+    return "none" if {"type": "null"} in schema.get("anyOf", ()) else "empty"
+
+
+def in_words(schema: Schema) -> str:
+    """A JSON schema as a reader would say it, with its limits."""
+    if "$ref" in schema:
+        return f"[{schema['$ref'].rpartition('/')[2]}]"
+    if "anyOf" in schema or "oneOf" in schema:
+        return " or ".join(dict.fromkeys(in_words(one) for one in schema.get("anyOf") or schema["oneOf"]))
+    if "const" in schema:
+        return f'`"{schema["const"]}"`'
+    if "enum" in schema:
+        return " or ".join(f'`"{value}"`' for value in schema["enum"])
+    limits = _limits(schema)
+    return _kind(schema) + (f" ({limits})" if limits else "")
+
+
+def _kind(schema: Schema) -> str:
+    kind = str(schema.get("type", "anything"))
+    if kind == "array" and "prefixItems" in schema:
+        return "list of " + ", ".join(in_words(one) for one in schema["prefixItems"])
+    if kind == "array":
+        return "list of " + in_words(schema.get("items", {}))
+    if kind == "object":
+        values = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
+        inner = " or ".join(dict.fromkeys(in_words(v) for v in values if isinstance(v, Mapping)))
+        return "object" + (f" of {inner}" if inner else "")
+    return {"integer": "whole number", "null": "none", "string": "text", "boolean": "true or false"}.get(kind, kind)
+
+
+def _limits(schema: Schema) -> str:
+    low = _bound(schema, ("minimum", "exclusiveMinimum"), ("from", "above"))
+    high = _bound(schema, ("maximum", "exclusiveMaximum"), ("to", "below"))
+    said = [f"{low}{',' if low and 'below' in high else ''} {high}".strip()]
+    for few, many, what in (("minLength", "maxLength", "characters"), ("minItems", "maxItems", "entries")):
+        if "prefixItems" not in schema and many in schema:
+            said.append(f"{schema.get(few, 0)} to {schema[many]} {what}")
+    if "maxProperties" in schema:
+        said.append(f"up to {schema['maxProperties']} entries")
+    if "pattern" in schema:
+        said.append(f"matching `{schema['pattern']}`")
+    return ", ".join(filter(None, said))
+
+
+def _bound(schema: Schema, keys: Iterable[str], words: Iterable[str]) -> str:
+    for key, word in zip(keys, words, strict=True):
+        if key in schema:
+            number = schema[key]
+            return f"{word} {int(number) if float(number).is_integer() else number}"
+    return ""
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def markdown(api: Api) -> str:
+    """The whole interface as one Markdown page."""
+    lines = ["# The worker's interface", "", "Made by `python tools/api_docs.py`; do not edit.", "", INTRO, ""]
+    everywhere = _everywhere(api)
+    lines += ["## What can be asked", "", f"Any request may be refused with {_said(everywhere)}.", ""]
+    for route in api.routes:
+        lines += [f"### {route.title}", "", *([route.says, ""] if route.says else [])]
+        lines += [f"- `{f.name}`: {_linked(f.kind)}" for f in route.path]
+        lines += [f"- takes: {_linked(route.takes)}"] if route.takes else []
+        lines += [f"- answers: {_linked(route.gives)}"]
+        lines += [f"- also refuses with: {_said(more)}"] if (more := route.refuses - everywhere) else []
+        lines += [""]
+    lines += ["## Types", ""]
+    for record in api.records:
+        lines += [f"### {record.name}", "", *([record.says, ""] if record.says else [])]
+        lines += ["| field | type | default |", "| --- | --- | --- |"]
+        lines += [
+            f"| `{f.name}` | {_linked(f.kind).replace('|', chr(92) + '|')} | {f.default} |" for f in record.fields
+        ]
+        lines += [""]
+    lines += ["## Refusals", "", "| status | when |", "| --- | --- |"]
+    lines += [f"| {code} {phrase(code)} | {WHEN[code]} |" for code in _codes(api)]
+    return "\n".join(lines) + "\n"
+
+
+def _linked(text: str) -> str:
+    return TYPE.sub(lambda m: f"[{m[1]}](#{m[1].lower()})", text)
+
+
+def _codes(api: Api) -> list[int]:
+    return sorted(frozenset[int]().union(*(route.refuses for route in api.routes)))
+
+
+def _everywhere(api: Api) -> frozenset[int]:
+    """Refusals that every route has; these are said once."""
+    return frozenset.intersection(*(route.refuses for route in api.routes))
+
+
+def _said(codes: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(codes)))
+
+
+def phrase(code: int) -> str:
+    """A status's name."""
+    return HTTPStatus(code).phrase
+
+
+def page(api: Api) -> str:
+    """The whole interface as one HTML page: no script, nothing fetched, everything escaped."""
+    parts = [f"<h1>headlab worker {escape(api.version)}</h1><p>{_html(INTRO)}</p><ul>"]
+    parts += [f'<li><a href="#{_anchor(r.title)}"><code>{escape(r.title)}</code></a></li>' for r in api.routes]
+    everywhere = _everywhere(api)
+    parts += [f'</ul><p>Any request may be <a href="#refusals">refused</a> with {_said(everywhere)}.</p>']
+    for route in api.routes:
+        parts += [f'<h2 id="{_anchor(route.title)}">{escape(route.title)}</h2><p>{_html(route.says)}</p><ul>']
+        parts += [f"<li><code>{escape(f.name)}</code>: {_html(f.kind)}</li>" for f in route.path]
+        parts += [f"<li>takes: {_html(route.takes)}</li>"] if route.takes else []
+        parts += [f"<li>answers: {_html(route.gives)}</li>"]
+        parts += [f"<li>also refuses with: {_said(more)}</li>"] if (more := route.refuses - everywhere) else []
+        parts += ["</ul>"]
+    for record in api.records:
+        rows = [(f"<code>{escape(f.name)}</code>", _html(f.kind), _html(f.default)) for f in record.fields]
+        parts += [f'<h2 id="{_anchor(record.name)}">{escape(record.name)}</h2><p>{_html(record.says)}</p>']
+        parts += [_table(("field", "type", "default"), rows)]
+    refusals = [(f"{c} {escape(phrase(c))}", escape(WHEN[c])) for c in _codes(api)]
+    parts += ['<h2 id="refusals">Refusals</h2>', _table(("status", "when"), refusals)]
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    title = "<title>headlab worker</title>"
+    body = "".join(parts)
+    return f'<!doctype html><html lang="en"><head>{head}{title}<style>{STYLE}</style></head><body>{body}</body></html>'
+
+
+def _table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _anchor(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _html(text: str) -> str:
+    """Escaped, with `code` and links to types."""
+    safe = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+    return TYPE.sub(lambda m: f'<a href="#{_anchor(m[1])}">{m[1]}</a>', safe)

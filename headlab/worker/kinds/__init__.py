@@ -1,0 +1,1 @@
+"""Kinds of jobs: a module each, and the table that lists them."""

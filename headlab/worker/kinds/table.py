@@ -1,0 +1,52 @@
+"""The kinds of jobs there are: a new one is a module of its own and its lines here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from headlab.worker.kinds.curve import CURVE, CurveSpec
+from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
+from headlab.worker.kinds.kind import Kind
+from headlab.worker.kinds.score import SCORE
+from headlab.worker.kinds.scorespec import ScoreSpec
+from headlab.worker.schemas import Place, Refusal, Strict
+
+KINDS: Mapping[str, Kind[Any]] = MappingProxyType({kind.key: kind for kind in (SCORE, CURVE, FINETUNE)})
+
+
+class ScoreJob(Strict):
+    """Head scores, and where they are computed."""
+
+    kind: Literal["score"]
+    spec: ScoreSpec
+    place: Place = "here"
+
+
+class CurveJob(Strict):
+    """Pruning curves, and where the scores that order the heads are computed."""
+
+    kind: Literal["curve"]
+    spec: CurveSpec
+    place: Place = "here"
+
+
+class FinetuneJob(Strict):
+    """A fine-tuning; it runs on the worker's own device."""
+
+    kind: Literal["finetune"]
+    spec: FinetuneSpec
+    place: Literal["here"] = "here"
+
+
+Submission = Annotated[ScoreJob | CurveJob | FinetuneJob, Field(discriminator="kind")]
+
+
+def kind_of(key: str) -> Kind[Any]:
+    """A kind by its key. Raises Refusal (422)."""
+    if key not in KINDS:
+        raise Refusal(f"unknown kind of job {key!r}; there is {', '.join(KINDS)}", 422)
+    return KINDS[key]
