@@ -26,6 +26,7 @@ from headlab.records import Head, canonical_json
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
 from headlab.tasks import Task, task
+from headlab.worker.devicelock import hold_device
 from headlab.worker.fetching import Fetches, bring
 from headlab.worker.figures import figure, mask_of, paired
 from headlab.worker.helping import Helping, in_background
@@ -84,6 +85,7 @@ class Resident:
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(os.cpu_count() or 1)
         self._device = pick_device(device)
+        self._lock = hold_device(self._device)
         self._load = loader or (lambda name: load(name, device=str(self._device)))
         self._tasks, self._store, self._limit = tasks, Store(cache), state_bytes
         self._model: Model | None = None

@@ -1,0 +1,51 @@
+"""One worker a GPU, held by a lock that ends with its process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.worker.devicelock import hold, hold_device
+
+HOLDER = """
+import sys
+from pathlib import Path
+from headlab.worker.devicelock import hold
+kept = hold("GPU-1", "cuda:0", Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_processor_is_shared(tmp_path: Path) -> None:
+    assert hold_device(torch.device("cpu"), tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_worker_of_a_gpu_is_refused_until_the_first_has_gone_however_it_ends(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        with pytest.raises(HeadlabError, match=rf"process {first.pid}\) holds cuda:0; .* --device"):
+            hold("GPU-1", "cuda:0", tmp_path)
+        hold("GPU-2", "cuda:1", tmp_path).close()
+        first.kill()
+        first.wait()
+    with hold("GPU-1", "cuda:0", tmp_path) as kept:
+        kept.seek(0)
+        assert kept.read() == str(os.getpid()).encode()
+
+
+def test_a_lock_file_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / f"headlab-{os.getuid()}-GPU-1.lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(HeadlabError, match="cannot write"):
+        hold("GPU-1", "cuda:0", tmp_path)
+    assert (tmp_path / "mine").read_text() == "precious"
