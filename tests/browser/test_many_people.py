@@ -1,0 +1,112 @@
+"""Twenty people at one app, each with other heads switched off in another language: what each is shown is their own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headlab.errors import HeadlabError
+from headlab.records import Head
+from headlab.ui.history import encode
+
+MODEL, TASK = "e5-small-intents", "intents"
+LANGUAGES = ("de", "en", "fi", "ru", "th")
+PEOPLE, CLICKS = 20, 1
+WAIT_MS = 240_000
+LINKED = "() => new URLSearchParams(location.search).get('m')"
+
+
+@dataclass(frozen=True)
+class Person:
+    """One session. link: the mask it comes with.  clicks: heads it switches off by hand, one after the other."""
+
+    number: int
+    language: str
+    link: np.ndarray
+    clicks: tuple[Head, ...]
+
+    @property
+    def path(self) -> str:
+        return f"/prune?langs={self.language}&m={encode(self.link)}"
+
+
+def people(grid: Any) -> list[Person]:
+    """Different masks for all, four people a language, from a fixed seed."""
+    rng = np.random.default_rng(4)
+    heads = list(grid.heads)
+    made = []
+    for number in range(PEOPLE):
+        off = rng.permutation(len(heads))[: 3 + number + CLICKS]
+        kept = np.ones(len(heads), bool)
+        kept[off[CLICKS:]] = False
+        made.append(Person(number, LANGUAGES[number % len(LANGUAGES)], kept, tuple(heads[i] for i in off[:CLICKS])))
+    return made
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    import headlab
+
+    try:
+        return headlab.load(MODEL)
+    except HeadlabError as error:
+        pytest.skip(str(error))
+
+
+def shown_percent(tab: Any) -> str:
+    return str(tab.get_by_test_id("stMetricValue").first.inner_text()).strip()
+
+
+def settled(tab: Any, off: int) -> None:
+    """Wait for the final figures of a mask with so many heads off."""
+    tab.get_by_text(f"{off} heads off: final, 512 dev examples").wait_for(timeout=WAIT_MS)
+
+
+@pytest.mark.slow
+def test_twenty_sessions_at_once_each_see_their_own_mask_and_figures(app: Any, chromium: Any, model: Any) -> None:
+    import headlab
+    from headlab.evaluator import Evaluator
+    from headlab.masks import Mask
+    from headlab.tasks import task
+
+    everyone = people(model.grid)
+    contexts = [chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=app.url) for _ in everyone]
+    tabs = [context.new_page() for context in contexts]
+    try:
+        for person, tab in zip(everyone, tabs, strict=True):  # the page's own scripts take the browser seconds each
+            tab.goto(person.path)
+            tab.locator(f'[data-c="{person.clicks[0].layer}.{person.clicks[0].head}"]').wait_for(timeout=WAIT_MS)
+        for person, tab in zip(
+            everyone, tabs, strict=True
+        ):  # nobody's figures are waited for: all are under way at once
+            for at, head in enumerate(person.clicks):
+                tab.locator(f'[data-c="{head.layer}.{head.head}"]').click(timeout=WAIT_MS)
+                tab.get_by_text(re.compile(rf"^{3 + person.number + at + 1} heads off:")).wait_for(timeout=WAIT_MS)
+        shown = {}
+        for person, tab in zip(everyone, tabs, strict=True):
+            settled(tab, 3 + person.number + CLICKS)
+            shown[person.number] = (shown_percent(tab), tab.evaluate(LINKED))
+            assert tab.get_by_test_id("stException").count() == 0
+    finally:
+        for context in contexts:
+            context.close()
+    evaluators = {name: Evaluator(model, task(TASK), name, "dev", 512) for name in LANGUAGES}
+    wanted = {}
+    for person in everyone:
+        kept = person.link.copy()
+        kept[[model.grid.index(head) for head in person.clicks]] = False
+        mask = Mask(model.grid, kept, model.identity())
+        accuracy = evaluators[person.language].evaluate(mask).accuracy
+        wanted[person.number] = (f"{100 * accuracy:.1f} %", encode(kept))
+    assert shown == wanted
+    assert len({link for _, link in shown.values()}) == PEOPLE
+    assert len({percent for percent, _ in shown.values()}) > PEOPLE // 2  # a mix-up would show
+    one = everyone[0]
+    kept = one.link.copy()
+    kept[[model.grid.index(head) for head in one.clicks]] = False
+    told = headlab.evaluate(model, task(TASK, [one.language]), Mask(model.grid, kept, model.identity()))
+    assert f"{100 * told[one.language].accuracy:.1f} %" == shown[0][0]

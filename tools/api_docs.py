@@ -1,0 +1,38 @@
+"""Writes docs/api.md from the worker's own description of what can be asked; run it after changing a route."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from headlab.worker import catalogue
+from headlab.worker.apidocs import described, markdown
+from headlab.worker.engine import Bench, Engine
+from headlab.worker.jobs import Jobs
+from headlab.worker.server import create_app
+
+PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+
+
+def description() -> dict[str, Any]:
+    """The OpenAPI description of a worker that is never started."""
+
+    def no_bench() -> Bench:
+        raise AssertionError("the device is not needed to describe the routes")
+
+    with tempfile.TemporaryDirectory(prefix="headlab-") as folder:
+        jobs = Jobs(Path(folder) / "jobs.db")
+        try:
+            return create_app(Engine(no_bench, jobs, catalogue.CHECKS)).openapi()
+        finally:
+            jobs.close()
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(markdown(described(description())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
