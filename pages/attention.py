@@ -3,7 +3,7 @@
 import streamlit as st
 
 from headlab.records import HeadGrid
-from headlab.ui import attention_draw
+from headlab.ui import attention_draw, jobs_offer
 from headlab.ui.attention_choose import pick_heads, pick_sentences
 from headlab.ui.attention_view import Panel
 from headlab.ui.names import head_key, head_words
@@ -22,7 +22,8 @@ with page("Attention", INTRO) as choice:
     with st.spinner("Loading the model …"):
         loaded = worker.model(choice.model)
     grid = HeadGrid.from_json(loaded["grid"])
-    heads = pick_heads(grid, found(choice))
+    results = found(choice)
+    heads = pick_heads(grid, results)
     sentences = pick_sentences(worker, choice)
     view = st.radio("View", attention_draw.VIEWS, horizontal=True, key="view", bind="query-params")
     if not heads:
@@ -35,3 +36,4 @@ with page("Attention", INTRO) as choice:
         panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
         names = {head_key(head): head_words(head, len(grid.stacks) > 1) for head in heads}
         attention_draw.draw(view, panels, names)
+    jobs_offer.panel(choice, results, "With them, this page begins with the strongest head of these languages.")

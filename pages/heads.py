@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.ui import heads_card, heads_live, heads_maps, heads_table, overview_jobs
+from headlab.ui import heads_card, heads_live, heads_maps, heads_table, jobs_offer
 from headlab.ui.names import head_from, head_key, language_title
 from headlab.ui.shell import found, page, unknown_in_link
 
@@ -78,7 +78,7 @@ def body(choice, results, confidence):
     )
     if results.missing:
         st.caption(f"Not cached: {', '.join(map(language_title, results.missing))}.")
-        overview_jobs.offer(choice, results.missing, results.first)
+        jobs_offer.offer(choice, results.missing, results.first)
     tables(choice, scores, confidence, head)
 
 
@@ -91,7 +91,7 @@ with page("Heads") as choice:
         known = st.session_state.get("head")
         sharpening(choice, {}, head_from(known) if known else None)
         heads_maps.small_multiples({}, 1.0, key="small", missing=heads_live.in_place_of_maps(choice, results))
-        overview_jobs.offer(choice, results.missing)
+        jobs_offer.offer(choice, results.missing)
     else:
         st.markdown(heads_maps.reading(results.scores))
         body(choice, results, found(choice, "confidence").scores)

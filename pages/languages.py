@@ -4,7 +4,7 @@ import streamlit as st
 
 from headlab import plots
 from headlab.stats import cluster_order
-from headlab.ui import heads_maps
+from headlab.ui import heads_maps, jobs_offer
 from headlab.ui import languages_tables as tables
 from headlab.ui.heads_table import shown_unit
 from headlab.ui.links import page_link
@@ -98,6 +98,7 @@ with page("Languages") as choice:
         st.info(
             f"It takes two languages with {choice.method} results to compare; of those chosen, {n or 'none'} has any."
         )
-        page_link("overview", "Choose or compute more on the overview")
+        page_link("overview", "Choose another method on the overview")
     else:
         body(results.scores)
+    jobs_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from headlab.methods.table import METHODS
-from headlab.ui import heads_maps, overview_coverage, overview_jobs
+from headlab.ui import heads_maps, jobs_follow, jobs_offer, overview_coverage
 from headlab.ui.links import page_link
 from headlab.ui.names import head_key
 from headlab.ui.shell import default_root, found, listing, page
@@ -52,9 +52,9 @@ def cached(choice, results):
             + "; ".join(results.others)
         )
     if results.missing:
-        overview_jobs.offer(choice, results.missing, results.first)
-    overview_jobs.progress()
-    if overview_jobs.watching():
+        jobs_offer.offer(choice, results.missing, results.first)
+    jobs_follow.progress()
+    if jobs_follow.watching():
         page_link("heads", "Heads: watch its map sharpen")
     every = {key: found(choice, key) for key in METHODS}
     st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)

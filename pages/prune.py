@@ -6,7 +6,7 @@ import streamlit as st
 
 from headlab.masks import Mask
 from headlab.records import HeadGrid
-from headlab.ui import prune_board, prune_files, prune_results
+from headlab.ui import jobs_offer, prune_board, prune_files, prune_results
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page
@@ -66,6 +66,8 @@ with page("Prune", INTRO) as choice:
     if loaded.get("note"):
         st.caption(loaded["note"])
     if choice.languages:
-        board(choice, identity, now, found(choice))
+        results = found(choice)
+        board(choice, identity, now, results)
+        jobs_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
     else:
         st.info("No language is chosen. Pick some in the sidebar.")

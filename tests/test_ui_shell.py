@@ -25,13 +25,13 @@ from headlab.stats import holm
 from headlab.store import Result, Store
 from headlab.tasks.intents.classes import LANGUAGES
 from headlab.ui import (
-    heads_live,
     heads_maps,
     heads_table,
+    jobs_offer,
+    jobs_sharpening,
     languages_tables,
     names,
     overview_coverage,
-    overview_jobs,
     shell,
     shell_worker,
 )
@@ -79,7 +79,7 @@ def test_pages_show_cached_results_without_a_worker(cache, path):
     assert "estimand `shapley-top50`" in said(app) or path == "languages"
 
 
-@pytest.mark.parametrize("path", ["", "heads", "languages"])
+@pytest.mark.parametrize("path", ["", "heads", "languages", "jobs"])
 @pytest.mark.parametrize("state", ["empty", "missing", "a file"])
 def test_an_empty_or_missing_cache_is_a_sentence(cache, path, state):
     shutil.rmtree(cache)
@@ -118,15 +118,17 @@ def test_a_worker_that_is_away_is_said_with_what_to_do(cache):
     with pytest.raises(HeadlabError, match=NO_WORKER):
         watched.client(wait=5)
     watched._seen = (0.0, watched._seen[1])
-    assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}")
+    assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
 
 
 def test_computing_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.ui import overview_jobs, shell
+        from headlab.ui import jobs_offer, shell
+        from headlab.ui.results import Found
 
         with shell.guarded():
-            overview_jobs.offer(shell.Choice("e5-small-intents", "intents", ("fi",), "shapley"), ("fi",))
+            choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
+            jobs_offer.panel(choice, Found(missing=("fi",)), "They help.")
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute").click().run()
@@ -161,10 +163,16 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         ({"device": None, "jobs_running": 0}, "ready", "Worker: ready"),
         ({"device": "cpu", "jobs_running": 0, "note": "own list"}, "ready", "Worker: ready on cpu. own list"),
         ({"device": "cpu", "jobs_running": 1}, "busy", "Worker: computing scores on cpu; live answers go first"),
+        (
+            {"device": "cpu", "jobs_running": 1, "jobs_waiting": 2},
+            "busy",
+            "Worker: computing scores on cpu, 2 more jobs in line; live answers go first",
+        ),
     ],
 )
 def test_the_worker_in_one_line(health, kind, line):
-    assert shell_worker.describe(health) == (kind, line)
+    assert shell_worker.describe(health) == (kind, line, "")
+    assert shell_worker.describe(health | {"ray": "local"}).ray == "local"
 
 
 def test_the_choice_is_what_the_link_says(cache):
@@ -220,7 +228,7 @@ def test_the_page_server_never_imports_torch(tmp_path):
         "from headlab.ui import shell_worker\n"
         "shell_worker.Supervisor.__init__.__defaults__ = (shell_worker.connect, 3600.0)\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
-        "for name in ('heads', 'languages', 'overview'):\n"
+        "for name in ('heads', 'languages', 'jobs', 'overview'):\n"
         "    assert not app.switch_page(f'pages/{name}.py').run().exception\n"
         "import headlab.worker.client, headlab.worker.process\n"
         "print(sorted({'torch', 'transformers', 'peft'} & set(sys.modules)))\n"
@@ -436,10 +444,10 @@ def test_the_table_of_costs_is_the_records():
 def test_the_command_computes_exactly_what_is_missing():
     choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert overview_coverage.command(overview_jobs.work_of(choice, ("de", "th"), None)) == plain
-    assert overview_coverage.command(overview_jobs.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
+    assert overview_coverage.command(jobs_offer.work_of(choice, ("de", "th"), None)) == plain
+    assert overview_coverage.command(jobs_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
     other = respecced("de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}})
-    beside = overview_jobs.work_of(choice, ("th",), other.scores)
+    beside = jobs_offer.work_of(choice, ("th",), other.scores)
     assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
     assert "samples" not in beside["options"]
     assert overview_coverage.command(beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
@@ -482,6 +490,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 
         with shell.guarded():
             choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
+            heads_live.said()
             heads_live.in_place_of_maps(choice, Found(missing=("fi",)))["fi"]()
 
     app = AppTest.from_function(body, default_timeout=30).run()
@@ -492,7 +501,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
-    return heads_live.line({"note": note, "seconds_left": left}, scores)
+    return jobs_sharpening.line({"note": note, "seconds_left": left}, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

@@ -12,10 +12,11 @@ PAGES = {
     "languages": ("Languages", ":material/translate:"),
     "prune": ("Prune", ":material/content_cut:"),
     "attention": ("Attention", ":material/visibility:"),
+    "jobs": ("Jobs", ":material/checklist:"),
 }
 
 
-def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | None = None) -> None:
+def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
     """A link to a page with `more` parameters; the shared choice goes along by itself."""
-    title, icon = PAGES[name]
-    st.page_link(f"pages/{name}.py", label=label or title, icon=icon, query_params=dict(more or {}))
+    title, usual = PAGES[name]
+    st.page_link(f"pages/{name}.py", label=label or title, icon=icon or usual, query_params=dict(more or {}))

@@ -16,6 +16,11 @@ from headlab.ui.heads_table import shown_unit
 from headlab.ui.names import language_title
 from headlab.ui.results import Found, spec_of
 
+USUAL: Mapping[str, Mapping[str, Any]] = {
+    "score": {"seed": 0, "size": 512, "ablation": "zero"},
+    "curve": {"seed": 0, "split": "test", "size": None, "points": None, "ablation": "zero"},
+}
+
 
 def by_method(methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]) -> pd.DataFrame:
     """One row per method: for how many of the chosen languages it is cached, and which it lacks."""
@@ -97,17 +102,17 @@ def columns(found: Found) -> dict[str, Any]:
     }
 
 
-def command(spec: Mapping[str, Any]) -> str:
-    """The command line that does the same as a job's spec."""
+def command(spec: Mapping[str, Any], kind: str = "score") -> str:
+    """The command line that does the same as the spec of a score or curve job."""
     method = METHODS[spec["method"]]
-    words = ["headlab", "score"]
+    words = ["headlab", kind]
     for name in ("model", "task"):
         words += [f"--{name}", str(spec[name])]
     words += ["--languages", ",".join(spec["languages"]), "--method", method.key]
     for name, value in spec["options"].items():
         if value != method.options[name].default:
             words += ["-o", f"{name}={'none' if value is None else value}"]
-    for name, usual in (("seed", 0), ("ablation", "zero")):
+    for name, usual in USUAL[kind].items():
         if spec.get(name, usual) != usual:
             words += [f"--{name}", str(spec[name])]
     return shlex.join(words)

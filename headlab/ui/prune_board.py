@@ -98,7 +98,9 @@ def suggestion(board: Board) -> None:
     scores = board.scores
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
-            st.markdown("No scores of this method are cached for these languages: compute them on the Overview page.")
+            st.markdown(
+                "There is nothing to suggest from yet: no scores of this method are cached for these languages."
+            )
             return
         wanted = _rule(scores)
         kept = suggest(scores, wanted)

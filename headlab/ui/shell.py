@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
@@ -29,7 +30,11 @@ __all__ = [
     "choose",
     "client",
     "found",
+    "go",
+    "going",
     "guarded",
+    "known_models",
+    "languages_of",
     "listing",
     "page",
     "sidebar",
@@ -154,16 +159,18 @@ def _cached(results: Listing, part: str) -> list[str]:
     return sorted({name for name in names if isinstance(name, str)})
 
 
-def _models(results: Listing) -> list[str]:
+def known_models() -> list[str]:
+    """Models that can be chosen: the embedded ones, those with results, and those named in this session."""
     named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
-    known = dict.fromkeys([*shell_worker.embedded_models(), *_cached(results, "model"), *named])
+    known = dict.fromkeys([*shell_worker.embedded_models(), *_cached(listing(), "model"), *named])
     return list(known) or ["e5-small-intents"]
 
 
-def _languages(name: str, results: Listing) -> list[str]:
+def languages_of(name: str) -> list[str]:
+    """A task's languages; of a task that is not known here, those of its results."""
     if name in TASKS:
         return list(task(name).languages)
-    return sorted({r.scores.language for r in matching(results.results, task=name)})
+    return sorted({r.scores.language for r in matching(listing().results, task=name)})
 
 
 def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:
@@ -192,10 +199,15 @@ def _pick_languages(options: list[str]) -> None:
         st.button("None", key="langs-none", type="tertiary", on_click=set_all, args=([],))
 
 
+def _know(model: str) -> None:
+    """Let a model be chosen in this session."""
+    st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
+
+
 def _name_model() -> None:
     name = str(st.session_state.get("_named", "")).strip()
     if name:
-        st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), name]
+        _know(name)
         st.session_state["model"] = name
 
 
@@ -217,25 +229,51 @@ def _restore() -> None:
     before = st.session_state.get("_choice")
     if not isinstance(before, Choice):
         return
-    kept = {"model": before.model, "task": before.task, "method": before.method, "langs": list(before.languages)}
-    for key, value in kept.items():
+    for key, value in _widgets(before).items():
         if key not in st.session_state and not st.query_params.get_all(key):
             st.session_state[key] = value
+
+
+def go(name: str, choice: Choice) -> None:
+    """Turn to a page with another choice, in a callback.
+
+    The choice is put in place on the way: the browser sends what it showed before along with the switch.
+    """
+    st.session_state["_go"], st.session_state["_wanted"] = name, choice
+
+
+def going() -> bool:
+    """Whether the next whole run leaves this page; a fragment then asks for one."""
+    return "_go" in st.session_state
+
+
+def _arrive() -> None:
+    """Make the turn that `go` asked for, or put its choice in place where it has been made."""
+    if (name := st.session_state.pop("_go", None)) is not None:
+        st.switch_page(f"pages/{name}.py", query_params={})
+    if (wanted := st.session_state.pop("_wanted", None)) is not None:
+        _know(wanted.model)
+        st.session_state.update(_widgets(wanted))
+
+
+def _widgets(choice: Choice) -> dict[str, Any]:
+    return {"model": choice.model, "task": choice.task, "method": choice.method, "langs": list(choice.languages)}
 
 
 def sidebar() -> Choice:
     """Draw the shared widgets, bound to the link, and return what they say. Called by app.py only."""
     _restore()
+    _arrive()
     results = listing()
     tasks = list(dict.fromkeys([*TASKS, *_cached(results, "task")]))
     with st.sidebar:
-        model = _pick_model(_models(results))
+        model = _pick_model(known_models())
         _note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params")
         _note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        options = _languages(name, results)
+        options = languages_of(name)
         _note("langs", "language", options)
         _pick_languages(options)
         shell_worker.status_line()

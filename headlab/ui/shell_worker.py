@@ -24,10 +24,14 @@ SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circl
 
 
 class State(NamedTuple):
-    """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so."""
+    """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so.
+
+    ray: the Ray that it can hand jobs to, in a word; empty if it has none.
+    """
 
     kind: str
     line: str
+    ray: str = ""
 
 
 def embedded_models() -> list[str]:
@@ -94,7 +98,8 @@ class Supervisor:
     def state(self) -> State:
         """The worker's state, asked at most every two seconds however many tabs look."""
         asked, state = self._seen
-        if time.monotonic() - asked > FRESH_SECONDS:
+        begun = state.kind == "starting" and self.connected
+        if begun or time.monotonic() - asked > FRESH_SECONDS:
             self._seen = (time.monotonic(), state)
             self._seen = (time.monotonic(), state := self._ask())
         return state
@@ -115,11 +120,12 @@ class Supervisor:
 
 def describe(health: dict[str, object]) -> State:
     """A worker's health in one line."""
-    where = f" on {health['device']}" if health.get("device") else ""
-    running = health.get("jobs_running")
-    if running:
-        return State("busy", f"Worker: computing scores{where}; live answers go first")
-    return State("ready", f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""))
+    where, ray = f" on {health['device']}" if health.get("device") else "", str(health.get("ray") or "")
+    if health.get("jobs_running"):
+        waiting = health.get("jobs_waiting")
+        more = f", {waiting} more job{'s' * (waiting != 1)} in line" if waiting else ""
+        return State("busy", f"Worker: computing scores{where}{more}; live answers go first", ray)
+    return State("ready", f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""), ray)
 
 
 @st.cache_resource(show_spinner=False)

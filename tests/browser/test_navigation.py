@@ -8,7 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-PAGES = {"/": "headlab", "/heads": "Heads", "/languages": "Languages", "/prune": "Prune", "/attention": "Attention"}
+PAGES = {
+    "/": "headlab",
+    "/heads": "Heads",
+    "/languages": "Languages",
+    "/prune": "Prune",
+    "/attention": "Attention",
+    "/jobs": "Jobs",
+}
 
 
 def link(page) -> dict[str, list[str]]:
@@ -51,7 +58,7 @@ def test_choices_survive_a_page_switch(visit, page):
     visit("/?langs=de&langs=th")
     choose(page, "Method", "gradient")
     wait_for_link(page, lambda at: at.get("method") == ["gradient"])
-    for name in ("Heads", "Languages", "Overview"):
+    for name in ("Heads", "Languages", "Jobs", "Overview"):
         page.get_by_role("link", name=name, exact=True).first.click()
         expect(page.locator("h1")).to_have_text("headlab" if name == "Overview" else name)
         wait_for_link(page, lambda at: at.get("method") == ["gradient"] and at.get("langs") == ["de", "th"])

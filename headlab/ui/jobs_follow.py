@@ -1,0 +1,94 @@
+"""Following jobs on any page: bars with time left, and the page run again when its own job ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from headlab.ui.jobs_do import SAID, cancel, mine, said
+from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
+from headlab.ui.jobs_words import share as share_of
+from headlab.ui.links import page_link
+from headlab.ui.shell import Choice, guarded
+from headlab.ui.shell_worker import client, supervisor
+
+SECONDS, SHOWN = 1.0, 3
+KEPT = "What is done stays; the same job goes on from there."
+
+
+def progress() -> None:
+    """Jobs under way, kept up to date; when one of this session ends, the page runs again to show its results."""
+    if supervisor().state().kind in ("ready", "busy"):
+        st.fragment(_board, run_every=SECONDS if watching() else None)()
+    else:
+        said()
+
+
+def watching() -> bool:
+    """Whether there may be a job to watch."""
+    return supervisor().state().kind == "busy" or bool(mine())
+
+
+def _board() -> None:
+    with guarded():
+        said()
+        jobs = under_way()
+        for job in jobs[:SHOWN]:
+            bar(job)
+        more = f"Jobs: {len(jobs) - SHOWN} more in line" if len(jobs) > SHOWN else "Jobs: queue, logs and time left"
+        if jobs:
+            page_link("jobs", more)
+
+
+def under_way(choice: Choice | None = None) -> list[Job]:
+    """Jobs that run or wait, the running ones first; of one model, task and method if a choice is given.
+
+    Runs the page again if a job of this session has ended since the last look.
+    """
+    jobs = client().jobs()
+    settle(jobs)
+    live = in_order(jobs).live
+    return live if choice is None else [job for job in live if _is_of(job, choice)]
+
+
+def known_jobs(choice: Choice) -> list[Job]:
+    """Score jobs of this choice under way, as far as a worker can be asked without waiting for it."""
+    return under_way(choice) if supervisor().connected else []
+
+
+def _is_of(job: Job, choice: Choice) -> bool:
+    params = job.get("params") or {}
+    asked = tuple(params.get(name) for name in ("model", "task", "method"))
+    return job.get("kind", "score") == "score" and asked == (choice.model, choice.task, choice.method)
+
+
+def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
+    """Run the page again if a job of this session has ended: what is stored has changed.
+
+    tell: say why a job failed; the page may show that already.
+    """
+    ended = [job for job in jobs if job["id"] in mine() and job["state"] not in LIVE]
+    mine().intersection_update(job["id"] for job in jobs if job["state"] in LIVE)
+    if tell and (failed := [failure(job) for job in ended if job["state"] == "failed"]):
+        st.session_state[SAID] = " ".join(failed)
+    if ended:
+        st.rerun()
+
+
+def failure(job: Job) -> str:
+    """Why a job failed, as a sentence."""
+    return f"{describe(job)}: {job['state']}. {job.get('error') or ''}".rstrip()
+
+
+def bar(job: Job, words: str | None = None) -> None:
+    """A job's bar with a button that cancels it; words: beside it, instead of how far it is."""
+    told = [describe(job), progress_line(job) if words is None else words]
+    with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{job['id']}"):
+        st.progress(share_of(job), " · ".join(word for word in told if word))
+        cancel_button(job["id"])
+
+
+def cancel_button(job: int) -> None:
+    """The button that cancels a job."""
+    st.button("Cancel", key=f"cancel-{job}", help=KEPT, on_click=cancel, args=(job,))

@@ -1,0 +1,186 @@
+"""The form for a new job: what to compute, what it will cost, Start."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.methods.costs import caution
+from headlab.methods.table import METHODS, Option
+from headlab.tasks import TASKS
+from headlab.ui import jobs_forecast
+from headlab.ui.jobs_do import show, start, started
+from headlab.ui.jobs_draft import ABLATIONS, RATE, SIZE, SPLITS, STEPS, Draft, fitting, main_options, other_options
+from headlab.ui.jobs_offer import refusal
+from headlab.ui.jobs_words import KINDS
+from headlab.ui.names import language_title
+from headlab.ui.shell import Choice, known_models, languages_of
+from headlab.ui.shell_worker import supervisor
+
+ABOUT = {
+    "score": "What each head is worth in each language.",
+    "curve": "Accuracy as heads leave one after another, the lowest scores first.",
+    "finetune": "A LoRA adapter for the task on the embedded base, trained on English, measured in every language.",
+}
+PLACES = {"here": "this worker"}
+
+
+def draw(choice: Choice) -> None:
+    """The form, starting from the sidebar's choice."""
+    draft = Draft(choice.model, choice.task, choice.languages, choice.method)
+    with st.container(border=True, key="new-job"):
+        st.subheader("New job")
+        kind = st.radio("What", list(KINDS), format_func=KINDS.__getitem__, horizontal=True, key=draft.key("kind"))
+        st.caption(ABOUT[kind])
+        if kind == "finetune":
+            _training(draft)
+        else:
+            _scores(draft, kind)
+            _place(draft)
+        _begin(draft)
+
+
+def _scores(draft: Draft, kind: str) -> None:
+    """What a job that needs scores is told; a curve's heads leave in their order."""
+    _model(draft)
+    _languages(draft, _task(draft))
+    method = _method(draft)
+    with st.expander("More options"):
+        for name in other_options(method):
+            _option(draft, method, name)
+        if kind == "curve":
+            _curve(draft)
+        else:
+            st.number_input("Examples of dev, at most", 1, 100_000, SIZE, key=draft.key("size"))
+        st.selectbox("A removed head gives", ABLATIONS, key=draft.key("ablation"), help="Zero, or its mean output.")
+        _seed(draft)
+
+
+def _begin(draft: Draft) -> None:
+    """The forecast, the button, and what became of the last click on it."""
+    values = st.session_state.to_dict()
+    kind, spec = draft.kind(values), draft.spec(values)
+    if trouble := _trouble(spec):
+        st.warning(trouble)
+    else:
+        jobs_forecast.draw(kind, spec, "What it will take:", "")
+    icon, held = ":material/play_arrow:", bool(trouble)
+    st.button("Start", type="primary", icon=icon, key="new-start", disabled=held, on_click=_start, args=(draft,))
+    _told()
+
+
+def _start(draft: Draft) -> None:
+    values = st.session_state.to_dict()  # as they are now, not as they were when the button was drawn
+    start(draft.kind(values), draft.spec(values), draft.place(values))
+
+
+def _told() -> None:
+    """What became of the last click on Start."""
+    if (made := started()) is None:
+        return
+    if made.before:
+        doing = "running" if made.state == "running" else "waiting"
+        st.info(f"This is job {made.job} already, {doing} now: the same work asked for twice is one job.")
+    else:
+        st.success(f"Job {made.job} is in the queue.")
+    st.button(f"Open job {made.job}", key="new-open", on_click=show, args=(made.job,))
+
+
+def _model(draft: Draft) -> None:
+    models = list(dict.fromkeys([draft.model, *known_models()]))
+    st.selectbox("Model", models, key=draft.key("model"), accept_new_options=True, help="Or type a hub id or a folder.")
+
+
+def _task(draft: Draft) -> str:
+    return st.selectbox("Task", list(dict.fromkeys([draft.task, *TASKS])), key=draft.key("task"))
+
+
+def _languages(draft: Draft, task: str) -> None:
+    every = languages_of(task)
+    start, key = fitting(draft.languages, every), draft.key("languages", task)
+    st.multiselect("Languages", every, default=start, format_func=language_title, key=key)
+
+
+def _method(draft: Draft) -> str:
+    keys = list(METHODS)
+    start = keys.index(draft.method)
+    method = st.selectbox("Method", keys, index=start, format_func=_title, key=draft.key("method"))
+    words = f"Cost: {METHODS[method].cost}."
+    st.caption(f"{words} Caution: {text}." if (text := caution(method)) else words)
+    options = METHODS[method].options
+    names = main_options(method)
+    for name in (n for n in names if options[n].choices):
+        _option(draft, method, name)
+    numbers = [n for n in names if not options[n].choices]
+    for name, place in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
+        with place:
+            _option(draft, method, name)
+    return method
+
+
+def _title(method: str) -> str:
+    return METHODS[method].title
+
+
+def _option(draft: Draft, method: str, name: str) -> None:
+    option, key = METHODS[method].options[name], draft.key("option", method, name)
+    label, about = name.replace("_", " ").capitalize(), f"{option.help} ({option.range}; default {option.default})"
+    if option.choices:
+        st.selectbox(label, option.choices, index=option.choices.index(option.default), key=key, help=about)
+    elif option.kind is bool:
+        st.toggle(label, option.default, key=key, help=about)
+    else:
+        _number(label, option, key, about)
+
+
+def _number(label: str, option: Option, key: str, about: str) -> None:
+    limits: dict[str, Any] = {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
+    limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
+    looks: dict[str, Any] = {"format": "%g", "step": 0.005} if option.kind is float else {"step": 1}
+    if option.optional:  # only a field that begins empty can be emptied
+        st.session_state.setdefault(key, option.default)
+        st.number_input(label, value=None, placeholder="none", key=key, help=about, **limits, **looks)
+    else:
+        st.number_input(label, value=option.default, key=key, help=about, **limits, **looks)
+
+
+def _curve(draft: Draft) -> None:
+    st.selectbox("Accuracy on", SPLITS, key=draft.key("split"), help="The order comes from dev, so judge on test.")
+    few = "At how many counts of heads gone; empty: at every one."
+    st.number_input("Points", 2, 4096, None, placeholder="every one", key=draft.key("points"), help=few)
+
+
+def _training(draft: Draft) -> None:
+    _task(draft)
+    st.number_input("Steps", 1, 20_000, STEPS, key=draft.key("steps"))
+    with st.expander("More options"):
+        rate = draft.key("rate")
+        st.number_input("Learning rate, at its highest", 1e-6, 0.999, RATE, step=1e-4, format="%g", key=rate)
+        _seed(draft)
+
+
+def _seed(draft: Draft) -> None:
+    st.number_input("Seed", 0, None, 0, step=1, key=draft.key("seed"))
+
+
+def _place(draft: Draft) -> None:
+    ray = supervisor().state().ray
+    if ray:
+        places = PLACES | {"ray": f"Ray ({ray})"}
+        st.radio("Where it runs", list(places), format_func=places.__getitem__, horizontal=True, key=draft.key("place"))
+
+
+def _trouble(spec: dict[str, Any]) -> str:
+    """Why this job cannot be started, or empty."""
+    if "method" not in spec:
+        return ""
+    if not spec["languages"]:
+        return "Choose at least one language."
+    try:
+        METHODS[spec["method"]].resolve(spec["options"])
+    except HeadlabError as error:
+        return f"{error}."
+    return refusal(Choice(spec["model"], spec["task"], tuple(spec["languages"]), spec["method"]))

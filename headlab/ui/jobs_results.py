@@ -1,0 +1,91 @@
+"""What a job leaves behind: its results here, where to see them, and the command line that does the same."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from headlab.methods.table import METHODS
+from headlab.store import Store, default_root
+from headlab.ui.jobs_words import Job
+from headlab.ui.names import language_title
+from headlab.ui.overview_coverage import command
+from headlab.ui.shell import Choice, go, going
+
+
+def choice_of(job: Job) -> Choice | None:
+    """The choice that shows a job's scores; None for a job of another kind."""
+    params = job.get("params") or {}
+    if job.get("kind") != "score" or params.get("method") not in METHODS:
+        return None
+    return Choice(params["model"], params["task"], tuple(params["languages"]), params["method"])
+
+
+def draw(job: Job) -> None:
+    """The results of a finished job, and the way to them."""
+    if going():
+        st.rerun()  # a page is switched by a whole run, not by a part of one
+    choice, result = choice_of(job), job.get("result") or {}
+    if choice is not None:
+        with st.container(horizontal=True, gap="small"):
+            for name, label in (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page")):
+                st.button(label, key=f"results-{name}", type="primary", on_click=go, args=(name, choice))
+    elif isinstance(result.get("accuracy"), Mapping):
+        _trained(result)
+    elif result.get("keys"):
+        _curves(result["keys"])
+
+
+def _trained(result: Mapping[str, Any]) -> None:
+    st.markdown("##### Accuracy on dev")
+    rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()]
+    st.table(pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True)
+    if result.get("folder"):
+        st.caption(f"The adapter is in `{result['folder']}`, below the cache folder.")
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
+    """One row a curve: where it begins, its area, and how many heads can go for a point."""
+    results = [result for result in Store(root).curves().results if result.key in keys]
+    rows = [
+        {
+            "Language": language_title(curve.language),
+            "All heads on": f"{curve.accuracy[0]:.1%}",
+            "Mean over the curve": f"{curve.area:.1%}",
+            "Heads gone for one point": f"{curve.heads_until(0.01)} of {curve.grid.size}",
+        }
+        for curve in (result.curve for result in results)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _curves(keys: Sequence[str]) -> None:
+    st.markdown("##### Accuracy as heads leave")
+    table = _curve_table(default_root(), tuple(keys))
+    if table.empty:
+        st.caption("The curves are in the worker's cache, which is not the one of this page.")
+    else:
+        st.dataframe(table, hide_index=True)
+
+
+def terminal(job: Job) -> str:
+    """The command line that does the same as a job; empty where there is none."""
+    params = job.get("params") or {}
+    if job.get("kind") in ("score", "curve") and params.get("method") in METHODS:
+        return command(params, str(job["kind"]))
+    if job.get("kind") == "finetune":
+        words = ["headlab", "finetune", str(params["task"])]
+        given = ("steps", "learning_rate", "seed")
+        words += [word for name in given if name in params for word in _option(name, params[name])]
+        return shlex.join(words)
+    return ""
+
+
+def _option(name: str, value: Any) -> tuple[str, str]:
+    return f"--{name.replace('_', '-')}", str(value)

@@ -1,0 +1,162 @@
+"""Jobs in words and in order. No streamlit here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from headlab.methods.table import METHODS
+from headlab.ui.names import language_title
+
+Job = Mapping[str, Any]
+LIVE = ("queued", "running")
+KINDS = {"score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning"}
+NAMED = 3
+
+
+class Queue(NamedTuple):
+    """Jobs in the order they are shown: the running one, those that wait (oldest first), those that ended."""
+
+    running: list[Job]
+    waiting: list[Job]
+    ended: list[Job]
+
+    @property
+    def live(self) -> list[Job]:
+        """Those under way, the running one first."""
+        return [*self.running, *self.waiting]
+
+
+def in_order(jobs: Iterable[Job]) -> Queue:
+    """The queue as people read it; of those that ended, the newest first."""
+    every = sorted(jobs, key=lambda job: job["id"])
+    ended = [job for job in every if job["state"] not in LIVE]
+    return Queue(
+        [job for job in every if job["state"] == "running"],
+        [job for job in every if job["state"] == "queued"],
+        sorted(ended, key=lambda job: (job.get("ended") or 0.0, job["id"]), reverse=True),
+    )
+
+
+def describe(job: Job) -> str:
+    """A job in few words: method and languages by their keys."""
+    params = job.get("params") or {}
+    languages = params.get("languages") or []
+    what = str(params.get("method", job.get("kind", "job")))
+    return f"{what} for {', '.join(languages)}" if languages else what
+
+
+def title(job: Job) -> str:
+    """A job as a heading: what is computed, and for which languages."""
+    params = job.get("params") or {}
+    method = METHODS.get(str(params.get("method")))
+    what = method.title if method else str(params.get("method") or "")
+    kind = str(job.get("kind", "job"))
+    if kind != "score" or not what:
+        what = KINDS.get(kind, kind) + (f", {what}" if what else "")
+    languages = params.get("languages") or []
+    return f"{what} for {spelled(languages)}" if languages else what
+
+
+def spelled(languages: Sequence[str]) -> str:
+    """'German (de), Thai (th)', or how many there are."""
+    if len(languages) > NAMED:
+        return f"{len(languages)} languages"
+    return ", ".join(map(language_title, languages))
+
+
+def details(job: Job) -> list[tuple[str, str]]:
+    """What a job computes, a name and a value each; values that differ from the method's default say so."""
+    params = dict(job.get("params") or {})
+    method = METHODS.get(str(params.get("method")))
+    rows = [("What", KINDS.get(str(job.get("kind")), str(job.get("kind"))))]
+    if method:
+        rows.append(("Method", f"{method.title} ({method.key})"))
+    plain = {"model": "Model", "task": "Task", "ablation": "Ablation"}
+    rows += [(label, str(params[name])) for name, label in plain.items() if params.get(name) is not None]
+    if "split" in params:
+        rows.append(("Examples", f"{params.get('size') or 'all'} of {params['split']}"))
+    if params.get("languages"):
+        rows.append(("Languages", ", ".join(map(language_title, params["languages"]))))
+    rows += [("Seed", str(params["seed"]))] if params.get("seed") is not None else []
+    for name, value in (params.get("options") or {}).items():
+        usual = method.options[name].default if method and name in method.options else value
+        rows.append((f"Option {name}", _shown(value) + ("" if value == usual else f" (default {_shown(usual)})")))
+    known = {*plain, "split", "size", "method", "languages", "seed", "options"}
+    rows += [(name.capitalize(), _shown(value)) for name, value in params.items() if name not in known]
+    rows.append(("Where", place(str(job.get("place", "here")))))
+    return rows
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def place(name: str) -> str:
+    """Where a job runs."""
+    return "this worker" if name == "here" else "Ray"
+
+
+def share(job: Job) -> float:
+    """How much of a job is done, from 0 to 1."""
+    done, total = job.get("done") or 0, job.get("total") or 0
+    return min(1.0, max(0.0, done / total)) if total else 0.0
+
+
+def progress_line(job: Job) -> str:
+    """How far a job under way is: share, what it is at, time left."""
+    words = [f"{100 * share(job):.0f} %" if job.get("total") else str(job["state"]), str(job.get("note") or "")]
+    left = job.get("seconds_left")
+    words += [f"about {duration(left)} left"] if left is not None else []
+    return " · ".join(word for word in words if word)
+
+
+def waiting_line(job: Job, position: int, now: float) -> str:
+    """Where a waiting job stands. position: from 1.  now: Unix seconds."""
+    line = "next in line" if position == 1 else f"number {position} in line"
+    attempts = job.get("attempts") or 0
+    return f"{line} · since {clock(job['created'], now)}" + (f" · attempts so far: {attempts}" if attempts else "")
+
+
+def ended_line(job: Job, now: float) -> str:
+    """How and when a job ended, how long it took, and its attempts where there was more than one."""
+    ended, started = job.get("ended"), job.get("started")
+    words = [str(job["state"])]
+    if ended is not None and started is None:
+        words.append(f"{clock(ended, now)}, before it began")
+    elif ended is not None:
+        words += [clock(ended, now), f"{duration(max(0.0, ended - float(started or ended)))} after its start"]
+    words += [f"{share(job):.0%} done"] if job["state"] != "done" and job.get("total") else []
+    words += [f"attempt {job['attempts']}"] if (job.get("attempts") or 0) > 1 else []
+    return " · ".join(words)
+
+
+def clock(seconds: float, now: float) -> str:
+    """A time of day; with the date if it is not today's. Logs are in UTC, so this is too."""
+    then, today = (datetime.fromtimestamp(t, UTC) for t in (seconds, now))
+    date = "" if then.date() == today.date() else f"{then.day} {then:%b %Y}, "
+    return f"{date}{then:%H:%M} UTC"
+
+
+def forecast_line(forecast: Mapping[str, Any]) -> str:
+    """What a job will cost, as the worker says it: time, passes, and where both come from."""
+    seconds, forwards, basis = (forecast.get(name) for name in ("seconds", "forwards", "basis"))
+    if seconds == 0 and not forwards:
+        return f"**No time**: {str(basis).rstrip('.')}."
+    words = "How long it takes is not known" if seconds is None else f"**About {duration(seconds)}**"
+    words += f", {forwards:,} forwards" if forwards else ""
+    return f"{words}: {str(basis).rstrip('.')}." if basis else f"{words}."
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, as exact as a guess deserves."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"

@@ -1,0 +1,218 @@
+"""The Jobs page as a user has it: real worker, real jobs, real clicks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from saved import save_classifier
+
+HERE = "/jobs?langs=de&method=shapley"
+SLOW = 120_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded(warm_up):
+    """Wait for the worker to start and load the model, once: the tests are about what comes after."""
+    warm_up("/prune?langs=de", '[data-c="0.0"]')
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A model so small that a whole run takes seconds, and one of very many samples can be stopped at will."""
+    return str(save_classifier(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def form(page):
+    return page.locator(".st-key-new-job")
+
+
+def pick(page, label, option):
+    form(page).get_by_role("combobox", name=label).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def name_model(page, text):
+    box = form(page).get_by_role("combobox", name="Model")
+    box.click()
+    box.fill(text)
+    box.press("Enter")
+
+
+def number(page, label, value):
+    """Type a number and leave it: as a hurried user does, without a key that ends it."""
+    form(page).get_by_role("spinbutton", name=label).fill(str(value))
+
+
+def start(page):
+    """Press Start; the number of the job it made."""
+    form(page).get_by_role("button", name="Start").click()
+    told = form(page).get_by_text(re.compile(r"^Job \d+ is in the queue"))
+    told.wait_for()
+    return int(re.search(r"\d+", told.inner_text()).group())
+
+
+def start_long(visit, page, tiny, seed):
+    """A job that would take many minutes; its number."""
+    visit(HERE)
+    name_model(page, tiny)
+    pick(page, "Method", "Shapley value (plain permutations)")
+    form(page).get_by_text("More options").click()
+    number(page, "Seed", seed)
+    number(page, "Target", 0.00001)
+    number(page, "Samples", 5_000_000)
+    return start(page)
+
+
+def card(page, job):
+    return page.locator(f".st-key-job-{job}")
+
+
+def running(page, job):
+    """Wait until the job of a card runs."""
+    expect(card(page, job).get_by_role("progressbar")).to_be_visible(timeout=SLOW)
+
+
+def cancel(page, job):
+    card(page, job).get_by_role("button", name="Cancel").click()
+    expect(card(page, job).get_by_text(re.compile("^cancelled"))).to_be_visible(timeout=SLOW)
+
+
+def delete(page, job):
+    card(page, job).get_by_role("button", name="Delete").click()
+    card(page, job).get_by_role("button", name=f"Delete job {job}").click()
+    expect(card(page, job)).to_have_count(0)
+
+
+def test_an_empty_queue_says_what_to_do(visit, page):
+    visit(HERE)
+    expect(page.get_by_text("No job runs or waits. Put one together under New job")).to_be_visible()
+
+
+def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
+    visit("/jobs?langs=fi&method=leave-one-out")
+    form(page).get_by_text("More options").click()
+    expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible(timeout=SLOW)
+    number(page, "Examples of dev, at most", 8)
+    job = start(page)
+    expect(card(page, job).get_by_text("Leave one out for Finnish (fi)")).to_be_visible()
+    form(page).get_by_role("button", name=f"Open job {job}").click()
+    expect(page.get_by_role("heading", name=f"Job {job}: Leave one out for Finnish (fi)")).to_be_visible()
+    expect(page.get_by_role("row", name="Examples 8")).to_be_visible()  # typed just before the click
+    expect(page.get_by_text("--languages fi --method leave-one-out --size 8")).to_be_visible()
+    expect(page.get_by_text("submitted")).to_be_visible()
+    expect(page.get_by_text(re.compile("started, attempt 1"))).to_be_visible(timeout=SLOW)
+    page.get_by_role("button", name="Open on the Heads page").click(timeout=SLOW)
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("Leave one out")
+    visit(f"/jobs?langs=fi&method=leave-one-out&job={job}")
+    expect(page.get_by_role("button", name="Open on the Heads page")).to_be_visible()
+    page.get_by_role("button", name="All jobs").click()
+    delete(page, job)
+
+
+def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
+    job = start_long(visit, page, tiny, 1)
+    running(page, job)
+    cancel(page, job)
+    card(page, job).get_by_role("button", name="Resume").click()
+    running(page, job)
+    cancel(page, job)
+    card(page, job).get_by_role("button", name="Delete").click()
+    expect(card(page, job).get_by_text(f"Delete job {job} with its log")).to_be_visible()
+    page.wait_for_timeout(2500)  # the list has drawn itself anew meanwhile
+    card(page, job).get_by_role("button", name="Keep it").click()
+    expect(card(page, job).get_by_text(f"Delete job {job} with its log")).to_have_count(0)
+    delete(page, job)
+    page.reload()
+    expect(page.get_by_text("No job runs or waits")).to_be_visible()
+    expect(card(page, job)).to_have_count(0)
+
+
+def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny):
+    job = start_long(visit, page, tiny, 2)
+    card(page, job).get_by_role("button", name=f"Job {job}").click()
+    line = page.get_by_text(re.compile(r"^sharpening: [\d,]+ samples a head so far"))
+    line.wait_for(timeout=SLOW)
+    page.get_by_role("grid", name="German (de)").locator('[data-c="1.2"]').click()
+    expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
+    before = line.inner_text()
+    expect(line).not_to_have_text(before, timeout=SLOW)
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text(re.compile("^Cancelled · "))).to_be_visible(timeout=SLOW)
+    expect(page.get_by_test_id("stCode").first).to_contain_text("cancelled")  # the log says so too
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name=f"Delete job {job}").click()
+    expect(page.get_by_role("heading", name="Queue")).to_be_visible()
+
+
+def test_jobs_wait_for_each_other_and_the_same_work_is_one_job(visit, page, tiny):
+    first = start_long(visit, page, tiny, 3)
+    running(page, first)
+    number(page, "Seed", 4)
+    form(page).get_by_role("button", name="Start").click()
+    expect(form(page).get_by_text(f"Job {first + 1} is in the queue")).to_be_visible()
+    expect(card(page, first + 1).get_by_text("next in line")).to_be_visible()
+    form(page).get_by_role("button", name="Start").click()
+    expect(form(page).get_by_text(f"This is job {first + 1} already, waiting now")).to_be_visible()
+    cancel(page, first)
+    running(page, first + 1)
+    cancel(page, first + 1)
+    for job in (first, first + 1):
+        delete(page, job)
+
+
+def test_a_job_that_fails_says_why(visit, page, tiny):
+    visit(HERE)
+    name_model(page, f"{tiny}-that-is-not-there")
+    job = start(page)
+    alert = card(page, job).get_by_test_id("stAlert")
+    expect(alert).to_contain_text("that-is-not-there", timeout=SLOW)
+    card(page, job).get_by_role("button", name=f"Job {job}").click()
+    expect(page.get_by_text(re.compile("failed: "))).to_be_visible()
+    page.get_by_role("button", name="All jobs").click()
+    delete(page, job)
+
+
+def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visit, page, tiny):
+    job = start_long(visit, page, tiny, 5)
+    cancel(page, job)
+    page.goto("about:blank")  # an open page would complain while there is no server
+    app.restart()
+    visit(f"/jobs?langs=de&langs=th&method=gradient&job={job}")
+    expect(page.get_by_role("heading", name=f"Job {job}: ")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
+    page.get_by_role("button", name="All jobs").click()
+    expect(page.get_by_role("heading", name="Queue")).to_be_visible()
+    page.wait_for_function("!location.search.includes('job=') && location.search.includes('method=gradient')")
+    delete(page, job)
+    visit("/jobs?job=999")
+    expect(page.get_by_test_id("stAlert").filter(has_text="no job 999")).to_be_visible()
+    visit("/jobs?job=seven")
+    expect(page.get_by_test_id("stAlert").filter(has_text="'seven'")).to_be_visible()
+    expect(page.get_by_role("heading", name="Queue")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/languages", "/prune", "/attention"])
+def test_a_page_that_lacks_scores_offers_to_compute_them(visit, page, path):
+    visit(f"{path}?langs=hu&langs=ml&method=leave-one-out")
+    offer = page.locator(".st-key-offer")
+    expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible(timeout=SLOW)
+    expect(offer.get_by_text("No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached")).to_be_visible()
+    expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible(timeout=SLOW)
+
+
+def test_gradient_scores_are_computed_at_once_and_without_a_job(visit, page, tiny):
+    visit("/languages?langs=de&langs=th&method=gradient")
+    page.get_by_test_id("stSidebar").get_by_text("Another model").click()
+    box = page.get_by_role("textbox", name="Hub id or folder")
+    box.fill(tiny)
+    box.press("Enter")
+    page.get_by_role("button", name="Compute the 2 missing languages").click()
+    expect(page.get_by_role("heading", name="Do languages rank the heads alike?")).to_be_visible(timeout=SLOW)
+    expect(page.locator(".st-key-offer")).to_have_count(0)
+    page.get_by_role("link", name="Jobs", exact=True).first.click()
+    expect(page.get_by_text("No job runs or waits")).to_be_visible()

@@ -1,0 +1,119 @@
+"""A worker's client without a worker: jobs in a list, and what was asked of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from headlab.errors import HeadlabError
+
+SPEC = {
+    "model": "e5-small-intents",
+    "task": "intents",
+    "languages": ["de", "th"],
+    "method": "leave-one-out",
+    "options": {"level": 0.95},
+    "seed": 0,
+    "split": "dev",
+    "size": 512,
+    "ablation": "zero",
+}
+
+
+def job(number: int, state: str = "queued", **more: Any) -> dict[str, Any]:
+    """A row of the job list, as the worker tells it."""
+    now = time.time()
+    row: dict[str, Any] = {"id": number, "kind": "score", "params": SPEC, "state": state, "done": 0, "total": 0}
+    row |= {"note": "", "error": None, "seconds_left": None, "attempts": 0, "created": now - 60, "started": None}
+    row |= {"ended": None, "place": "here", "result": None}
+    if state != "queued":
+        row |= {"started": now - 50, "attempts": 1, "total": 2000, "done": 680}
+    if state in ("done", "failed", "cancelled"):
+        row |= {"ended": now - 20}
+    return row | more
+
+
+@dataclass
+class FakeClient:
+    """What the pages ask of a worker. calls: (method, arguments) of everything that changes something."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    ray: str = ""
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=lambda: ["2026-11-21T14:00:00Z submitted"])
+    foretold: dict[str, Any] = field(
+        default_factory=lambda: {"forwards": 147456, "seconds": 150.0, "basis": "measured here: 1 ms a forward"}
+    )
+    scores: Any = None
+    trouble: str = ""
+
+    def _reached(self) -> None:
+        if self.trouble:
+            raise HeadlabError(self.trouble)
+
+    def health(self) -> dict[str, Any]:
+        self._reached()
+        running = sum(row["state"] == "running" for row in self.rows)
+        return {"device": "cpu", "jobs_running": running, "jobs_waiting": 0, "ray": self.ray, "note": ""}
+
+    def jobs(self) -> list[dict[str, Any]]:
+        self._reached()
+        return sorted(self.rows, key=lambda row: -row["id"])
+
+    def job(self, number: int) -> dict[str, Any]:
+        self._reached()
+        for row in self.rows:
+            if row["id"] == number:
+                return row
+        raise HeadlabError(f"there is no job {number}; the list of jobs shows those that exist")
+
+    def snapshot(self, number: int) -> tuple[dict[str, Any], Any]:
+        return self.job(number), self.scores
+
+    def log(self, number: int) -> list[str]:
+        self.job(number)
+        return self.lines
+
+    def submit(self, kind: str, spec: Any, place: str = "here") -> dict[str, Any]:
+        self._reached()
+        self.calls.append(("submit", kind, dict(spec), place))
+        same = [row for row in self.rows if row["params"] == dict(spec) and row["state"] in ("queued", "running")]
+        row = same[0] if same else job(1 + max((r["id"] for r in self.rows), default=0), params=dict(spec), kind=kind)
+        self.rows += [] if same else [row]
+        return {"id": row["id"], "state": row["state"]}
+
+    def forecast(self, kind: str, spec: Any) -> dict[str, Any]:
+        self._reached()
+        return self.foretold
+
+    def gradient(self, model: str, task: str, language: str, **options: Any) -> None:
+        self._reached()
+        self.calls.append(("gradient", model, task, language, options))
+
+    def cancel(self, number: int) -> dict[str, Any]:
+        return self._become("cancel", number, "cancelled")
+
+    def resume(self, number: int) -> dict[str, Any]:
+        return self._become("resume", number, "queued")
+
+    def delete(self, number: int) -> None:
+        self.rows.remove(self.job(number))
+        self.calls.append(("delete", number))
+
+    def _become(self, what: str, number: int, state: str) -> dict[str, Any]:
+        row = self.job(number)
+        self.calls.append((what, number))
+        row["state"] = state
+        return row
+
+
+@dataclass
+class FakeWorker:
+    """Stands for `headlab.worker.process.Worker`."""
+
+    held: FakeClient
+    url: str = "http://worker"
+
+    def client(self) -> FakeClient:
+        return self.held

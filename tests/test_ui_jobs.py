@@ -1,0 +1,415 @@
+"""The Jobs page and the offers of the other pages, with a worker that is only a list of jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import streamlit as st
+from cached_scores import GRID, fill, made_up
+from fake_client import SPEC, FakeClient, FakeWorker, job
+from streamlit.testing.v1 import AppTest
+
+from headlab.errors import HeadlabError
+from headlab.methods.table import METHODS
+from headlab.tasks.intents.classes import LANGUAGES
+from headlab.ui import jobs_draft, jobs_follow, jobs_gradient, jobs_results, jobs_words, overview_coverage, shell_worker
+
+ROOT = Path(__file__).parents[1]
+DRAFT = jobs_draft.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker's client for the whole app; streamlit's caches start and end empty."""
+    monkeypatch.setenv("HEADLAB_CACHE", str(fill(tmp_path / "cache")))
+    st.cache_resource.clear()
+    client = FakeClient()
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    shell_worker.supervisor().client(wait=5)
+    yield client
+    st.cache_resource.clear()
+
+
+def run(path: str = "jobs", **query) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app.switch_page(f"pages/{path}.py")
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app: AppTest) -> str:
+    kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
+    return "\n".join(element.value for kind in kinds for element in kind)
+
+
+def buttons(app: AppTest) -> dict[str, str]:
+    return {str(button.key): button.label for button in app.button}
+
+
+def press(app: AppTest, key: str) -> AppTest:
+    app.button(key=key).click().run()
+    assert not app.exception
+    return app
+
+
+def new(name: str, *of: str) -> str:
+    """Key of a widget of the form where the sidebar shows everything."""
+    return jobs_draft.Draft("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
+
+
+# The queue.
+
+
+def test_an_empty_queue_says_what_to_do(worker):
+    assert "No job runs or waits. Put one together under **New job**" in said(run())
+
+
+def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_ended(worker):
+    rows = [job(1, "done"), job(2, "failed", error="it broke"), job(3, "running"), job(4), job(5)]
+    rows[1]["ended"] += 10
+    worker.rows = rows
+    app = run()
+    opened = [button.label.split(":")[1] for button in app.button if str(button.key).startswith("open-")]
+    assert opened == [f"primary[Job {number}" for number in (3, 4, 5, 2, 1)]
+    assert "next in line" in said(app)
+    assert "number 2 in line" in said(app)
+    assert [error.value for error in app.error] == ["it broke"]
+
+
+def test_each_state_has_its_buttons(worker):
+    worker.rows = [job(1, "done"), job(2, "failed"), job(3, "cancelled"), job(4, "running"), job(5)]
+    keys = {key for key in buttons(run()) if key[0] in "crd"}
+    assert keys == {"cancel-4", "cancel-5", "resume-2", "resume-3", "delete-1", "delete-2", "delete-3"}
+
+
+def test_a_job_is_cancelled_and_resumed(worker):
+    worker.rows = [job(1, "running")]
+    app = press(run(), "cancel-1")
+    press(app, "resume-1")
+    assert worker.calls == [("cancel", 1), ("resume", 1)]
+
+
+def test_deleting_asks_first(worker):
+    worker.rows = [job(1, "cancelled"), job(2, "done")]
+    app = press(run(), "delete-1")
+    assert "Delete job 1 with its log and what it has done of unfinished results? Finished results stay." in said(app)
+    press(app, "delete-no-1")
+    assert "delete-yes-1" not in buttons(app)
+    press(app, "delete-2")
+    assert "Delete job 2 with its log? Finished results stay." in said(app)
+    press(app, "delete-yes-2")
+    assert worker.calls == [("delete", 2)]
+    assert [row["id"] for row in worker.rows] == [1]
+
+
+def test_what_the_worker_refuses_is_a_sentence_until_the_next_click(worker):
+    worker.rows = [job(1, "failed"), job(2, "failed")]
+    app = run()
+    worker.rows = [worker.rows[1]]  # someone else deleted it meanwhile
+    press(app, "resume-1")
+    assert "there is no job 1" in app.error[0].value
+    press(app, "resume-2")
+    assert "there is no job 1" not in said(app)
+
+
+def test_only_the_newest_that_ended_are_shown_at_first(worker):
+    worker.rows = [job(i, "done") for i in range(1, 14)]
+    app = run()
+    assert "open-13" in buttons(app)
+    assert "delete-1" not in buttons(app)
+    assert buttons(app)["jobs-more"] == "Show more (5)"
+    assert "delete-1" in buttons(press(app, "jobs-more"))
+
+
+@pytest.mark.parametrize("query", [{}, {"job": "1"}])
+def test_a_worker_that_cannot_be_reached_is_a_sentence(worker, query):
+    worker.trouble = "the worker cannot be reached (ConnectError); try again in a moment"
+    app = run(**query)
+    assert worker.trouble in said(app)
+    if not query:
+        press(app, "new-start")
+        assert worker.trouble in app.error[0].value
+
+
+@pytest.mark.parametrize("query", [{}, {"job": "1"}])
+def test_without_a_worker_the_page_says_so_and_stays_usable(worker, monkeypatch, query):
+    def refuse():
+        raise HeadlabError("no worker in this test; start one")
+
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    st.cache_resource.clear()
+    watched = shell_worker.supervisor()
+    watched._thread.join()
+    app = run(**query)
+    assert "no worker in this test; start one The list of jobs is kept in the cache folder" in said(app)
+    assert query or "not known, as no worker could be asked" in said(app)
+
+
+# The form.
+
+
+def test_the_form_starts_from_the_sidebars_choice_and_says_what_it_will_take(worker):
+    app = run()
+    assert "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward." in said(app)
+    press(app, "new-start")
+    kind, spec, place = worker.calls[0][1:]
+    assert (kind, place) == ("score", "here")
+    assert spec["method"] == "shapley"
+    assert len(spec["languages"]) == 15
+    assert spec["options"] == METHODS["shapley"].resolve({})
+    assert "Job 1 is in the queue." in said(app)
+
+
+def test_a_forecast_that_knows_nothing_says_so(worker):
+    worker.foretold = {"forwards": None, "seconds": None, "basis": "how many heads the model has is not known yet"}
+    assert "How long it takes is not known: how many heads the model has is not known yet." in said(run())
+
+
+def test_the_same_work_twice_is_pointed_out(worker):
+    app = press(press(run(), "new-start"), "new-start")
+    assert "This is job 1 already, waiting now: the same work asked for twice is one job." in said(app)
+    assert len(worker.rows) == 1
+    press(app, "new-open")
+    assert "Job 1: " in app.subheader[0].value
+
+
+def test_a_number_typed_just_before_the_click_counts(worker):
+    """Both come in one request, before the page has run with the number."""
+    app = run()
+    app.number_input(key=new("option", "shapley", "samples")).set_value(16)
+    app.button(key="new-start").click().run()
+    assert worker.calls[0][2]["options"]["samples"] == 16
+
+
+def test_an_option_may_be_none_and_one_out_of_range_is_a_sentence(worker):
+    app = run()
+    key = new("option", "shapley", "target")
+    app.number_input(key=key).set_value(None).run()
+    press(app, "new-start")
+    assert worker.calls[0][2]["options"]["target"] is None
+    app.number_input(key=key).set_value(0.0).run()
+    assert "target is 0.0, but must be a float above 0, or none" in said(app)
+    assert app.button(key="new-start").disabled
+
+
+def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
+    app = run()
+    app.selectbox(key=new("method")).set_value("exact").run()
+    assert "2 ** 144 coalitions" in said(app)
+    assert app.button(key="new-start").disabled
+    app.selectbox(key=new("method")).set_value("random").run()
+    app.multiselect(key=new("languages", "intents")).set_value([]).run()
+    assert "Choose at least one language." in said(app)
+
+
+def test_ray_is_offered_only_where_the_worker_has_one(worker):
+    assert not [radio for radio in run().radio if radio.label == "Where it runs"]
+    worker.ray = "local"
+    shell_worker.supervisor()._seen = (0.0, shell_worker.State("starting", ""))
+    app = run()
+    app.radio(key=new("place")).set_value("ray").run()
+    press(app, "new-start")
+    assert worker.calls[0][3] == "ray"
+
+
+def test_curves_and_trainings_can_be_asked_for(worker):
+    app = run()
+    app.radio(key=new("kind")).set_value("curve").run()
+    press(app, "new-start")
+    app.radio(key=new("kind")).set_value("finetune").run()
+    press(app, "new-start")
+    curve, training = worker.calls
+    assert curve[1] == "curve"
+    assert (curve[2]["split"], curve[2]["points"], "size" in curve[2]) == ("test", None, False)
+    assert training[1:3] == ("finetune", {"task": "intents", "steps": 400, "learning_rate": 1e-3, "seed": 0})
+
+
+@pytest.mark.parametrize("kind", ["score", "curve", "finetune"])
+def test_the_worker_takes_what_the_form_makes(kind):
+    from headlab.worker.kinds.table import KINDS
+
+    spec = DRAFT.spec({DRAFT.key("kind"): kind})
+    full = KINDS[kind].check(spec)
+    assert {name: full[name] for name in spec} == spec
+
+
+def test_a_widget_starts_anew_when_the_sidebar_changes():
+    other = dataclasses.replace(DRAFT, method="gradient")
+    state = {DRAFT.key("method"): "exact"}
+    assert DRAFT.spec(state)["method"] == "exact"
+    assert other.spec(state)["method"] == "gradient"
+
+
+# One job.
+
+
+def test_a_job_says_what_it_computes_and_how_to_do_that_from_a_terminal(worker):
+    worker.rows = [job(7, "failed", error="it broke")]
+    app = run(job="7")
+    assert app.subheader[0].value == "Job 7: Leave one out for German (de), Thai (th)"
+    assert [code.value for code in app.code] == [
+        worker.lines[0],
+        "headlab score --model e5-small-intents --task intents --languages de,th --method leave-one-out",
+    ]
+    assert app.error[0].value == "it broke"
+    assert {"resume-7", "delete-7"} <= set(buttons(app))
+
+
+def test_a_running_jobs_map_and_head_are_shown(worker):
+    worker.rows = [job(7, "running", note="de: samples; 12 of 144 heads done", seconds_left=180.0)]
+    worker.scores = dataclasses.replace(made_up("de", "shapley"), samples=np.full(GRID.size, 160, np.int64))
+    text = said(run(job="7"))
+    assert "German (de), being computed" in text
+    assert "sharpening: 160 samples a head so far, 12 of 144 heads done, about 3 min left" in text
+    assert "Layer 9, head 0, so far: **+8.00 points**" in text
+
+
+def test_a_finished_job_leads_to_its_results(worker):
+    worker.rows = [job(7, "done")]
+    app = press(run(job="7", langs=["fi"]), "results-heads")
+    assert app.title[0].value == "Heads"
+    choice = app.session_state["_choice"]
+    assert (choice.method, choice.languages) == ("leave-one-out", ("de", "th"))
+
+
+def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
+    worker.rows = [job(7, "done")]
+    app = press(press(run(job="7"), "delete-7"), "delete-yes-7")
+    assert "job" not in app.query_params
+    assert "Queue" in said(app)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("7", "there is no job 7"), ("x", "'x'"), ("-1", "'-1'"), ("٣", "no number"), ("007", "there is no job 7")],
+)
+def test_a_link_to_a_job_that_does_not_exist_is_said(worker, text, told):
+    assert told in said(run(job=text))
+
+
+def test_a_training_shows_its_accuracy(worker):
+    params = {"task": "intents", "steps": 40, "learning_rate": 1e-3, "seed": 3}
+    result = {"folder": "adapters/1234", "accuracy": {"de": 0.5, "en": 0.99}}
+    worker.rows = [job(7, "done", kind="finetune", params=params, result=result)]
+    app = run(job="7")
+    assert "`adapters/1234`" in said(app)
+    assert app.table[0].value["accuracy"].tolist() == ["50.0 %", "99.0 %"]
+    assert app.code[-1].value == "headlab finetune intents --steps 40 --learning-rate 0.001 --seed 3"
+
+
+# Offers on other pages.
+
+
+@pytest.mark.parametrize("path", ["overview", "heads", "languages"])
+def test_a_page_that_lacks_scores_offers_them_with_the_workers_forecast(worker, path):
+    app = run(path, method="leave-one-out", langs=["hu", "ml"])
+    assert "**About 2 min**, 147,456 forwards: measured here" in said(app)
+    press(app, "compute")
+    assert worker.calls[0][2]["languages"] == ["hu", "ml"]
+    assert "compute" not in buttons(app)  # they are under way now
+    assert "cancel-1" in buttons(app)
+
+
+def test_a_long_queue_does_not_fill_the_other_pages(worker):
+    worker.rows = [job(number, "running" if number == 1 else "queued") for number in range(1, 8)]
+    app = run("languages", method="leave-one-out", langs=["hu", "ml"])
+    assert {key for key in buttons(app) if key.startswith("cancel-")} == {"cancel-1", "cancel-2", "cancel-3"}
+
+
+def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
+    worker.forecast = lambda *_: (_ for _ in ()).throw(HeadlabError("not now"))  # type: ignore[method-assign]
+    assert "Here at most 73,728 forwards for each language" in said(
+        run("languages", method="leave-one-out", langs=["hu", "ml"])
+    )
+
+
+def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker):
+    app = press(run("languages", method="leave-one-out", langs=["hu", "ml"]), "compute")
+    worker.rows[0] |= {"state": "failed", "error": "it broke"}
+    app.run()
+    assert "leave-one-out for hu, ml: failed. it broke" in app.error[0].value
+
+
+def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
+    client = FakeClient()
+    spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
+    spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
+    asked = jobs_gradient.ask_all(client, spec)  # type: ignore[arg-type]
+    assert next(asked) == "de"
+    assert client.calls == []
+    assert list(asked) == ["th", ""]
+    assert [call[3] for call in client.calls] == ["de", "th"]
+    assert client.calls[0][4] == {"form": "token", "normalise": True}
+    assert jobs_gradient.fits(spec)
+    for other in ({"seed": 1}, {"ablation": "mean"}, {"method": "confidence"}, {"options": {"batch_size": 8}}):
+        assert not jobs_gradient.fits({**spec, **other})
+
+
+def test_the_gradient_offer_asks_live(worker, tmp_path):
+    for folder in (tmp_path / "cache").iterdir():
+        if '"gradient"' in (folder / "spec.json").read_text():
+            (folder / "spec.json").unlink()
+    app = press(run("languages", method="gradient", langs=["hu", "ml"]), "compute")
+    until = time.monotonic() + 20
+    while len(worker.calls) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    app.run()
+    assert [call[0] for call in worker.calls] == ["gradient", "gradient"]
+    assert "compute" in buttons(app)  # this worker has stored nothing
+
+
+# Words.
+
+
+def test_times_and_states_in_words():
+    now = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
+    row = job(1, "done", started=now - 200, ended=now - 20, done=2000)
+    assert jobs_words.ended_line(row, now) == "done · 14:29 UTC · 3 min after its start"
+    row |= {"state": "failed", "attempts": 3, "done": 500}
+    assert jobs_words.ended_line(row, now).endswith("25% done · attempt 3")
+    row |= {"started": None, "state": "cancelled", "total": 0, "attempts": 0}
+    assert jobs_words.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
+    assert jobs_words.clock(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
+    assert (
+        jobs_words.waiting_line(job(2, created=now, attempts=1), 1, now)
+        == "next in line · since 14:30 UTC · attempts so far: 1"
+    )
+
+
+def test_progress_in_words():
+    row = job(1, "running", note="de: 3 of 144", seconds_left=200.0)
+    assert jobs_words.progress_line(row) == "34 % · de: 3 of 144 · about 3 min left"
+    assert jobs_words.progress_line(job(2)) == "queued"
+    assert jobs_words.share(job(1, "running", done=5000)) == 1.0
+
+
+def test_what_differs_from_the_default_is_said():
+    rows = dict(jobs_words.details(job(1, params={**SPEC, "options": {"level": 0.9}}, place="ray")))
+    assert rows["Option level"] == "0.9 (default 0.95)"
+    assert (rows["Where"], rows["Languages"]) == ("Ray", "German (de), Thai (th)")
+    curve = {**SPEC, "split": "test", "points": None, "size": None}
+    assert dict(jobs_words.details(job(1, kind="curve", params=curve)))["Examples"] == "all of test"
+
+
+def test_titles_and_commands_of_every_kind():
+    many = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
+    assert jobs_words.title(job(1, params=many)) == "Leave one out for 4 languages"
+    curve = {**SPEC, "split": "dev", "points": 5, "size": None}
+    assert jobs_words.title(job(1, kind="curve", params=curve)).startswith("Pruning curve, Leave one out for German")
+    assert jobs_words.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
+    assert overview_coverage.command(curve, "curve").endswith("--method leave-one-out --split dev --points 5")
+    assert jobs_results.terminal(job(1, kind="other", params={})) == ""
+    assert jobs_follow.failure(job(1, "failed", error="it broke")) == "leave-one-out for de, th: failed. it broke"
+
+
+def test_no_time_is_no_time():
+    assert jobs_words.forecast_line({"forwards": 0, "seconds": 0.0, "basis": "all there"}) == "**No time**: all there."
