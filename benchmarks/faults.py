@@ -1,0 +1,194 @@
+"""Kills at random moments, and what it costs to be ready for them.
+
+    python benchmarks/faults.py                 100 kills and the cost of checkpoints; three minutes on two cores
+    python benchmarks/faults.py --kills 300     more of them
+    python benchmarks/faults.py --smoke         six kills, a tiny model only, writes nothing
+
+Real processes of `headlab score` and `headlab worker` on a tiny model, killed with SIGKILL after random times and
+started again until they are done; every result is compared with an undisturbed run's, bit by bit. The cost of
+checkpoints is the share of a run's time that goes into writing them, for the embedded model and, as the worst
+case, for the tiny one, whose rounds take milliseconds. Writes benchmarks/results/faults.json. Needs Linux and
+requirements-dev.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from killing import Child, Kills, Nursery, killed_until_done, phase_of  # noqa: E402 - after the path to them
+from saved import save_classifier  # noqa: E402
+from test_kills import METHODS, address_of, score_arguments, sha_of, spec_of, wait_until_done  # noqa: E402
+from worker_running import until  # noqa: E402
+
+import headlab  # noqa: E402
+from headlab.store import Run, Store  # noqa: E402
+from headlab.worker.client import Client  # noqa: E402
+
+RESULT = ROOT / "benchmarks" / "results" / "faults.json"
+GOAL = 0.02
+WORKER_SHARE = 5  # one kill in so many is of a worker, whose start takes longer
+LONG = {"samples": 1024, "target": "none"}
+
+
+@dataclass(frozen=True)
+class TimedRun(Run):
+    """A run that notes how long each of its checkpoints took."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def save(self, arrays: Mapping[str, Any]) -> None:
+        """Keep arrays for a later run of the same spec."""
+        begun = time.perf_counter()
+        super().save(arrays)
+        self.seconds.append(time.perf_counter() - begun)
+
+
+class TimedStore(Store):
+    """A store whose runs note how long their checkpoints take."""
+
+    seconds: list[float]
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        self.seconds = []
+        return TimedRun(self.root / headlab.records.content_key(spec), spec, self.seconds)
+
+
+def cost(model: str, folder: Path, size: int, samples: int) -> dict[str, Any]:
+    """Share of a German `shapley` run that goes into its checkpoints."""
+    loaded, store = headlab.load(model, device="cpu"), TimedStore(folder)
+    scores = headlab.score(
+        loaded, headlab.task("intents", ["de"]), language="de", method="shapley", size=size, store=store,
+        samples=samples, target=None,
+    )  # fmt: skip
+    return {
+        "heads": loaded.grid.size,
+        "examples": size,
+        "samples": samples,
+        "seconds": scores.seconds,
+        "checkpoints": len(store.seconds),
+        "median_ms": 1000 * median(store.seconds),
+        "longest_ms": 1000 * max(store.seconds),
+        "share": sum(store.seconds) / scores.seconds,
+    }
+
+
+def kill_commands(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
+    """Command lines of every method with checkpoints, each killed up to six times before it may end."""
+    rng, kills, runs, same = np.random.default_rng(0), Kills({}), 0, 0
+    whole: dict[str, tuple[str, float]] = {}
+    for method, options in METHODS.items():
+        begun = time.monotonic()
+        sha = sha_of(nursery.start(score_arguments(model, folder / method, method, **options)).wait())
+        whole[method] = (sha, time.monotonic() - begun)
+    while kills.count < wanted:
+        method = list(METHODS)[runs % len(METHODS)]
+        cache = folder / f"{runs}-{method}"
+        runs += 1
+
+        def begin(method: str = method, cache: Path = cache) -> Child:
+            return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
+
+        most = min(6, wanted - kills.count)
+        ended = killed_until_done(begin, rng, whole[method][1], most, lambda cache=cache: phase_of(cache), kills)  # type: ignore[misc]
+        same += sha_of(ended) == whole[method][0]
+        print(f"{kills.count:4d} kills of a command, {same} of {runs} runs identical", flush=True)
+    return {"kills": kills.count, "hit": dict(sorted(kills.phases.items())), "runs": runs, "identical": same}
+
+
+def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> dict[str, Any]:
+    """Workers with a job, killed up to five times each before it may end."""
+    rng, kills, runs, same = np.random.default_rng(1), Kills({}), 0, 0
+    want = sha_of(nursery.start(score_arguments(model, folder / "alone", "shapley", **LONG)).wait())
+    while kills.count < wanted:
+        cache = folder / f"worker-{runs}"
+        runs += 1
+        job = 0
+        for left in range(min(5, wanted - kills.count), -1, -1):
+            child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
+            until(lambda: address_of(cache / ".worker", child.pid) is not None)  # noqa: B023 - waited for here
+            client = Client(str(address_of(cache / ".worker", child.pid)))
+            job = job or int(client.submit(spec=spec_of(model))["id"])
+            if client.job(job)["state"] == "failed":  # it died too often with this job: a person resumes it
+                client.resume(job)
+            if left:
+                time.sleep(float(rng.uniform(0.05, 1.5)))
+            else:
+                wait_until_done(client, job)
+            client.close()
+            child.kill()
+            if left:
+                kills.note(phase_of(cache))
+        (found,) = Store(cache).scan().results
+        same += found.scores.values_sha256() == want
+        print(f"{kills.count:4d} kills of a worker, {same} of {runs} jobs identical", flush=True)
+    return {"kills": kills.count, "hit": dict(sorted(kills.phases.items())), "runs": runs, "identical": same}
+
+
+def about(command: str) -> dict[str, Any]:
+    """When, where and by which command."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {
+        "command": command,
+        "commit": commit.stdout.strip(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "headlab": headlab.__version__,
+    }
+
+
+def main() -> int:
+    """Kill, measure, write; 1 where a result differed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100, help="processes to kill")
+    parser.add_argument("--smoke", action="store_true", help="six kills and the tiny model only; writes nothing")
+    parser.add_argument("--out", type=Path, default=RESULT, help="where the figures go")
+    given = parser.parse_args()
+    kills = 6 if given.smoke else given.kills
+    begun = time.monotonic()
+    found = about(" ".join(["python", "benchmarks/faults.py", *sys.argv[1:]]))
+    with tempfile.TemporaryDirectory(prefix="headlab-faults-") as name:
+        folder = Path(name)
+        tiny = save_classifier(folder / "tiny")
+        found["checkpoints"] = {"tiny": cost(str(tiny), folder / "cost-tiny", 32, 64 if given.smoke else 1024)}
+        if not given.smoke:
+            found["checkpoints"]["e5-small-intents"] = cost("e5-small-intents", folder / "cost", 512, 128)
+        nursery = Nursery(folder, score_arguments(tiny, folder / "warm", "shapley", samples=8))
+        try:
+            workers = max(2, kills // WORKER_SHARE)
+            found["commands"] = kill_commands(nursery, tiny, folder, kills - workers)
+            found["workers"] = kill_workers(nursery, tiny, folder, workers)
+        finally:
+            nursery.close()
+    parts = (found["commands"], found["workers"])
+    found["kills"] = sum(part["kills"] for part in parts)
+    found["all_identical"] = all(part["identical"] == part["runs"] for part in parts)
+    found["minutes"] = (time.monotonic() - begun) / 60
+    print(json.dumps(found, indent=1))
+    for model, figures in found["checkpoints"].items():
+        met = "met" if figures["share"] < GOAL else "MISSED"
+        print(f"checkpoints of {model}: {100 * figures['share']:.2f} % of the run (goal {100 * GOAL:g} %): {met}")
+    if not given.smoke:
+        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0 if found["all_identical"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

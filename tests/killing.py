@@ -1,0 +1,208 @@
+"""Processes to kill: true commands, started in milliseconds because they are forked where torch is loaded already.
+
+`python tests/killing.py` is the nursery; `Nursery` speaks with it. A child may be told to kill itself at the n-th
+event of a kind (see `sys.addaudithook`), for moments too short to be hit from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended. killed: by SIGKILL, and not by itself before."""
+
+    code: int
+    killed: bool
+    out: str
+    err: str
+
+
+class Nursery:
+    """Forks commands of headlab. warm: arguments of one that is run first, so that all later ones find it loaded."""
+
+    def __init__(self, folder: Path, warm: list[str]) -> None:
+        self._folder, self._count = folder, 0
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__)), json.dumps(warm)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **SETTINGS, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+        )
+        self._say({"ready": True})
+
+    def _say(self, message: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, arguments: list[str], die_at: tuple[str, str, int] | None = None) -> Child:
+        """Begin a command. die_at: (event, what its paths end with, how many-th) at which it kills itself."""
+        self._count += 1
+        out, err = (self._folder / f"{self._count}.{kind}" for kind in ("out", "err"))
+        pid = self._say({"start": arguments, "out": str(out), "err": str(err), "die_at": die_at})
+        return Child(self, pid, out, err)
+
+    def poll(self, pid: int) -> int | None:
+        """What waitpid says of a process, or None while it runs."""
+        return self._say({"poll": pid})  # type: ignore[no-any-return] # JSON
+
+    def close(self) -> None:
+        """End the nursery; its children are to be dead by then."""
+        self._process.communicate(timeout=20)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A command that runs."""
+
+    nursery: Nursery
+    pid: int
+    out: Path
+    err: Path
+
+    def wait(self, seconds: float = 120.0) -> Ended:
+        """Its end. A command that takes longer is killed, and an error raised."""
+        ended = self.ended_within(seconds)
+        if ended is None:
+            self.kill()
+            raise AssertionError(f"a command did not end in {seconds} s: {self.err.read_text()[-2000:]}")
+        return ended
+
+    def ended_within(self, seconds: float) -> Ended | None:
+        """Its end if that comes so soon."""
+        until = time.monotonic() + seconds
+        while True:
+            status = self.nursery.poll(self.pid)
+            if status is not None:
+                code = os.waitstatus_to_exitcode(status)
+                return Ended(code, code == -signal.SIGKILL, self.out.read_text(), self.err.read_text())
+            if time.monotonic() >= until:
+                return None
+            time.sleep(min(0.002, max(0.0, until - time.monotonic())))
+
+    def kill(self) -> Ended:
+        """Its end by SIGKILL, if it has not ended before."""
+        os.kill(self.pid, signal.SIGKILL)
+        ended = self.ended_within(30)
+        assert ended is not None
+        return ended
+
+
+@dataclass
+class Kills:
+    """Where processes were hit: {phase: how often}."""
+
+    phases: dict[str, int]
+
+    def note(self, phase: str) -> None:
+        self.phases[phase] = self.phases.get(phase, 0) + 1
+
+    @property
+    def count(self) -> int:
+        return sum(self.phases.values())
+
+
+def phase_of(cache: Path) -> str:
+    """What a run was doing when it was killed, by what it left in its folder."""
+    names = {path.name for path in cache.glob("[0-9a-f]*/*")} | {path.name for path in cache.glob("[0-9a-f]*/.*")}
+    if any(name.endswith(".tmp") for name in names):
+        return "while a file was written"
+    if "result.npz" in names:
+        return "after the result"
+    return "between checkpoints" if "checkpoint.npz" in names else "before the first checkpoint"
+
+
+def killed_until_done(
+    begin: Callable[[], Child],
+    rng: np.random.Generator,
+    seconds: float,
+    most: int,
+    phase: Callable[[], str],
+    kills: Kills,
+) -> Ended:
+    """Start a command again and again, killed after a random part of `seconds`, `most` times; then let it end."""
+    for _ in range(most):
+        child = begin()
+        ended = child.ended_within(float(rng.uniform(0, seconds))) or child.kill()
+        if not ended.killed:
+            return ended
+        kills.note(phase())
+    return begin().wait()
+
+
+def _fork(message: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for place, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(message[name], os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), place)
+        if message["die_at"] is not None:
+            sys.addaudithook(_killer(*message["die_at"]))
+        from headlab.cli import main
+
+        code = main(message["start"])
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+    return 0
+
+
+def _killer(event: str, ending: str, number: int) -> Callable[[str, tuple[Any, ...]], None]:
+    seen = 0
+
+    def hook(name: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if name != event or not any(str(argument).endswith(ending) for argument in arguments[:2]):
+            return
+        seen += 1
+        if seen == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
+
+
+def main() -> None:
+    """Load what commands need, then fork one for each line that asks for it."""
+    import headlab.worker.resident
+    import headlab.worker.serve  # noqa: F401 - loaded for the children
+    from headlab.cli import main as command
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    command(json.loads(sys.argv[1]))
+    sys.stdout.flush()  # or every child would print it again
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "poll" in message:
+            pid, status = os.waitpid(message["poll"], os.WNOHANG)
+            answer: Any = status if pid else None
+        else:
+            answer = _fork(message) if "start" in message else True
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,456 @@
+"""Full disks, torn and foreign files, two at one cache: a sentence, nothing lost, and the same bits in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import resource
+import signal
+import subprocess
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from killing import Child, Nursery
+from saved import save_classifier
+from test_kills import address_of, leftovers, score_arguments, sha_of, spec_of, wait_until_done
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+from worker_running import until
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json, write_atomic
+from headlab.gates import Model
+from headlab.methods.run import score
+from headlab.scores import HeadScores
+from headlab.store import Run, Store
+from headlab.worker.client import Client
+
+OPTIONS = {"samples": 96, "target": None}
+
+
+class Cut(Exception):
+    """The run was interrupted."""
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny_model("bert", tokenizer=tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def whole(model: Model) -> HeadScores:
+    """The scores of an undisturbed run."""
+    return run(model, None)
+
+
+def run(model: Model, store: Store | None, language: str = "xx", stop: int | None = None) -> HeadScores:
+    """A score of the tiny model; cut off at its `stop`-th report."""
+    reports = 0
+
+    def report(_: Any) -> None:
+        nonlocal reports
+        reports += 1
+        if reports == stop:
+            raise Cut
+
+    return score(model, tiny_task(), language=language, size=24, store=store, on_progress=report, **OPTIONS)
+
+
+def interrupted(model: Model, root: Path, language: str = "xx") -> Run:
+    """A run with a checkpoint and no result."""
+    store = Store(root)
+    with pytest.raises(Cut):
+        run(model, store, language, stop=4)
+    before = {folder for folder in store.folders() if (folder / "checkpoint.npz").exists()}
+    (found,) = (folder for folder in before if language in (folder / "spec.json").read_text())
+    return Run(found, read_json(found / "spec.json"))
+
+
+# Full disks
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[None]:
+    """A file system of its own at `folder`; skips where it may not be made."""
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip(f"no file system may be mounted here: {made.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def longest_file(size: int) -> Iterator[None]:
+    """No file may grow longer: the kernel stops writes in the middle, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@contextmanager
+def workers(nursery: Nursery, cache: Path) -> Iterator[Callable[..., Client]]:
+    """Gives a way to start a worker in the place of those before, or beside them; all are killed at the end."""
+    children: list[Child] = []
+    clients: list[Client] = []
+
+    def end() -> None:
+        while children:
+            clients.pop().close()
+            children.pop().kill()
+
+    def begin(*, beside: bool = False) -> Client:
+        if not beside:
+            end()
+        child = nursery.start(["worker", "--port", "0", "--cache", str(cache)])
+        children.append(child)
+        home = cache / ".worker" / ("2" if beside else "")
+        until(lambda: address_of(home, child.pid) is not None)
+        clients.append(Client(str(address_of(home, child.pid))))
+        return clients[-1]
+
+    try:
+        yield begin
+    finally:
+        end()
+
+
+def ended_within(client: Client, job: int, seconds: float) -> bool:
+    """Whether a job is no longer running after that time."""
+    limit = time.monotonic() + seconds
+    while client.job(job)["state"] == "running" and time.monotonic() < limit:
+        time.sleep(0.05)
+    return bool(client.job(job)["state"] != "running")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(
+    model: Model, whole: HeadScores, tmp_path: Path, room: int
+) -> None:
+    """room: pages left when the run begins: none, enough for its spec, for that and one checkpoint."""
+    disk = tmp_path / "disk"
+    with small_disk(disk, 256):
+        ballast = disk / "ballast"
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        os.truncate(ballast, ballast.stat().st_size - 4096 * room)
+        with pytest.raises(HeadlabError, match=r"no space left to write .*goes on where it was"):
+            run(model, Store(disk / "cache"))
+        assert not any(name.endswith(".tmp") for name in files(disk))
+        ballast.unlink()
+        assert run(model, Store(disk / "cache")).values_sha256() == whole.values_sha256()
+        assert leftovers(disk / "cache") == []
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(
+    model: Model, whole: HeadScores, tmp_path: Path, share: float
+) -> None:
+    """The write stops in the middle, with the file partly there."""
+    begun = interrupted(model, tmp_path)
+    before = files(tmp_path)
+    with longest_file(int(share * len(before[f"{begun.key}/checkpoint.npz"]))):
+        with pytest.raises(HeadlabError, match=r"no space left to write .*checkpoint"):
+            run(model, Store(tmp_path))
+        assert files(tmp_path) == before
+    assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
+
+
+def test_a_result_that_does_not_fit_is_written_by_the_same_command_later(
+    model: Model, whole: HeadScores, tmp_path: Path
+) -> None:
+    """There is room for every checkpoint, but not for the result, which is longer."""
+    begun = interrupted(model, tmp_path)
+    with longest_file((begun.folder / "checkpoint.npz").stat().st_size + 64):
+        with pytest.raises(HeadlabError, match=r"no space left to write .*result"):
+            run(model, Store(tmp_path))
+        assert sorted(p.name for p in begun.folder.iterdir()) == ["checkpoint.npz", "spec.json"]
+    assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
+
+
+def test_a_log_that_cannot_grow_is_a_sentence(model: Model, tmp_path: Path) -> None:
+    begun = interrupted(model, tmp_path)
+    (begun.folder / "checkpoint.npz").write_bytes(b"torn")
+    with longest_file(0), pytest.raises(HeadlabError, match=r"no space left to write .*log"):
+        run(model, Store(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(tmp_path: Path) -> None:
+    """The job list is on the same disk as the results."""
+    classifier = save_classifier(tmp_path / "tiny")
+    nursery = Nursery(tmp_path, score_arguments(classifier, tmp_path / "warm", "shapley", samples=8))
+    disk = tmp_path / "disk"
+    try:
+        options = {"samples": 1024, "target": "none"}
+        want = sha_of(nursery.start(score_arguments(classifier, tmp_path / "alone", "shapley", **options)).wait())
+        with small_disk(disk, 2048), workers(nursery, disk) as begin:
+            client = begin()
+            job = client.submit(spec=spec_of(classifier))["id"]
+            until(lambda: client.job(job)["done"] > 0)
+            with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+            ended_within(client, job, 4.0)  # where not even its end can be written, it stays as it was
+            assert Store(disk).scan().results == ()
+            (disk / "ballast").unlink()
+            client = begin()
+            wait_until_done(client, job)
+            (found,) = Store(disk).scan().results
+            assert found.scores.values_sha256() == want
+            assert leftovers(disk) == []
+    finally:
+        nursery.close()
+
+
+# Torn and foreign files
+
+
+def torn(path: Path, rng: np.random.Generator) -> None:
+    data = path.read_bytes() if path.exists() else b"some text"
+    path.write_bytes(data[: int(rng.integers(len(data)))])
+
+
+def noise(path: Path, rng: np.random.Generator) -> None:
+    path.write_bytes(rng.bytes(int(rng.integers(1, 4000))))
+
+
+def changed(path: Path, rng: np.random.Generator) -> None:
+    data = bytearray(path.read_bytes() if path.exists() else b"some text")
+    for place in rng.integers(len(data), size=int(rng.integers(1, 4))):
+        data[place] ^= int(rng.integers(1, 256))
+    path.write_bytes(bytes(data))
+
+
+def folder_instead(path: Path, _: np.random.Generator) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    (path / "inside").write_text("a file of somebody's")
+
+
+def loop(path: Path, _: np.random.Generator) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+
+
+def pipe(path: Path, _: np.random.Generator) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def pickled(path: Path, _: np.random.Generator) -> None:
+    with path.open("wb") as file:
+        np.savez(file, counts=np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+def bomb(path: Path, _: np.random.Generator) -> None:
+    """Forty kilobytes that unpack to forty megabytes."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (5 << 20,)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("counts.npy", header.getvalue() + bytes(40 << 20))
+
+
+def claims(path: Path, _: np.random.Generator) -> None:
+    """An array that says it has 2 ** 50 numbers."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("counts.npy", header.getvalue() + bytes(64))
+
+
+def other_arrays(path: Path, rng: np.random.Generator) -> None:
+    """A good file of somebody else's with the names of a checkpoint."""
+    with path.open("wb") as file:
+        np.savez(file, counts=rng.normal(size=(2, 3)), draws=np.array("many"), active=np.zeros(1), seconds=np.arange(2))
+
+
+def deep(path: Path, _: np.random.Generator) -> None:
+    path.write_bytes(b"[" * 100_000)
+
+
+DAMAGES = [torn, noise, changed, folder_instead, loop, pipe, pickled, bomb, claims, other_arrays, deep]
+
+
+def damaged_runs(
+    model: Model, folder: Path, name: str, damage: Callable[[Path, np.random.Generator], None], times: int, finish: bool
+) -> Iterator[Run]:
+    """Runs with one file damaged, each in a cache of its own; deterministic damages are done once."""
+    begun = interrupted(model, folder / "begun")
+    if finish:
+        run(model, Store(folder / "begun"))
+    for turn in range(times if damage in (torn, noise, changed) else 1):
+        copy = folder / str(turn)
+        (copy / begun.key).mkdir(parents=True)
+        for path in begun.folder.iterdir():
+            (copy / begun.key / path.name).write_bytes(path.read_bytes())
+        damage(copy / begun.key / name, np.random.default_rng([turn, len(name)]))
+        yield Run(copy / begun.key, begun.spec)
+
+
+def attempt(model: Model, broken: Run) -> HeadScores | str:
+    """The scores, or the sentence that is said instead."""
+    try:
+        return run(model, Store(broken.folder.parent))
+    except HeadlabError as error:
+        return str(error)
+
+
+def content(path: Path) -> Any:
+    """Enough of a file, a folder, a link or a pipe to see that nobody changed it."""
+    if path.is_symlink():
+        return str(path.readlink())
+    return path.read_bytes() if path.is_file() else sorted(p.name for p in path.iterdir()) if path.is_dir() else "pipe"
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("name", ["result.npz", "spec.json"])
+def test_a_damaged_result_is_a_sentence_and_is_not_computed_over(
+    model: Model, whole: HeadScores, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], None]
+) -> None:
+    for broken in damaged_runs(model, tmp_path, name, damage, 6, finish=True):
+        before = content(broken.folder / name)
+        listing = Store(broken.folder.parent).scan()
+        got = attempt(model, broken)
+        if isinstance(got, str):
+            assert "Delete that folder of the cache and run the score again" in got
+            assert listing.results == ()
+        else:  # a changed byte may be one that is not read
+            assert got.values_sha256() == whole.values_sha256()
+        if not (damage is loop and name == "result.npz"):  # such a link counts as no file at all
+            assert content(broken.folder / name) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("name", ["checkpoint.npz", "spec.json", "log.txt", ".checkpoint.npz.1.0a1b2c3d.tmp"])
+def test_with_a_damaged_checkpoint_the_run_ends_with_the_same_bits(
+    model: Model, whole: HeadScores, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], None]
+) -> None:
+    for broken in damaged_runs(model, tmp_path, name, damage, 6, finish=False):
+        Store(broken.folder.parent).scan()
+        got = attempt(model, broken)
+        if isinstance(got, str):
+            assert damage in (folder_instead, pipe, loop)
+            assert str(broken.folder / name) in got  # what is in the way is named
+            continue
+        assert got.values_sha256() == whole.values_sha256()
+        assert [found.key for found in Store(broken.folder.parent).scan().results] == [broken.key]
+
+
+def test_a_torn_checkpoint_is_told_in_the_log(model: Model, tmp_path: Path) -> None:
+    for broken in damaged_runs(model, tmp_path, "checkpoint.npz", torn, 6, finish=False):
+        run(model, Store(broken.folder.parent))
+        assert "checkpoint skipped: " in (broken.folder / "log.txt").read_text()
+
+
+def test_a_checkpoint_of_another_run_is_not_gone_on_with(model: Model, whole: HeadScores, tmp_path: Path) -> None:
+    """Of the same shapes, in another language: only the key inside tells them apart."""
+    begun, other = interrupted(model, tmp_path), interrupted(model, tmp_path, "yy")
+    (begun.folder / "checkpoint.npz").write_bytes((other.folder / "checkpoint.npz").read_bytes())
+    assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
+    assert "another run" in (begun.folder / "log.txt").read_text()
+
+
+def test_a_result_of_another_run_is_refused(model: Model, tmp_path: Path) -> None:
+    run(model, Store(tmp_path))
+    run(model, Store(tmp_path), "yy")
+    one, two = Store(tmp_path).folders()
+    foreign = (one / "result.npz").read_bytes()
+    (two / "result.npz").write_bytes(foreign)
+    refused = 0
+    for language in ("xx", "yy"):
+        try:
+            run(model, Store(tmp_path), language)
+        except HeadlabError as error:
+            refused += "do not fit" in str(error)
+    assert refused == 1
+    assert (two / "result.npz").read_bytes() == foreign
+
+
+def test_strangers_in_the_cache_are_skipped(model: Model, whole: HeadScores, tmp_path: Path) -> None:
+    run(model, Store(tmp_path))
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "elsewhere").symlink_to("/")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("empty", "\udcff", "x" * 200):
+        (tmp_path / name).mkdir()
+    listing = Store(tmp_path).scan()
+    assert [found.scores.values_sha256() for found in listing.results] == [whole.values_sha256()]
+    assert len(listing.problems) == 4
+    assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
+
+
+# Files
+
+
+def test_a_dead_process_s_temporary_file_is_removed_a_living_one_s_stays(tmp_path: Path) -> None:
+    dead, living = (tmp_path / f".x.npz.{pid}.0a1b2c3d.tmp" for pid in (1, 2))
+    foreign = tmp_path / ".vimrc.tmp"
+    for path in (dead, living, foreign):
+        path.write_bytes(b"half")
+    with living.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        write_atomic(tmp_path / "y.npz", b"whole")
+    assert {p.name for p in tmp_path.iterdir()} == {living.name, foreign.name, "y.npz"}
+
+
+def test_many_writers_of_one_file_do_not_sweep_each_other_away(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        for _ in range(40):
+            write_atomic(tmp_path / "x.npz", bytes([number]) * 5000)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    assert [p.name for p in tmp_path.iterdir()] == ["x.npz"]
+    assert len(set((tmp_path / "x.npz").read_bytes())) == 1
+
+
+# Two at one cache
+
+
+@pytest.mark.slow
+def test_two_command_lines_and_two_workers_at_one_run_end_with_the_same_bits(tmp_path: Path) -> None:
+    classifier = save_classifier(tmp_path / "tiny")
+    nursery = Nursery(tmp_path, score_arguments(classifier, tmp_path / "warm", "shapley", samples=8))
+    try:
+        options = {"samples": 1024, "target": "none"}
+        want = sha_of(nursery.start(score_arguments(classifier, tmp_path / "alone", "shapley", **options)).wait())
+        together = tmp_path / "together"
+        both = [nursery.start(score_arguments(classifier, together, "shapley", **options)) for _ in range(2)]
+        assert [sha_of(child.wait()) for child in both] == [want, want]
+        shared = tmp_path / "shared"
+        with workers(nursery, shared) as begin:
+            clients = [begin(), begin(beside=True)]
+            assert [client.health()["state"] for client in clients] == [".worker", ".worker/2"]
+            jobs = [client.submit(spec=spec_of(classifier))["id"] for client in clients]
+            for client, job in zip(clients, jobs, strict=True):
+                wait_until_done(client, job)
+        for cache in (together, shared):
+            listing = Store(cache).scan()
+            assert ([found.scores.values_sha256() for found in listing.results], listing.problems) == ([want], ())
+            assert leftovers(cache) == []
+    finally:
+        nursery.close()

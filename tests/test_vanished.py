@@ -1,0 +1,88 @@
+"""A client that goes away: what it asked for and nobody waits for is not computed; what it submitted is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from worker_fake import MODEL, FakeBench
+from worker_running import Running, running, until
+
+from headlab.worker.schemas import AttentionRequest, LoadedModel, Weights
+
+TURN: dict[str, dict[str, Any]] = {
+    "/attention": {"model": MODEL, "text": "turn it off", "heads": [["encoder", 0, 0]]},
+    "/model": {"model": "another"},
+    "/gradient": {"model": MODEL, "task": "intents", "language": "fr"},
+    "/evaluate": {"model": MODEL, "task": "intents", "language": "fr", "session": "gone"},
+}
+
+
+class Watched(FakeBench):
+    """Notes what it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, pause=1.5)
+        self.asked: list[str] = []
+
+    def load(self, model: str) -> LoadedModel:
+        self.asked.append(model)
+        return super().load(model)
+
+    def attention(self, request: AttentionRequest) -> Weights:
+        self.asked.append("attention")
+        return super().attention(request)
+
+
+@pytest.fixture
+def made() -> list[Watched]:
+    return []
+
+
+@pytest.fixture
+def worker(tmp_path: Path, made: list[Watched]) -> Iterator[Running]:
+    def make() -> Watched:
+        made.append(Watched(tmp_path))
+        return made[0]
+
+    with running(tmp_path, make) as run:
+        until(lambda: bool(made))
+        yield run
+
+
+def idle(worker: Running) -> bool:
+    waiting = worker.engine._waiting
+    return not (worker.engine._under_way or waiting._new or waiting._begun)
+
+
+@pytest.mark.parametrize("path", TURN)
+def test_nothing_is_done_for_a_client_that_left_before_its_turn(
+    worker: Running, made: list[Watched], path: str
+) -> None:
+    """Somebody else's evaluation is in the middle of a long batch when the client comes and goes."""
+    bench = made[0]
+    other = threading.Thread(target=lambda: list(worker.client.evaluate(MODEL, "intents", "de", session="stays")))
+    other.start()
+    until(lambda: bench.log == ["begin stays 512"])
+    with httpx.Client(timeout=0.05) as impatient, pytest.raises(httpx.TimeoutException):
+        impatient.post(worker.url + path, json=TURN[path])
+    time.sleep(0.7)  # the server looks for its client four times a second; the batch goes on for longer
+    bench.pause = 0.0
+    other.join(30)
+    until(lambda: idle(worker))
+    assert bench.asked == [MODEL]
+    assert [line for line in bench.log if line.startswith("begin")] == ["begin stays 512"]
+    assert bench.log[-1] == "end stays 512"
+
+
+def test_a_job_does_not_need_the_client_that_submitted_it(worker: Running, made: list[Watched]) -> None:
+    made[0].pause = 0.0
+    spec = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
+    with httpx.Client(timeout=10) as client:
+        job = client.post(f"{worker.url}/jobs", json={"kind": "score", "spec": spec}).json()["id"]
+    until(lambda: worker.client.job(job)["state"] == "done")
