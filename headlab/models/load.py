@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError
+from headlab.memory import out_of_memory
 from headlab.models.adapter import first_line, quiet
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.embedded import EMBEDDED, read_embedded
@@ -34,7 +35,14 @@ def read(name: str, *, revision: str | None = None, device: str | None = None, d
         checkpoint = read_embedded(name)
     else:
         checkpoint = read_folder(*_folder_of(name, revision), name)
-    torch.nn.Module.to(checkpoint.module, device=place, dtype=DTYPES[dtype])
+    try:
+        torch.nn.Module.to(checkpoint.module, device=place, dtype=DTYPES[dtype])
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise HeadlabError(
+            f"{name} does not fit in the memory of {place}; use a smaller model, another device, or dtype bfloat16"
+        ) from error
     checkpoint.module.eval().requires_grad_(False)
     return checkpoint
 

@@ -165,6 +165,10 @@ class Jobs:
         update = "update jobs set done=?, total=?, note=?, seconds_left=? where id=?"
         self._run(update, done, total, note[:LINE], seconds_left, job)
 
+    def gets_on(self, job: int) -> None:
+        """A running job has kept something new: the attempts before do not count against it any more."""
+        self._run("update jobs set attempts=1 where id=? and state='running'", job)
+
     def cancelling(self, job: int) -> bool:
         """Whether someone asked to cancel a running job."""
         rows = self._run("select cancel from jobs where id=?", job)

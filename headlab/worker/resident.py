@@ -291,7 +291,7 @@ class Resident:
             grid = None if self._model is None else self._model.grid
             running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
 
-        return WatchedStore(self._store.root, begun)
+        return WatchedStore(self._store.root, begun, running.kept)
 
 
 def _rounded(weights: torch.Tensor) -> list[list[float]]:

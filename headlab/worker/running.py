@@ -42,6 +42,7 @@ class Running:
         self._written = -1.0
         self._first: tuple[float, int] | None = None
         self._trouble = ""
+        self._attempts = job.attempts
 
     def tick(self) -> None:
         """Serve live requests, then honour a cancellation. Raises Cancelled."""
@@ -63,6 +64,12 @@ class Running:
             self._written = now
             self._try(lambda: self._jobs.progress(self.job.id, done, total, note, left))
         self.tick()
+
+    def kept(self) -> None:
+        """Something new is kept, so the next attempt will start further on: it is not the job that kills its worker."""
+        if self._attempts > 1:
+            self._attempts = 1
+            self._try(lambda: self._jobs.gets_on(self.job.id))
 
     def log(self, line: str) -> None:
         """Add a line to the job's log: never a sentence or a token of a user's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,36 @@ from headlab.errors import HeadlabError
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
+from headlab.store.arrays import Arrays
 
 ARRAYS = ("values", "low", "high", "samples", "p_values")
 PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
 
 
-class WatchedStore(Store):
-    """A store that tells which run is asked for: the one that is about to be computed."""
+@dataclass(frozen=True)
+class WatchedRun(Run):
+    """A run that tells when it has kept something new."""
 
-    def __init__(self, root: Path, begun: Callable[[Run], None]) -> None:
+    kept: Callable[[], None] = lambda: None
+
+    def save(self, arrays: Arrays) -> None:
+        """See `Run.save`."""
+        super().save(arrays)
+        self.kept()
+
+
+class WatchedStore(Store):
+    """A store that tells which run is asked for, the one that is about to be computed, and when it keeps something."""
+
+    def __init__(self, root: Path, begun: Callable[[Run], None], kept: Callable[[], None] = lambda: None) -> None:
         super().__init__(root)
-        self._begun = begun
+        self._begun, self._kept = begun, kept
 
     def run(self, spec: Mapping[str, Any]) -> Run:
         """The run of a spec, finished or not."""
         run = super().run(spec)
         self._begun(run)
-        return run
+        return WatchedRun(run.folder, run.spec, self._kept)
 
 
 def told(scores: HeadScores) -> dict[str, Any]:

@@ -97,14 +97,17 @@ class _Watch:
         self._running, self._task, self._steps = running, chosen, options.steps
         self._step = LEARNED * options.batch
         self._total = options.steps * self._step + DEV_SIZE * len(chosen.languages)
-        self._fresh = True
+        self._fresh, self._first = True, 0
         running.progress(0, self._total, "getting ready", fresh=True)
 
     def step(self, made: FinetuneStep) -> None:
         """After a step; the first one may come after a checkpoint."""
         note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
         self._running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
-        self._fresh = False
+        if self._fresh:
+            self._first, self._fresh = made.step, False
+        if made.step - self._first > CHECKPOINT_STEPS:
+            self._running.kept()
 
     def measure(self, predict: Predict) -> dict[str, float]:
         """Dev accuracy in every language."""
