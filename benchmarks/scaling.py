@@ -1,6 +1,6 @@
 """How much sooner a run is done on two Ray workers than on one, and what a unit of work costs.
 
-    python benchmarks/scaling.py              two minutes; writes benchmarks/results/scaling-MODEL-DEVICE.json
+    python benchmarks/scaling.py              four minutes; writes benchmarks/results/scaling-MODEL-DEVICE.json
     python benchmarks/scaling.py --smoke      a few samples; writes nothing
 
 The same run (Shapley, `--samples` of every head, no checkpoint) is timed here and on 1 ... `--workers` Ray
@@ -104,7 +104,7 @@ def main() -> None:
     """Time the runs, print them, keep them."""
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--model", default="e5-small-intents")
-    given.add_argument("--samples", type=int, default=192, help="of every head")
+    given.add_argument("--samples", type=int, default=96, help="of every head")
     given.add_argument("--workers", type=int, default=2, help="at most")
     given.add_argument("--repeat", type=int, default=2, help="rounds; the fastest of each counts")
     given.add_argument("--smoke", action="store_true")
