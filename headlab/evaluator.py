@@ -64,6 +64,7 @@ class Evaluator:
     tick: Tick = lambda: None
     examples: tuple[Example, ...] = field(init=False)
     forwards: int = field(init=False, default=0)
+    elsewhere: float = field(init=False, default=0.0)  # seconds that other devices computed for it
 
     def __post_init__(self) -> None:
         self.examples = self.task.examples(self.language, self.split, self.size)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -28,21 +30,44 @@ class Ended(Exception):
     """Raised in a batch whose result nobody waits for any more: not an error."""
 
 
+@dataclass
+class _Threads:
+    """How many threads there were before `one_thread` was entered, and how many are in it."""
+
+    lock: threading.Lock
+    before: int = 1
+    inside: int = 0
+
+
+@cache
+def _threads() -> _Threads:
+    return _Threads(threading.Lock())
+
+
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[int]:
     """Let each operation use one thread on a processor; gives the number of threads that were to be used.
 
-    On other devices nothing changes, and the number is 1.
+    On other devices nothing changes, and the number is 1. May be entered from several threads: torch keeps one
+    number for all of them, which the last to leave puts back.
     """
     if device.type != "cpu":
         yield 1
         return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    kept = _threads()
+    with kept.lock:
+        if not kept.inside:
+            kept.before = torch.get_num_threads()
+        kept.inside += 1
+        threads = kept.before
+        torch.set_num_threads(1)
     try:
-        yield before
+        yield threads
     finally:
-        torch.set_num_threads(before)
+        with kept.lock:
+            kept.inside -= 1
+            if not kept.inside:
+                torch.set_num_threads(threads)
 
 
 def spread(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tiny_task import tiny_task
 from headlab import __version__
 from headlab.cluster.hand import Hand, Origin
 from headlab.cluster.pool import Call, Lost, Pool
-from headlab.cluster.rays import Shares, shares
+from headlab.cluster.rays import Shares, shares, translated
 from headlab.cluster.sidebyside import Ended, side_by_side
 from headlab.cluster.team import Team
 from headlab.errors import HeadlabError
@@ -178,6 +179,86 @@ def test_a_hire_that_fails_is_told_unless_others_are_there() -> None:
 
     with pool_of(never, 2) as pool, pytest.raises(HeadlabError, match="no room at all"):
         list(pool.ask(calls(9), nothing))
+
+
+def test_a_replacement_that_cannot_be_hired_leaves_the_rest_at_work() -> None:
+    hired: list[Thread] = []
+
+    def hire() -> Thread:
+        if len(hired) == 2:
+            raise ConnectionError("the head of the cluster does not answer")
+        hired.append(Thread(Echo, 10**9 if hired else 6))
+        return hired[-1]
+
+    with pool_of(hire, 2) as pool:
+        assert list(pool.ask(calls(60), nothing)) == [n * n for n in range(60)]
+        assert pool.lost == 1
+
+    def never() -> Thread:
+        raise ConnectionError("the head of the cluster does not answer")
+
+    with pool_of(never, 1) as pool, pytest.raises(HeadlabError, match="no Ray worker is left"):
+        list(pool.ask(calls(3), nothing))
+
+
+class Late(Future[int]):
+    """A future whose answer comes just as the wait for it ends."""
+
+    def result(self, timeout: float | None = None) -> int:
+        if not self.done():
+            self.set_result(42)
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_an_answer_that_comes_as_the_wait_ends_is_taken() -> None:
+    with pool_of(lambda: Thread(Echo), 1) as pool:
+        assert pool._wait(Late(), nothing) == 42
+        failed: Future[int] = Future()
+        failed.set_exception(TimeoutError("the disk did not answer"))
+        with pytest.raises(TimeoutError, match="the disk"):
+            pool._wait(failed, nothing)
+
+
+def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
+    class Picky(Echo):
+        def meet(self, key: str, subject: str) -> None:
+            if key == "bad":
+                raise HeadlabError("a text is too long")
+            super().meet(key, subject)
+
+        def answer(self, key: str, number: int) -> int:
+            time.sleep(0.02)
+            return super().answer(key, number)
+
+    with pool_of(lambda: Thread(Picky), 1) as pool:
+        good = threading.Thread(target=lambda: found.extend(pool.ask(calls(20), nothing)))
+        found: list[int] = []
+        good.start()
+        for _ in range(3):
+            with pytest.raises(HeadlabError, match="too long"):
+                list(pool.ask([Call("bad", "subject", "answer", (1,))], nothing))
+        good.join()
+    assert found == [n * n for n in range(20)]
+
+
+@pytest.mark.parametrize("cause", [MemoryError(), ValueError("my private sentence"), HeadlabError("no such label")])
+def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> None:
+    class TaskError(Exception):
+        pass
+
+    errors, there = SimpleNamespace(RayTaskError=TaskError), Future()
+    answer = translated(there, errors)
+    error = TaskError("")
+    error.cause = cause  # type: ignore[attr-defined]
+    there.set_exception(error)
+    said = str(answer.exception(1))
+    assert said == "no such label" if isinstance(cause, HeadlabError) else type(cause).__name__ in said
+    assert "private" not in said
+    gone: Future[Any] = Future()
+    lost = translated(gone, errors)
+    gone.set_exception(RuntimeError())
+    assert isinstance(lost.exception(1), Lost)
 
 
 def test_whoever_stops_waiting_leaves_the_pool_to_others() -> None:

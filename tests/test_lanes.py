@@ -177,3 +177,27 @@ def test_scores_are_the_same_bits_on_any_number_of_threads(
     assert len({one.values_sha256() for one in found}) == 1
     assert len({one.example_forwards for one in found}) == 1
     assert_array_equal(found[0].values, found[2].values)
+
+
+@pytest.mark.usefixtures("threads")
+def test_two_runs_at_once_leave_the_threads_as_they_were() -> None:
+    torch.set_num_threads(4)
+    both, left = threading.Barrier(2), threading.Barrier(2)
+
+    def enter(first: bool) -> None:
+        with one_thread(CPU) as lanes:
+            seen.append(lanes)
+            both.wait(10)
+            if first:
+                left.wait(10)
+        if not first:
+            left.wait(10)
+
+    seen: list[int] = []
+    runs = [threading.Thread(target=enter, args=(first,)) for first in (True, False)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert seen == [4, 4]
+    assert torch.get_num_threads() == 4

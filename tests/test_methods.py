@@ -244,7 +244,7 @@ def test_unknown_names_are_refused(model: Model) -> None:
 
 def break_off(work: Work, first: int, second: int) -> None:
     """A run with a second checkpoint right after the first: too soon, and its last."""
-    with saving(work) as saver:
+    with saving(work.save) as saver:
         saver.offer(lambda: {"n": np.array(first)})
         saver._due = float("inf")
         saver.offer(lambda: {"n": np.array(second)})
@@ -265,7 +265,7 @@ def test_checkpoints_take_a_hundredth_of_the_time_and_the_last_one_is_kept(model
             saver.offer(lambda n=n: {"n": np.array(n)})
 
     work = Work(evaluator, 0, {}, save=save)
-    run(Saver(work, lambda: now[0]))
+    run(Saver(work.save, lambda: now[0]))
     assert kept[0] == 0
     assert len(kept) in (2, 3)  # 100 s of work
     assert len(kept) * 0.5 < 0.02 * now[0]
@@ -286,5 +286,5 @@ def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> No
     with pytest.raises(Interrupted):
         break_off(work, 0, 1)
     assert tried == [0, 1]
-    with pytest.raises(HeadlabError, match="no space left"), saving(work) as saver:
+    with pytest.raises(HeadlabError, match="no space left"), saving(work.save) as saver:
         saver.offer(lambda: {"n": np.array(2)})

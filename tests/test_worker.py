@@ -27,7 +27,8 @@ from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
 from headlab.worker import process, serve
 from headlab.worker.__main__ import main
-from headlab.worker.catalogue import CHECKS, admit_embedded
+from headlab.worker.admission import admit_embedded
+from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
 from headlab.worker.home import take_home
 from headlab.worker.jobs import ATTEMPTS, Jobs

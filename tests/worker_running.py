@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from headlab.worker import catalogue
+from headlab.worker.admission import admit_local
 from headlab.worker.bench import Bench
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
@@ -33,7 +34,7 @@ def running(
     folder: Path,
     make: Callable[[], Bench],
     token: str | None = None,
-    admit: Callable[[str], str] = catalogue.admit_local,
+    admit: Callable[[str], str] = admit_local,
     ray: str = "",
 ) -> Iterator[Running]:
     jobs = Jobs(folder / "jobs.db")

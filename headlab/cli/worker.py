@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headlab.cli.output import CacheRoot, Device, open_store
+from headlab.errors import HeadlabError
 
 
 def worker(
@@ -31,6 +32,8 @@ def worker(
     """Serve live requests and jobs until stopped."""
     from headlab.worker.serve import Settings, serve
 
+    if workers is not None and ray is None:
+        raise HeadlabError("--workers says how many Ray workers compute; say where with --ray local or --ray auto")
     serve(
         Settings(open_store(cache).root, host, port, device, warm, allow=tuple(allow or ()), ray=ray, workers=workers)
     )

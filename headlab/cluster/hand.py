@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from headlab import __version__
@@ -120,16 +120,16 @@ class Hand:
         self._jobs[key] = job
         self._games[key] = ModelGame(evaluator, job.setting.ablation, value_of(job.value))
 
-    def answer(self, key: str, ask: Ask) -> tuple[Floats, int]:
-        """The answer to a question, and the forward passes it took."""
-        game = self._games[key]
+    def answer(self, key: str, ask: Ask) -> tuple[Floats, int, float]:
+        """The answer to a question, the forward passes and the seconds it took."""
+        game, began = self._games[key], time.perf_counter()
         before = game.evaluator.forwards
         found = getattr(game, ask.question)(**ask.arrays)
-        return found, game.evaluator.forwards - before
+        return found, game.evaluator.forwards - before, time.perf_counter() - began
 
-    def outcome(self, key: str, name: str, options: Mapping[str, Any], seed: int) -> tuple[Outcome, int]:
-        """A whole method, for those that play no game, and the forward passes it took."""
-        job = self._jobs[key]
+    def outcome(self, key: str, name: str, options: Mapping[str, Any], seed: int) -> tuple[Outcome, int, float]:
+        """A whole method, for those that play no game, the forward passes and the seconds it took."""
+        job, began = self._jobs[key], time.perf_counter()
         work = Work(job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation)
         found: Outcome = import_module(f"headlab.methods.{method(name).module}").run(work)
-        return replace(found, values=np.asarray(found.values)), work.evaluator.forwards
+        return found, work.evaluator.forwards, time.perf_counter() - began

@@ -120,8 +120,8 @@ class Pool:
             try:
                 return answer.result(LOOK_SECONDS)
             except NotYet:
-                if answer.done():  # the call itself ran out of time
-                    raise
+                if answer.done():  # it came since, or it is that the call itself ran out of time
+                    return answer.result()
                 waited = 0.0 if self.ready else waited + LOOK_SECONDS
                 if waited > READY_SECONDS:
                     raise HeadlabError(
@@ -133,8 +133,11 @@ class Pool:
 
     def _main(self) -> None:
         while (event := self._events.get()) is not None:
-            event()
-            self._deal()
+            try:
+                event()
+                self._deal()
+            except Exception as error:  # were this thread to end, those who ask would wait for ever
+                self._fail(HeadlabError(f"the pool of Ray workers broke ({type(error).__name__}); run the same again"))
         self._fail(HeadlabError("the run on many devices was ended"))
         for member in self._members:
             member.device.end()
@@ -148,7 +151,7 @@ class Pool:
     def _add(self) -> None:
         try:
             member = Member(self._hire())
-        except HeadlabError as error:
+        except Exception as error:  # whatever it is, the devices that are there go on
             self._without(error)
             return
         self._members.append(member)
@@ -207,16 +210,18 @@ class Pool:
         member.in_hand.add(call)
         if call.key not in member.met:
             member.met.add(call.key)
-            self._then(member.device.call("meet", call.key, call.subject), partial(self._met, member))
+            self._then(member.device.call("meet", call.key, call.subject), partial(self._met, member, call.key))
         self._then(member.device.call(call.method, call.key, *call.arguments), partial(self._answered, member, call))
 
-    def _met(self, member: Member, answer: Future[Any]) -> None:
+    def _met(self, member: Member, key: str, answer: Future[Any]) -> None:
         """Why a setting could not be met is the answer to the calls about it."""
         error = answer.exception()
         if error is None or isinstance(error, Lost):
             return  # the call that follows tells of it
-        for call in tuple(member.in_hand):
-            _fail(call, error)
+        member.met.discard(key)
+        for call in member.in_hand:
+            if call.key == key:
+                _fail(call, error)
 
     def _answered(self, member: Member, call: Call, answer: Future[Any]) -> None:
         if call not in member.in_hand:

@@ -125,7 +125,7 @@ def translated(found: Future[Any], errors: Any) -> Future[Any]:
             elif isinstance(error, errors.RayTaskError):
                 told.set_exception(_own(error))
             else:
-                told.set_exception(Lost(str(error).splitlines()[0] if str(error) else type(error).__name__))
+                told.set_exception(Lost(_first_line(error)))
 
     found.add_done_callback(pass_on)
     return told
@@ -135,10 +135,12 @@ def _own(error: Any) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadlabError):
         return HeadlabError(str(cause))
-    return HeadlabError(
-        f"a Ray worker failed ({type(cause or error).__name__}: {str(cause or error).splitlines()[-1]}); "
-        "the same run without --ray shows more"
-    )
+    # Its message stays there: it may quote an example.
+    return HeadlabError(f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows more")
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 @contextmanager
@@ -146,17 +148,17 @@ def team(model: Model, address: str, workers: int | None = None, loader: Callabl
     """Devices of a Ray cluster for runs of one model; given back at the end.
 
     address: "local" starts Ray on this machine for the time being, "auto" finds the cluster that it belongs
-    to, "host:port" or "ray://host:port" names one.  workers: actors; None takes one a GPU, or one a
+    to, "host:port" names one.  workers: actors; None takes one a GPU, or one a
     processor where there is no GPU.  Raises HeadlabError if Ray is not installed or not to be reached.
     """
     origin = Origin.of(model)
     with _connected(address, workers) as ray:
         cut = shares([node["Resources"] for node in ray.nodes() if node["Alive"]], workers)
-        threads = cut.threads if cut.kind == "cpu" else None
+        kind, threads = cut.kind, cut.threads if cut.kind == "cpu" else None
         actor = ray.remote(num_gpus=cut.gpus, num_cpus=cut.cpus, max_restarts=0)(Actor)
 
         def make() -> Hand:
-            return Hand(origin, __version__, None, threads, loader)
+            return Hand(origin, __version__, kind, threads, loader)
 
         pool = Pool(lambda: RayDevice(ray, actor.remote(make)), cut.count, cut.kind)
         try:
@@ -193,7 +195,9 @@ def _reach(address: str) -> None:
     if named in WORDS:
         return
     try:
-        where = urlsplit(named if "//" in named else f"//{named}")
+        where = urlsplit(f"//{named}")
+        if "/" in named:
+            raise ValueError("an address has no slashes: headlab runs on a machine of the cluster")
         if not where.hostname or not where.port:
             raise ValueError("not of the form host:port")
         socket.create_connection((where.hostname, where.port), REACH_SECONDS).close()
@@ -202,7 +206,7 @@ def _reach(address: str) -> None:
 
 
 def _nowhere(address: str, error: Exception) -> HeadlabError:
-    why = str(error).splitlines()[0]
+    why = _first_line(error)
     return HeadlabError(
         f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or its host:port"
     )

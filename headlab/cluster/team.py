@@ -76,8 +76,9 @@ class SharedGame:
         """See `Game.answers`; as many at once as the pool has devices for."""
         calls = (Call(self.key, self.job, "answer", (ask,)) for ask in asks)
         evaluator = self.own.evaluator
-        for found, forwards in self.pool.ask(calls, evaluator.tick):
+        for found, forwards, seconds in self.pool.ask(calls, evaluator.tick):
             evaluator.forwards += forwards
+            evaluator.elsewhere += seconds
             yield found
 
 
@@ -87,6 +88,11 @@ class Team:
 
     pool: Pool
 
+    @property
+    def kind(self) -> str:
+        """What its devices are: "cpu" or "cuda"."""
+        return self.pool.kind
+
     def game(self, own: ModelGame) -> SharedGame:
         """The game of a run, played on the pool."""
         return SharedGame(own, self.pool, _job(own.evaluator, own.ablation, own.value.key))
@@ -95,8 +101,9 @@ class Team:
         """A method that plays no game, run whole on one device of the pool."""
         job = _job(work.evaluator, work.ablation, "accuracy")
         call = Call(uuid4().hex, job, "outcome", (name, dict(work.options), work.seed))
-        found, forwards = next(self.pool.ask([call], work.evaluator.tick))
+        found, forwards, seconds = next(self.pool.ask([call], work.evaluator.tick))
         work.evaluator.forwards += forwards
+        work.evaluator.elsewhere += seconds
         outcome: Outcome = found
         return outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from headlab.curves.settings import caution_of
 from headlab.errors import HeadlabError
 from headlab.evaluator import STATE_BYTES, Evaluator
 from headlab.masks import Mask
+from headlab.methods.drive import saving
 from headlab.methods.work import Arrays, Progress
 from headlab.records import Bools, Ints
 from headlab.scores import Curve, kept_without
@@ -70,14 +71,15 @@ class Walk:
         """Make the steps that are lacking."""
         before, started = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
-        for number in range(self.done // len(self.removed), len(self.blocks)):
-            part = self._part(self.blocks[number], report, tick)
-            for point in range(self.done % len(self.removed), len(self.removed)):
-                self._measure(part, self.blocks[number], point)
-                self.done += 1
-                self.seconds = before + time.perf_counter() - started
-                self._save()
-                report(self._progress(self._forwards))
+        with saving(self._save) as saver:
+            for number in range(self.done // len(self.removed), len(self.blocks)):
+                part = self._part(self.blocks[number], report, tick)
+                for point in range(self.done % len(self.removed), len(self.removed)):
+                    self._measure(part, self.blocks[number], point)
+                    self.done += 1
+                    self.seconds = before + time.perf_counter() - started
+                    saver.offer(partial(self._arrays, self.done, self.seconds))
+                    report(self._progress(self._forwards))
         return self._curve()
 
     @property
@@ -123,15 +125,17 @@ class Walk:
         total = points * len(self.evaluator.examples)
         return Progress(min(forwards, total), total, note)
 
-    def _save(self) -> None:
+    def _save(self, arrays: Arrays) -> None:
         if self.run is not None:
-            arrays: Arrays = {
-                "correct": pack_answers(self.correct),
-                "blocks": np.array([block.stop for block in self.blocks]),
-                "done": np.array(self.done),
-                "seconds": np.array(self.seconds),
-            }
             self.run.save(arrays)
+
+    def _arrays(self, done: int, seconds: float) -> Arrays:
+        return {
+            "correct": pack_answers(self.correct),
+            "blocks": np.array([block.stop for block in self.blocks]),
+            "done": np.array(done),
+            "seconds": np.array(seconds),
+        }
 
     def _restore(self) -> None:
         saved = None if self.run is None else self.run.checkpoint()

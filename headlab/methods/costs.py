@@ -90,6 +90,8 @@ FORWARDS: Mapping[str, Count] = {
     "confidence": _once,
 }
 
+NARROWEST = 1e-6  # half-width, as a share of the span, that more samples than anybody draws would be needed for
+
 
 def expected_forwards(
     method: Method, options: Mapping[str, Any], heads: int, examples: int, seen: Iterable[HeadScores]
@@ -107,7 +109,7 @@ def expected_forwards(
         plural = "s" if len(by_language) > 1 else ""
         words = f"samples as in {len(by_language)} language{plural} scored before"
         return min(most, round(float(np.median(list(by_language.values()))))), words
-    samples = min(_samples(options), math.ceil(usual_samples(options)))
+    samples = math.ceil(min(_samples(options), usual_samples(options)))
     words = f"{samples:,} samples a head, as intervals that narrow usually need"
     return most_forwards(method, {**options, "samples": samples}, heads, examples), words
 
@@ -118,6 +120,8 @@ def usual_samples(options: Mapping[str, Any]) -> float:
     The same rule as in `headlab.methods.tally`, which a running job's time left comes from.
     """
     width = float(options["target"]) / value_of(str(options["value"])).span
+    if width < NARROWEST:
+        return math.inf
     price = math.log(2 / (1 - float(options["level"]))) + 1
     return price * (2 * USUAL_SQUARE / width**2 + 1 / width)
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -50,36 +51,35 @@ def game_of(work: Work) -> Game:
 class Saver:
     """Keeps what a run has so far, as often as costs a hundredth of its time.
 
-    clock: seconds.  The first offer is kept at once; one that came too soon is kept by `flush`.
+    save: keeps arrays.  clock: seconds.  The first offer is kept at once; one that came too soon is kept by `flush`.
     """
 
-    def __init__(self, work: Work, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._work, self._clock = work, clock
+    def __init__(self, save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._save, self._clock = save, clock
         self._due = -math.inf
-        self._waiting: tuple[Callable[[], Arrays], int] | None = None
+        self._waiting: Callable[[], Arrays] | None = None
 
     def offer(self, arrays: Callable[[], Arrays]) -> None:
-        """Keep these arrays, if the last ones are old enough."""
-        self._waiting = arrays, self._work.evaluator.forwards
+        """Keep these arrays, if the last ones are old enough; they are asked for when they are kept."""
+        self._waiting = arrays
         if self._clock() >= self._due:
             self.flush()
 
     def flush(self) -> None:
         """Keep the arrays offered last, unless they are kept."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is None:
+        arrays, self._waiting = self._waiting, None
+        if arrays is None:
             return
-        arrays, forwards = waiting
         began = self._clock()
-        self._work.save({**arrays(), "forwards": np.array(forwards)})
+        self._save(arrays())
         ended = self._clock()
         self._due = ended + (ended - began) / SHARE
 
 
 @contextmanager
-def saving(work: Work) -> Iterator[Saver]:
+def saving(save: Callable[[Arrays], None]) -> Iterator[Saver]:
     """A saver for a run; if the run is broken off in order, what it has then is kept."""
-    saver = Saver(work)
+    saver = Saver(save)
     try:
         yield saver
     except BaseException:
@@ -92,9 +92,13 @@ def drive(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
     """Save and report every snapshot; the outcome of the last one."""
     last = start
     work.report(last.progress())
-    with saving(work) as saver:
+    with saving(work.save) as saver:
         for snapshot in snapshots:
-            saver.offer(snapshot.arrays)
+            saver.offer(partial(_arrays, snapshot, work.evaluator.forwards))
             work.report(snapshot.progress())
             last = snapshot
     return last.outcome()
+
+
+def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
+    return {**snapshot.arrays(), "forwards": np.array(forwards)}

@@ -37,16 +37,16 @@ def _gains(work: Work, game: Game) -> Floats:
         gains, done = saved["gains"].astype(np.float64), int(saved["done"])
     by_length = np.argsort(game.lengths, kind="stable")
     parts = [by_length[at : at + game.round] for at in range(done, game.examples, game.round)]
-    with saving(work) as saver:
+    with saving(work.save) as saver:
         for rows, found in zip(parts, game.answers(_ask(game, rows) for rows in parts), strict=True):
             gains[:, rows] = found.T
             done += len(rows)
-            saver.offer(partial(_arrays, gains, done))
+            saver.offer(partial(_arrays, gains, done, work.evaluator.forwards))
     return gains
 
 
-def _arrays(gains: Floats, done: int) -> Arrays:
-    return {"gains": gains, "done": np.array(done)}
+def _arrays(gains: Floats, done: int, forwards: int) -> Arrays:
+    return {"gains": gains, "done": np.array(done), "forwards": np.array(forwards)}
 
 
 def _ask(game: Game, rows: Ints) -> Ask:

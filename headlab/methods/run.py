@@ -127,7 +127,8 @@ def _compute(
     before, started = float(saved["seconds"]) if saved and "seconds" in saved else 0.0, time.perf_counter()
 
     def spent() -> float:
-        return before + time.perf_counter() - started
+        """Seconds of computing: of this process, or all those of the devices that it is done on."""
+        return before + (time.perf_counter() - started if helpers is None else evaluator.elsewhere)
 
     def save(arrays: Arrays) -> None:
         if run is not None:
@@ -144,7 +145,7 @@ def _compute(
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "versions": versions(),
                 "threads": torch.get_num_threads(),
-                "device": evaluator.model.device.type,
+                "device": evaluator.model.device.type if helpers is None else helpers.kind,
             },
         )
     return scores

@@ -35,7 +35,10 @@ class Option:
             return False
         if self.kind not in (int, float):
             return True
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            return False
         return self.low < number < self.high if self.open else self.low <= number <= self.high
 
     @property

@@ -35,6 +35,11 @@ def _ignore(_: Any) -> None:
 class Helpers(Protocol):
     """Other devices, with the same model on each."""
 
+    @property
+    def kind(self) -> str:
+        """What they are: "cpu" or "cuda"."""
+        ...
+
     def game(self, own: ModelGame) -> Game:
         """The same game as one's own, played there."""
         ...

@@ -66,7 +66,9 @@ def _begin(draft: Draft) -> None:
     if trouble := _trouble(spec):
         st.warning(trouble)
     else:
-        jobs_forecast.draw(kind, spec, "What it will take:", "")
+        shared = draft.place(values) == "ray"
+        label = "What this worker would take alone; Ray's workers share it:" if shared else "What it will take:"
+        jobs_forecast.draw(kind, spec, label, "")
     icon, held = ":material/play_arrow:", bool(trouble)
     st.button("Start", type="primary", icon=icon, key="new-start", disabled=held, on_click=_start, args=(draft,))
     _told()

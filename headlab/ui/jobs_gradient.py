@@ -38,16 +38,25 @@ def ask_all(worker: Client, spec: Mapping[str, Any]) -> Generator[str]:
 
 def draw(spec: Mapping[str, Any], label: str) -> None:
     """The button, or how far the scores are that it asked for."""
-    held: tuple[Sequence[str], Latest[str]] | None = st.session_state.get(LIVE)
-    if held is None:
+    held: tuple[Mapping[str, Any], Latest[str]] | None = st.session_state.get(LIVE)
+    if held is None or not _same(held[0], spec):
+        # Another choice's request ends when this one is begun.
         st.button(label, type="primary", key="compute", on_click=_begin, args=(spec,))
         return
-    st.fragment(_look, run_every=SECONDS)(*held)
+    st.fragment(_look, run_every=SECONDS)(held[0]["languages"], held[1])
+
+
+def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Whether a request under way is of this choice; the languages it has done are not missing any more."""
+    names = (set(begun) | set(spec)) - {"languages"}
+    same = all(begun.get(name) == spec.get(name) for name in names)
+    return same and set(spec["languages"]) <= set(begun["languages"])
 
 
 def _begin(spec: Mapping[str, Any]) -> None:
     def do(worker: Client) -> None:
-        st.session_state[LIVE] = (list(spec["languages"]), Latest(lambda: ask_all(worker, spec)))
+        _stop()
+        st.session_state[LIVE] = (spec, Latest(lambda: ask_all(worker, spec)))
 
     ask(do)
 

@@ -10,7 +10,7 @@ from headlab.errors import HeadlabError
 from headlab.tasks import TASKS, task
 from headlab.worker.imports import IMPORTING
 from headlab.worker.kinds.table import KINDS
-from headlab.worker.schemas import ExampleCard, ModelCard, Refusal, SentencesRequest, TaskCard
+from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
 
 
 def models() -> list[ModelCard]:
@@ -49,22 +49,3 @@ def sentences(request: SentencesRequest) -> list[ExampleCard]:
 CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
     {key: kind.check for key, kind in KINDS.items()}
 )
-
-
-def admit_local(model: str) -> str:
-    """Any model: for a worker that only this machine can reach."""
-    return model
-
-
-def admit_embedded(model: str) -> str:
-    """Embedded models only: a worker that others can reach opens no path and no hub id that they name.
-
-    Raises Refusal (404).
-    """
-    from headlab.models.embedded import EMBEDDED  # imports torch
-
-    if model not in EMBEDDED:
-        raise Refusal(
-            f"this worker is open to other machines and serves {', '.join(EMBEDDED)} only, not {model!r}", 404
-        )
-    return model

@@ -59,8 +59,10 @@ class Jobs:
         """
         text = canonical_json(dict(params))
         key = f"{kind}:{text}"
-        if self.count("queued") >= MAX_WAITING:
-            raise Refusal(f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done", 429)
+        there = self._run("select id,state from jobs where dedup=? and state in ('queued','running')", key)
+        if there:
+            return Submitted(id=there[0]["id"], state=there[0]["state"])
+        self._room()
         now = time.time()
         insert = (
             "insert into jobs(dedup,kind,params,place,created) values(?,?,?,?,?) on conflict do nothing "
@@ -72,6 +74,10 @@ class Jobs:
         # The other one may end between the two statements: then its last row is the answer.
         found = made or self._run("select id,state from jobs where dedup=? order by id desc limit 1", key)
         return Submitted(id=found[0]["id"], state=found[0]["state"])
+
+    def _room(self) -> None:
+        if self.count("queued") >= MAX_WAITING:
+            raise Refusal(f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done", 429)
 
     def get(self, job: int) -> Job:
         """One job. Raises Refusal (404) if there is none of that id."""
@@ -112,11 +118,13 @@ class Jobs:
     def resume(self, job: int) -> Job:
         """Queue a cancelled or failed job again; it goes on from its checkpoint.
 
-        Raises Refusal (409) if it has not ended so, or if the same work is queued under another id.
+        Raises Refusal (409) if it has not ended so, or if the same work is queued under another id, and (429)
+        when too many wait.
         """
         before = self.get(job)
         if before.state not in ("cancelled", "failed"):
             raise Refusal(f"job {job} is {before.state}; only a cancelled or failed job can be resumed", 409)
+        self._room()
         reset = "update jobs set state='queued', cancel=0, attempts=0, error=null, ended=null"
         again = f"{reset} where id=? and state in ('cancelled','failed')"
         try:

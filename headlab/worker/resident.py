@@ -29,7 +29,7 @@ from headlab.tasks import Task, task
 from headlab.worker.devicelock import hold_device
 from headlab.worker.fetching import Fetches, bring
 from headlab.worker.figures import figure, mask_of, paired
-from headlab.worker.helping import Helping, in_background
+from headlab.worker.helping import Background, Helping
 from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.kinds.table import kind_of
 from headlab.worker.pacing import pace_of
@@ -93,6 +93,7 @@ class Resident:
         self._base, self._fetches = base, Fetches(fetch)
         self._helping = helping
         self._helpers: Helpers | None = None
+        self._background = Background()
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
         self._paces: dict[tuple[str, str | None, str], float] = {}
         self.tick: Callable[[], None] = lambda: None
@@ -251,7 +252,7 @@ class Resident:
         if self._helping is None:
             raise HeadlabError("this worker has no Ray to compute on; start it with --ray, or submit the job for here")
         running.log("on Ray")
-        with in_background(self._helping(self.need(str(running.model))), running.tick) as self._helpers:
+        with self._background.using(self._helping(self.need(str(running.model))), running.tick) as self._helpers:
             try:
                 yield
             finally:

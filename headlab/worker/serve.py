@@ -84,6 +84,7 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     try:
         entrance = open_entrance(settings)
         home = take_home(settings.cache)
+        jobs = Jobs(home.folder / "jobs.db")
     except HeadlabError as error:
         if settings.told is not None:
             write_json(settings.told, {"error": str(error)})
@@ -92,12 +93,11 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
     announce(home, entrance.url, settings.parent)
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})
-    _run(settings, home, entrance, make or partial(_real_bench, settings))
+    _run(settings, home, entrance, jobs, make or partial(_real_bench, settings))
     log.info("stopped")
 
 
-def _run(settings: Settings, home: Home, entrance: Entrance, make: Callable[[], Bench]) -> None:
-    jobs = Jobs(home.folder / "jobs.db")
+def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]) -> None:
     engine = Engine(make, jobs, catalogue.CHECKS, settings.warm, ray=word_for(settings.ray))
     app = create_app(
         engine,

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.worker import catalogue
+from headlab.worker.admission import admit_local
 from headlab.worker.apidocs import add_docs
 from headlab.worker.doors import TOO_LARGE, Doors
 from headlab.worker.engine import Engine
@@ -54,7 +55,7 @@ def create_app(
     *,
     token: str | None = None,
     hosts: tuple[str, ...] = LOCAL_HOSTS,
-    admit: Callable[[str], str] = catalogue.admit_local,
+    admit: Callable[[str], str] = admit_local,
     state: str = "",
     note: str = "",
 ) -> FastAPI:
