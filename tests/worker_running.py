@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvicorn
 
+from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.admission import admit_local
 from headlab.worker.bench import Bench
@@ -38,7 +39,7 @@ def running(
     ray: str = "",
 ) -> Iterator[Running]:
     jobs = Jobs(folder / "jobs.db")
-    engine = Engine(make, jobs, catalogue.CHECKS, ray=ray)
+    engine = Engine(make, jobs, catalogue.CHECKS, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

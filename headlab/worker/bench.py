@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from headlab.store import Store
 from headlab.worker.running import Running
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -25,11 +24,6 @@ class Bench(Protocol):
     """The work itself. Made and called in the engine's thread only; `tick` runs between its batches."""
 
     tick: Callable[[], None]
-
-    @property
-    def store(self) -> Store:
-        """Where results are kept; may be read from any thread."""
-        ...
 
     @property
     def device(self) -> str:

@@ -37,7 +37,8 @@ class Engine:
     """Owns the device through its thread. Requests may come from any other thread.
 
     check: kind of job -> what refuses bad params before they are queued, and gives them in full.
-    warm: a model to load at once.  ray: a word for where jobs placed on Ray go; empty where they cannot.
+    store: where results are kept.  warm: a model to load at once.  ray: a word for where jobs placed on Ray go;
+    empty where they cannot.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Engine:
         make: Callable[[], Bench],
         jobs: Jobs,
         check: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]],
+        store: Store,
         warm: str | None = None,
         *,
         ray: str = "",
     ) -> None:
-        self.jobs, self.ray = jobs, ray
+        self.jobs, self.store, self.ray = jobs, store, ray
         self._make, self._check, self._warm = make, check, warm
         self._waiting = Waiting()
         self._wake = threading.Event()
@@ -85,14 +87,6 @@ class Engine:
         """Name of the model in memory, if any."""
         bench = self._bench
         return bench.resident if bench is not None else None
-
-    @property
-    def store(self) -> Store:
-        """Where results are kept. Raises Refusal (503) before the device is there."""
-        bench = self._bench
-        if bench is None:
-            raise Refusal(self.trouble or "the worker is getting its device ready; try again in a moment", 503)
-        return bench.store
 
     @property
     def trouble(self) -> str:
@@ -160,7 +154,7 @@ class Engine:
 
     def delete(self, job: int) -> None:
         """Take a job off the list, with the checkpoints that only it would go on from; results stay."""
-        self._runner.delete(job, lambda: self.store.root)
+        self._runner.delete(job, self.store.root)
 
     def _ask(self, live: Live) -> Live:
         if not self.alive:

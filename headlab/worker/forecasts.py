@@ -5,7 +5,7 @@ from __future__ import annotations
 from headlab.worker.engine import Engine
 from headlab.worker.kinds.kind import Estimate, Known
 from headlab.worker.kinds.table import Submission, kind_of
-from headlab.worker.schemas import Measured
+from headlab.worker.schemas import Measured, Refusal
 
 
 def estimated(engine: Engine, request: Submission, measured: Measured | None = None) -> Estimate:
@@ -13,7 +13,8 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
 
     Raises HeadlabError for params that do not fit, Refusal (503) before the device is there.
     """
-    params, store = engine.check(request.kind, request.spec.model_dump()), engine.store
-    device = str(engine.device).split(":")[0]
-    known = Known(store.scan().results, store.curves().results, device, store.root, measured)
+    params, store, device = engine.check(request.kind, request.spec.model_dump()), engine.store, engine.device
+    if device is None:
+        raise Refusal(engine.trouble or "the worker is getting its device ready; try again in a moment", 503)
+    known = Known(store.scan().results, store.curves().results, device.split(":")[0], store.root, measured)
     return kind_of(request.kind).forecast(params, known)

@@ -57,10 +57,10 @@ class Runner:
         running = self._running
         return running.look() if running is not None and running.job.id == job else None
 
-    def delete(self, job: int, root: Callable[[], Path]) -> None:
+    def delete(self, job: int, root: Path) -> None:
         """Take a job off the list, with the checkpoints that no other job of the list would go on from.
 
-        root: the cache, asked for if there are any. Raises Refusal (404, 409).
+        root: the cache. Raises Refusal (404, 409).
         """
         with self._taking:
             deleted, folders = self._jobs.get(job), self._jobs.runs(job)
@@ -71,7 +71,7 @@ class Runner:
                 for folder, language in folders.items()
                 if folder not in theirs and not any(needed_by(other, deleted, language) for other in others)
             ]
-            places = [(root(), folder) for folder in free]
+            places = [(root, folder) for folder in free]
             self._jobs.delete(job)
             for place, folder in places:
                 clear(place, folder)

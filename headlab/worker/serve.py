@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from headlab.errors import HeadlabError
 from headlab.files import write_json
+from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.admission import Allowed, admit_local, named_models
 from headlab.worker.connections import Connection
@@ -98,7 +99,7 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
 
 
 def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: Callable[[], Bench]) -> None:
-    engine = Engine(make, jobs, catalogue.CHECKS, settings.warm, ray=word_for(settings.ray))
+    engine = Engine(make, jobs, catalogue.CHECKS, Store(settings.cache), settings.warm, ray=word_for(settings.ray))
     app = create_app(
         engine,
         token=entrance.token,
