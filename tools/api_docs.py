@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import described, markdown
 from headlab.worker.engine import Bench, Engine
@@ -24,7 +25,7 @@ def description() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="headlab-") as folder:
         jobs = Jobs(Path(folder) / "jobs.db")
         try:
-            return create_app(Engine(no_bench, jobs, catalogue.CHECKS)).openapi()
+            return create_app(Engine(no_bench, jobs, catalogue.CHECKS, Store(Path(folder)))).openapi()
         finally:
             jobs.close()
 
