@@ -192,6 +192,9 @@ def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
     assert leftovers(tmp_path) == []
 
 
+TOKEN = "for-the-worker-of-the-killed-app"
+
+
 @contextmanager
 def app(cache: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`streamlit run app.py` with one visitor; killed at the end."""
@@ -201,7 +204,9 @@ def app(cache: Path) -> Iterator[subprocess.Popen[bytes]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = (
-        {k: v for k, v in os.environ.items() if k != "HEADLAB_WORKER"} | SETTINGS | {"HEADLAB_CACHE": str(cache)}
+        {k: v for k, v in os.environ.items() if k != "HEADLAB_WORKER"}
+        | SETTINGS
+        | {"HEADLAB_CACHE": str(cache), "HEADLAB_TOKEN": TOKEN}
     )
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
     with (cache / "app.log").open("ab") as log:
@@ -240,7 +245,7 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
     for turn in range(2):
         with app(tmp_path) as process:
             until(lambda: (address_of(tmp_path / ".worker", None) is not None) and worker_of(tmp_path, process.pid), 60)
-            client = Client(str(address_of(tmp_path / ".worker", None)))
+            client = Client(str(address_of(tmp_path / ".worker", None)), TOKEN)
             pids.append(json.loads((tmp_path / ".worker" / "worker.json").read_text())["pid"])
             try:
                 job = job or client.submit(spec=spec_of(model))["id"]
