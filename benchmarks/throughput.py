@@ -206,8 +206,14 @@ def shares(evaluator: Evaluator, kept: np.ndarray, wanted: np.ndarray, examples:
     cuda = evaluator.model.device.type == "cuda"
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
     game = ModelGame(evaluator)
-    with profile(activities=kinds) as seen:
-        seconds, _ = clock(evaluator, game.marginals, kept, wanted, examples)
+    # The profiler sees the threads that were there before it: one thread, so that no batch runs in another.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with profile(activities=kinds) as seen:
+            seconds, _ = clock(evaluator, game.marginals, kept, wanted, examples)
+    finally:
+        torch.set_num_threads(threads)
     found = dict.fromkeys(KINDS, 0.0) | {"copies and the rest": 0.0}
     for event in seen.key_averages():
         spent = (event.self_device_time_total if cuda else event.self_cpu_time_total) / 1e6

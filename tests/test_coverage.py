@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
@@ -17,6 +17,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from benchmarks.intervals import DISTRIBUTIONS, Gains, peeking, ternary
 from headlab.evaluator import Evaluator
 from headlab.methods import exact
+from headlab.methods.game import Ask, in_turn
 from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
 from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, estimate
@@ -64,6 +65,13 @@ class DrawnGame:
         self.chance = chance / np.maximum(chance.sum(axis=1, keepdims=True), 1)  # of one draw, together at most 1
         self.low, self.high = np.append(low, 0.0), np.append(high, 0.0)
         self.truth = float((self.chance @ ((low + high) / 2)).mean())
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.ones(self.examples, np.int64)
+
+    def answers(self, asks: Iterable[Ask]) -> Iterator[np.ndarray]:
+        return in_turn(self, asks)
 
     def marginals(self, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray) -> np.ndarray:
         del kept

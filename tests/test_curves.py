@@ -28,7 +28,7 @@ from headlab.evaluator import Evaluator, compare
 from headlab.gates import Model
 from headlab.masks import Mask, choose, mask_from_json
 from headlab.methods.run import score
-from headlab.methods.work import Progress
+from headlab.methods.work import Arrays, Progress
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, HeadScores, band
 from headlab.store import Store
@@ -67,6 +67,7 @@ def in_blocks(model: Model, tokens: int, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("ablation", "tokens"), [("zero", None), ("zero", 40), ("mean", None)])
 @pytest.mark.parametrize("family", CASES)
+@pytest.mark.usefixtures("one_lane")  # a tie in the last bit must fall the same way on both sides
 def test_every_point_equals_a_model_of_its_own(
     family: str, ablation: str, tokens: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,12 +568,13 @@ def test_the_command_goes_on_where_it_stopped(
     want = json.loads(capsys.readouterr().out)["languages"]
     save = Walk._save
 
-    def stop(walk: Walk) -> None:
-        save(walk)
+    def stop(walk: Walk, arrays: Arrays) -> None:
+        save(walk, arrays)
         if walk.done == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
+        patch.setattr("headlab.methods.drive.SHARE", float("inf"))  # a checkpoint after every point
         patch.setattr(Walk, "_save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from headlab.ui.history import encode
 
 MODEL, TASK = "e5-small-intents", "intents"
 LANGUAGES = ("de", "en", "fi", "ru", "th")
-PEOPLE, CLICKS, FIRST_LAYER = 20, 1, 8
+PEOPLE, CLICKS, FIRST_LAYER = 20, 1, 9
 WAIT_MS = 240_000
 LINKED = "() => new URLSearchParams(location.search).get('m')"
 

@@ -159,7 +159,7 @@ def test_undo_right_after_a_click_takes_back_that_click(visit):
             at('3.7').click();
             await wait(15);
             at('4.2').click();
-            await wait(2);
+            await wait(40);  // nobody clicks sooner
             undo.click();
         }"""
     )
