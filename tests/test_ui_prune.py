@@ -13,8 +13,11 @@ from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
+from headlab.ui import headgrid
 from headlab.ui.background import Latest
 from headlab.ui.history import History
+from headlab.ui.prune_board import GRID as BOARD
+from headlab.ui.prune_board import after_clicks
 from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
 from headlab.ui.prune_files import mask_text, take
 from headlab.ui.prune_suggest import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
@@ -261,3 +264,16 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.kept).tolist() == [2]
     assert (len(now.steps), now.rev) == (2, 0)
+
+
+def test_a_click_that_came_with_undo_is_the_one_taken_back(monkeypatch):
+    """Streamlit may call Undo's callback before the grid's, where both came in one request."""
+    now, kept = History(GRID), np.array([True, False, True, True, True, True])
+    came = iter([lambda: now.click(kept)])
+    waiting = {f"{BOARD}:changed": lambda: next(came, lambda: None)()}
+    monkeypatch.setattr(headgrid.st, "session_state", waiting)
+    after_clicks(now.undo)()
+    assert now.kept.all()
+    assert now.can_redo
+    after_clicks(now.redo)()
+    assert now.kept.tolist() == kept.tolist()
