@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import torch
 
-from headlab.errors import HeadlabError
-from headlab.memory import TOO_LARGE, Cuttable, out_of_memory
+from headlab.memory import Cuttable, halves, in_turn
 
 LOOK_SECONDS = 0.02
 Tick = Callable[[], None]
@@ -83,24 +82,15 @@ def spread(
     waiting = deque(batches)
     with one_thread(device) as threads:
         if min(threads, len(waiting)) <= 1:
-            yield from _in_turn(waiting, run, tick)
+            yield from _with_ticks(waiting, run, tick)
         else:
             yield from _side_by_side(waiting, run, tick, threads)
 
 
-def _in_turn(waiting: deque[Part], run: Callable[[Part, Tick], R], tick: Tick) -> Iterator[tuple[Part, R]]:
-    while waiting:
-        batch = waiting.popleft()
-        try:
-            found = run(batch, tick)
-        except (RuntimeError, MemoryError) as error:
-            parts = _halves(batch, error)
-        else:
-            tick()
-            yield batch, found
-            continue
-        _make_room()  # outside the handler, so that the failed pass's tensors are free
-        waiting.extendleft(parts[::-1])
+def _with_ticks(waiting: deque[Part], run: Callable[[Part, Tick], R], tick: Tick) -> Iterator[tuple[Part, R]]:
+    for batch, found in in_turn(waiting, lambda part: run(part, tick)):
+        tick()
+        yield batch, found
 
 
 def _side_by_side(
@@ -127,24 +117,10 @@ def _side_by_side(
                     try:
                         found = future.result()
                     except (RuntimeError, MemoryError) as error:
-                        parts = _halves(batch, error)
+                        parts = halves(batch, error)
                     else:
                         yield batch, found
                         continue
                     waiting.extendleft(parts[::-1])
         finally:
             ended.set()
-
-
-def _halves(batch: Part, error: BaseException) -> list[Part]:
-    if not out_of_memory(error):
-        raise error
-    parts = batch.cut()
-    if not parts:
-        raise HeadlabError(TOO_LARGE) from error
-    return list(parts)  # type: ignore[arg-type] # parts of a thing are of its kind
-
-
-def _make_room() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

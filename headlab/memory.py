@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class Cuttable(Protocol):
 
 
 Part = TypeVar("Part", bound=Cuttable)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -47,30 +49,45 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
-def halving(batches: Iterable[Part], run: Callable[[Part], None]) -> bool:
-    """Run every batch in order; one that does not fit in memory is cut in two and tried again.
+def halves(batch: Part, error: BaseException) -> list[Part]:
+    """What is to be tried in place of a batch that failed.
+
+    Raises the error again if it is another than full memory, and HeadlabError if the batch cannot be cut.
+    """
+    if not out_of_memory(error):
+        raise error
+    parts = batch.cut()
+    if not parts:
+        raise HeadlabError(TOO_LARGE) from error
+    return list(parts)  # type: ignore[arg-type] # parts of a thing are of its kind
+
+
+def in_turn(waiting: deque[Part], run: Callable[[Part], R]) -> Iterator[tuple[Part, R]]:
+    """Each batch with what `run` gives for it, in order; one that does not fit in memory is cut in two and tried again.
 
     run: may be called again with parts of a batch at which it failed, so it keeps nothing of a failed
-    call.  Returns whether any had to be cut.  Raises HeadlabError when one that cannot be cut does not fit.
+    call.  Raises HeadlabError when a batch that cannot be cut does not fit.
     """
-    waiting, short = list(batches)[::-1], False
     while waiting:
-        batch = waiting.pop()
+        batch = waiting.popleft()
         try:
-            run(batch)
-            continue
+            found = run(batch)
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            parts = batch.cut()
-            if not parts:
-                raise HeadlabError(TOO_LARGE) from error
+            parts = halves(batch, error)
+        else:
+            yield batch, found
+            continue
         # Outside the handler, so that the failed pass's tensors are free.
-        short = True
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        waiting += list(parts)[::-1]  # type: ignore[arg-type] # parts of a thing are of its kind
-    return short
+        waiting.extendleft(parts[::-1])
+
+
+def halving(batches: Iterable[Part], run: Callable[[Part], None]) -> bool:
+    """Run every batch as `in_turn` does. Returns whether any had to be cut."""
+    waiting = deque(batches)
+    given = len(waiting)
+    return sum(1 for _ in in_turn(waiting, run)) > given
 
 
 @contextmanager

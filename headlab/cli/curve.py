@@ -15,6 +15,7 @@ from headlab.cli.output import (
     CacheRoot,
     Device,
     Languages,
+    MethodOptions,
     ModelName,
     Seed,
     TaskName,
@@ -44,9 +45,7 @@ def curve(
     method: Annotated[str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")] = (
         "shapley"
     ),
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512")
-    ] = None,
+    option: MethodOptions = None,
     split: Annotated[
         str, typer.Option(help="where the curve is measured; ordered on dev, so measure on test")
     ] = "test",

@@ -36,6 +36,9 @@ Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]
 CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
+MethodOptions = Annotated[
+    list[str] | None, typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512")
+]
 MODEL, TASK = "e5-small-intents", "intents"
 ABLATIONS = ("zero", "mean")
 

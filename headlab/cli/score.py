@@ -17,6 +17,7 @@ from headlab.cli.output import (
     CacheRoot,
     Device,
     Languages,
+    MethodOptions,
     ModelName,
     Seed,
     Size,
@@ -48,9 +49,7 @@ def score(
     task: TaskName = TASK,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = "shapley",
-    option: Annotated[
-        list[str] | None, typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512")
-    ] = None,
+    option: MethodOptions = None,
     seed: Seed = 0,
     size: Size = 512,
     ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",

@@ -24,19 +24,19 @@ from headlab.files import write_json
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.admission import Allowed, admit_local, named_models
+from headlab.worker.bench import Bench
 from headlab.worker.connections import Connection
-from headlab.worker.engine import Bench, Engine
+from headlab.worker.engine import Engine
 from headlab.worker.failures import LOG_NAME
 from headlab.worker.home import Home, announce, take_home
 from headlab.worker.imports import IMPORTING
 from headlab.worker.jobs import Jobs
-from headlab.worker.server import create_app
+from headlab.worker.server import LOCAL_HOSTS, create_app
 from headlab.worker.tokens import token_of_environment
 
 log = logging.getLogger(__name__)
 PORT = 8700
 RAY = "HEADLAB_RAY"
-LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 MAX_CONNECTIONS = 512
 MAX_HEADER_BYTES = 16 << 10
 LOG_BYTES = 2 << 20
@@ -167,7 +167,7 @@ def open_entrance(settings: Settings) -> Entrance:
     name = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{name}:{port}"
     if ipaddress.ip_address(address).is_loopback:
-        return Entrance(listener, url, token, (*LOCAL_NAMES, name.lower()), admit_local)
+        return Entrance(listener, url, token, (*LOCAL_HOSTS, name.lower()), admit_local)
     if token is None:
         listener.close()
         raise HeadlabError(
