@@ -137,7 +137,8 @@ class Pairs:
         shifted = torch.cat([start, targets[:, :-1]], dim=1).masked_fill(
             torch.cat([start, targets[:, :-1]], dim=1) == IGNORED, int(config.pad_token_id)
         )
-        return pad(self.model, self._tokens, rows) | {"decoder_input_ids": shifted}
+        asked = (targets != IGNORED).long()  # padding changes no answer, but would count in the heads' means
+        return pad(self.model, self._tokens, rows) | {"decoder_input_ids": shifted, "decoder_attention_mask": asked}
 
     def targets(self, rows: Ints) -> torch.Tensor:
         """Tokens of the targets, int [row, token]."""

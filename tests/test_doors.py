@@ -290,6 +290,7 @@ def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> 
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.001), token=TOKEN, admit=Allowed()) as run:
         job = run.jobs.submit("score", {"model": "/etc", "seed": 1}).id
         run.jobs.cancel(job)
+        until(lambda: run.jobs.get(job).state == "cancelled")  # it may have begun; then it ends at its next batch
         answer = httpx.post(f"{run.url}/jobs/{job}/resume", headers={"authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 404
         assert run.jobs.get(job).state == "cancelled"

@@ -12,7 +12,7 @@ from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
-from headlab.gates import gated
+from headlab.gates import gated, head_means
 from headlab.inputs import IGNORED, first_tokens
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
@@ -156,6 +156,18 @@ def test_scores_of_a_translation_model_are_in_nats(pairs: Evaluator):
     assert scores.grid.size == 26
     assert scores.high is not None
     assert scores.high.max() <= CLIP
+
+
+def test_the_means_of_heads_do_not_depend_on_what_shares_a_batch(pairs: Evaluator):
+    """Padding of the source counts nowhere, nor does padding of the target."""
+
+    def means(rows: list[list[int]]) -> torch.Tensor:
+        return head_means(pairs.model, (pairs.tensors(np.array(part)) for part in rows))
+
+    every = list(range(len(pairs.examples)))
+    apart = means([[row] for row in every])
+    torch.testing.assert_close(means([every]), apart, atol=1e-12, rtol=0)
+    torch.testing.assert_close(means([every[:4], every[4:]]), apart, atol=1e-12, rtol=0)
 
 
 def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):

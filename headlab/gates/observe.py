@@ -69,8 +69,9 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
 def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     """Mean output of every head over the real tokens of some batches: [layer, head, head_dim].
 
-    What a head gives under `ablation="mean"`. Sums in float64. Padding (attention_mask 0) is left out;
-    for a decoder's heads all positions count.
+    What a head gives under `ablation="mean"`. Sums in float64. Padding (attention_mask 0) is left out; for
+    the decoder and cross heads of a sequence-to-sequence model that of decoder_attention_mask (all
+    positions count where it is not given).
     """
     grid = model.grid
     sums: dict[int, torch.Tensor] = {}
@@ -94,12 +95,14 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
 
 def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, float]]:
     """{layer row: (sum of every head's output [head, head_dim], tokens)} over one batch."""
-    real = inputs["attention_mask"].to(torch.float64)
+    pairs = model.module.config.is_encoder_decoder
     found: dict[int, tuple[torch.Tensor, float]] = {}
+    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
 
     def add(row: int, context: torch.Tensor) -> None:
-        same = context.shape[1] == real.shape[1]
-        keep = real if same else torch.ones(context.shape[:2], dtype=torch.float64, device=context.device)
+        mask = inputs.get("decoder_attention_mask" if pairs and stacks[row] != "encoder" else "attention_mask")
+        keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
+        keep = keep.to(torch.float64)
         total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), keep)
         found[row] = (total, float(keep.sum()))
 
