@@ -21,7 +21,8 @@ class HeadScores:
     Flat arrays [head] in the grid's order.  values: positive = the head helps; unit as in `unit`
     (for `accuracy`, 0.01 is one point lost when the head goes).  low, high: interval at `level`,
     None where the method draws no samples.  samples: draws behind each value.  p_values: of
-    "the head does nothing", two-sided.  spec: everything the numbers depend on.
+    "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
+    values from the first and from the second half of the examples alone, where the method tells them apart.
     """
 
     grid: HeadGrid
@@ -38,6 +39,7 @@ class HeadScores:
     p_values: Floats | None = None
     level: float = 0.95
     spec: Mapping[str, Any] = field(default_factory=dict)
+    halves: Floats | None = None
 
     @property
     def half_width(self) -> Floats | None:

@@ -644,8 +644,11 @@ def test_a_tally_counts_what_it_is_given() -> None:
     tally = Tally.start(2, 5, planned(10))
     sums = np.array([[-2, 0], [1, 2], [1, -1]])
     drawn = np.array([[True, True], [True, False], [True, True]])
-    more = tally.add(sums, drawn, 3)
+    more = tally.add(sums, drawn, 3, np.array([False, True, True]))
     assert_array_equal(more.counts, [[1, 0], [0, 1], [0, 1], [2, 0], [0, 0]])
+    assert_array_equal(more.second, [[0, 0], [0, 1], [0, 0], [2, 0], [0, 0]])
     assert_allclose(more.outcome().values, [0, -0.25])
+    assert_allclose(more.outcome().halves, [[-1, 0], [0.5, -0.5]])
+    assert tally.add(sums, drawn, 3, np.ones(3, bool)).outcome().halves is None  # nothing of the first half
     assert more.draws == 3
     assert tally.draws == 0

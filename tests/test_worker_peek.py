@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,8 @@ def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
         scores = begin(model, tmp_path, method)
         back = scores_of({"scores": json.loads(json.dumps(told(scores)))})
         assert back is not None
-        for name, value in vars(scores).items():
+        assert back.halves is None  # of no use before the end
+        for name, value in vars(replace(scores, halves=None)).items():
             np.testing.assert_array_equal(getattr(back, name), value)
     assert scores_of({"scores": None}) is None
 

@@ -26,7 +26,8 @@ def run(work: Work) -> Outcome:
     groups = tuple(e.group or e.id for e in work.evaluator.examples)
     low, high, p = group_bootstrap(gains, groups, np.random.default_rng([work.seed, 4]), level=level)
     samples = np.full(game.players, game.examples, dtype=np.int64)
-    return Outcome(gains.mean(axis=1), low, high, samples, p, level)
+    halves = np.stack([part.mean(axis=1) for part in np.array_split(gains, 2, axis=1)]) if game.examples > 1 else None
+    return Outcome(gains.mean(axis=1), low, high, samples, p, level, halves)
 
 
 def _gains(work: Work, game: Game) -> Floats:

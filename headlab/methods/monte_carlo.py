@@ -70,7 +70,8 @@ def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> 
     found = np.stack([rounded(g, game.steps, seed, number) for g, number in zip(gains, numbers, strict=True)])
     np.put_along_axis(sums, orders, found, axis=1)
     np.put_along_axis(drawn, orders, True, axis=1)
-    return tally.add(sums, drawn, len(orders))
+    examples = [free_example(seed, number, game.examples, game.weights) for number in numbers]
+    return tally.add(sums, drawn, len(orders), np.array(examples) >= game.examples / 2)
 
 
 def run(work: Work) -> Outcome:

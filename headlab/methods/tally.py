@@ -50,32 +50,38 @@ class Tally:
     """A snapshot of a sampled estimate.
 
     counts: int [level, head], how often each head gained each of the evenly spaced values in [-1, 1].
-    draws: samples so far.  active: bool [head], heads still sampled.
+    draws: samples so far.  active: bool [head], heads still sampled.  second: int [level, head], of counts
+    those on the second half of the examples.
     """
 
     counts: Ints
     draws: int
     active: Bools
     plan: Plan
+    second: Ints
 
     @classmethod
     def start(cls, players: int, levels: int, plan: Plan) -> Tally:
         """Nothing drawn yet."""
-        return cls(np.zeros((levels, players), np.int64), 0, np.ones(players, bool), plan)
+        none = np.zeros((levels, players), np.int64)
+        return cls(none, 0, np.ones(players, bool), plan, none)
 
     @classmethod
     def restore(cls, saved: Arrays | None, players: int, levels: int, plan: Plan) -> Tally:
         """What an earlier run saved; nothing drawn yet if it saved nothing that fits."""
         new = cls.start(players, levels, plan)
-        if saved is None or not {"counts", "draws", "active"} <= set(saved):
+        if saved is None or not {"counts", "draws", "active", "second"} <= set(saved):
             return new
-        if saved["counts"].shape != new.counts.shape or saved["active"].shape != new.active.shape:
+        if any(saved[name].shape != getattr(new, name).shape for name in ("counts", "active", "second")):
             return new
-        return cls(saved["counts"].astype(np.int64), int(saved["draws"]), saved["active"].astype(bool), plan)
+        counts, second = (saved[name].astype(np.int64) for name in ("counts", "second"))
+        return cls(counts, int(saved["draws"]), saved["active"].astype(bool), plan, second)
 
     def arrays(self) -> Arrays:
         """What `restore` needs."""
-        return {"counts": self.counts, "draws": np.array(self.draws), "active": self.active}
+        return {
+            "counts": self.counts, "draws": np.array(self.draws), "active": self.active, "second": self.second,
+        }  # fmt: skip
 
     @property
     def support(self) -> Floats:
@@ -87,14 +93,16 @@ class Tally:
         """Whether no head needs more."""
         return self.draws >= self.plan.samples or not self.active.any()
 
-    def add(self, sums: Ints, drawn: Bools, draws: int) -> Tally:
+    def add(self, sums: Ints, drawn: Bools, draws: int, second: Bools) -> Tally:
         """With a round more: sums int [sample, head] in levels from the middle one, where drawn.
 
-        drawn: bool [sample, head], or [head] where it is the same in every sample.
+        drawn: bool [sample, head], or [head] where it is the same in every sample.  second: bool [sample],
+        whether it is of an example of the second half.
         """
         middle = len(self.counts) // 2
-        more = np.stack([((sums == level - middle) & drawn).sum(axis=0) for level in range(len(self.counts))])
-        return replace(self, counts=self.counts + more, draws=self.draws + draws)
+        hits = [(sums == level - middle) & drawn for level in range(len(self.counts))]
+        more, late = (np.stack([hit[rows].sum(axis=0) for hit in hits]) for rows in (slice(None), second))
+        return replace(self, counts=self.counts + more, draws=self.draws + draws, second=self.second + late)
 
     def looked_at(self) -> Tally:
         """With the heads let go that need no more."""
@@ -115,7 +123,16 @@ class Tally:
         low, high = betting_interval(self.support, self.counts, level)
         mean = sample_mean(self.support, self.counts)
         p = betting_p(self.support, self.counts)
-        return Outcome(mean * span, low * span, high * span, self.counts.sum(axis=0), p, level)
+        return Outcome(
+            mean * span, low * span, high * span, self.counts.sum(axis=0), p, level, self._halves()
+        )  # fmt: skip
+
+    def _halves(self) -> Floats | None:
+        """Values from each half of the examples alone, [half, head]; None while a head has no draw of one."""
+        parts = (self.counts - self.second, self.second)
+        if any((part.sum(axis=0) == 0).any() for part in parts):
+            return None
+        return np.stack([sample_mean(self.support, part) for part in parts]) * self.plan.span
 
     def progress(self) -> Progress:
         """Samples drawn of those that will be needed, as far as can be seen from the gains so far."""

@@ -53,7 +53,8 @@ def estimate(
     while not tally.finished:
         for numbers, gains in _cycle(game, tally, seed, estimand):
             sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
-            tally = tally.add(sums, tally.active, len(numbers))
+            examples = [cycled_example(seed, n, game.examples, game.weights) for n in numbers]
+            tally = tally.add(sums, tally.active, len(numbers), np.array(examples) >= game.examples / 2)
             if tally.draws % game.examples == 0:
                 tally = tally.looked_at()
             yield tally

@@ -77,6 +77,7 @@ class Outcome:
     samples: Ints | None = None
     p_values: Floats | None = None
     level: float = 0.95
+    halves: Floats | None = None
 
     def scores(self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float) -> HeadScores:
         """The record of these numbers: the spec says of which method and language, the rest what they took."""
@@ -96,6 +97,7 @@ class Outcome:
             self.p_values,
             self.level,
             spec,
+            self.halves,
         )
 
 

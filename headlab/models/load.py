@@ -15,6 +15,7 @@ from headlab.errors import HeadlabError
 from headlab.memory import out_of_memory
 from headlab.models.adapter import first_line, quiet
 from headlab.models.checkpoint import Checkpoint
+from headlab.models.delta import base_of, fingerprint_delta, is_delta, weights_of
 from headlab.models.embedded import EMBEDDED, read_embedded
 from headlab.models.fingerprint import WEIGHTS, fingerprint_folder
 from headlab.models.hub import hub_folder
@@ -74,7 +75,7 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
 
 
 def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
-    """Load a Hugging Face folder with the class its config names.
+    """Load a Hugging Face folder with the class its config names; or one with what changed of the embedded base.
 
     Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config, a
     known class or a tokenizer, or holds an adapter.
@@ -91,14 +92,18 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
             module = _complete(_class_of(config, name), config, folder, name)
     except (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise HeadlabError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}") from error
-    return Checkpoint(str(name), revision, fingerprint_folder(folder), module, _tokenizer(folder, name))
+    changes = is_delta(folder)
+    identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
+    return Checkpoint(str(name), revision, identity, module, _tokenizer(base_of(folder) if changes else folder, name))
 
 
 def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedModel:
     """The model with all its weights from the folder; transformers would fill missing ones with random numbers."""
+    weights = {"state_dict": weights_of(folder)} if is_delta(folder) else {"use_safetensors": True}
     loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
-        folder, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
-    )
+        None if is_delta(folder) else folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True,
+        **weights,
+    )  # fmt: skip
     module, told = loaded
     absent = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
     if absent:

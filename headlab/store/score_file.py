@@ -16,6 +16,7 @@ from headlab.store.arrays import Arrays, npz
 from headlab.store.folder import FORMAT, SCORE, check_array, kind_of, read_content, read_field, read_grid, read_spec
 
 FLOATS = ("values", "low", "high", "p_values")
+ARRAYS = (*FLOATS, "samples", "halves")
 FIELDS = {
     "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
     "seconds": float,
@@ -34,7 +35,7 @@ class Result:
 
 def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
     """A result as npz bytes: float64 arrays and one JSON text. Raises HeadlabError for what is not a number."""
-    given = {name: getattr(scores, name) for name in (*FLOATS, "samples") if getattr(scores, name) is not None}
+    given = {name: getattr(scores, name) for name in ARRAYS if getattr(scores, name) is not None}
     if not all(np.isfinite(array).all() for array in given.values()):
         raise HeadlabError(
             f"{scores.method} gave a value that is not a number for {scores.language}; nothing was stored. "
@@ -69,11 +70,12 @@ def _read(folder: Path) -> Result:
 
 def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> HeadScores:
     grid = read_grid(about.get("grid"))
-    given = {name: arrays[name] for name in (*FLOATS, "samples") if name in arrays}
+    given = {name: arrays[name] for name in ARRAYS if name in arrays}
     if "values" not in given:
         raise HeadlabError("its result lacks the values")
     for name, array in given.items():
-        check_array(name, array, (grid.size,), np.int64 if name == "samples" else np.float64)
+        shape = (2, grid.size) if name == "halves" else (grid.size,)
+        check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
     fields = {name: read_field(about, name, kind) for name, kind in FIELDS.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _named(spec):

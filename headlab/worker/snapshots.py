@@ -46,7 +46,7 @@ class WatchedStore(Store):
 
 
 def told(scores: HeadScores) -> dict[str, Any]:
-    """Scores as plain values: the fields of `headlab.worker.schemas.Scores`."""
+    """Scores as plain values: the fields of `headlab.worker.schemas.Scores`; halves are for finished ones only."""
     arrays = {name: getattr(scores, name) for name in ARRAYS}
     plain = {name: getattr(scores, name) for name in PLAIN}
     lists = {name: None if array is None else array.tolist() for name, array in arrays.items()}

@@ -1,0 +1,67 @@
+"""Where a task's files are, and tab-separated ones read with errors that name file, line and column."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from headlab.errors import HeadlabError
+
+VARIABLE = "HEADLAB_DATA"
+
+
+def data_root(given: Path | None) -> Path | None:
+    """The folder of data that was given, or that of $HEADLAB_DATA; None if there is neither.
+
+    Raises HeadlabError if it is no folder.
+    """
+    named = os.environ.get(VARIABLE)
+    root = given if given is not None else Path(named) if named else None
+    if root is not None and not root.is_dir():
+        where = "--data" if given is not None else f"${VARIABLE}"
+        raise HeadlabError(f"{where} is {root}, which is no folder; name the folder that holds the task's files")
+    return root
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a UTF-8 text file. Raises HeadlabError naming the file, and the line that is no UTF-8."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the data folder") from error
+    try:
+        # only real line ends: a sentence may hold a form feed or a Unicode line separator
+        return data.decode("utf-8-sig").removesuffix("\n").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise HeadlabError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+
+
+def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The named columns of a tab-separated file with one header row and no quoting, a tuple a row.
+
+    Raises HeadlabError that names file, line and column for a column that is missing, or a row of another length.
+    """
+    header, *lines = read_lines(path)
+    names = header.split("\t")
+    absent = [name for name in columns if name not in names]
+    if absent:
+        raise HeadlabError(f"{path}, line 1: no column {', '.join(absent)}; it has {', '.join(names)}")
+    places = [names.index(name) for name in columns]
+    out = []
+    for number, line in enumerate(lines, start=2):
+        fields = line.split("\t")
+        if len(fields) != len(names):
+            raise HeadlabError(f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}")
+        out.append(tuple(fields[place] for place in places))
+    return out
+
+
+def whole_number(text: str, path: Path, line: int, column: str, below: int) -> int:
+    """A number from 0 to below - 1. Raises HeadlabError naming file, line and column."""
+    if not (text.isascii() and text.isdigit() and int(text) < below):
+        raise HeadlabError(
+            f"{path}, line {line}, column {column}: {text!r:.60}, where a number from 0 to {below - 1} belongs"
+        )
+    return int(text)
