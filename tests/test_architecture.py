@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LEVELS = (
     {"errors"},
     {"records", "files"},
-    {"stats", "memory"},
+    {"stats", "memory", "tables"},
     {"lanes", "masks", "tasks", "values"},
     {"scores"},
     {"models"},
@@ -28,8 +28,9 @@ LEVELS = (
     {"evaluator"},
     {"methods", "training", "prune", "roles"},
     {"curves"},
+    {"experiments"},
     {"cluster"},
-    {"api", "worker"},
+    {"api", "worker", "reproduce"},
     {"cli", "ui"},
     {"app", "pages"},
 )

@@ -1,0 +1,151 @@
+"""Tables and reports: what an experiment ends in, ready for a page, a CSV file or a document."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headlab.errors import HeadlabError
+
+Cell = str | int | float | bool | None
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns; a unit stands in its column's name.
+
+    name: fit for a file name.  title: one sentence.  formats: of each column, as in `format` (empty: text as
+    it is); values keep all their digits.  None is a cell without a value.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    formats: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        wide = len(self.columns)
+        if len(self.formats) != wide or any(len(row) != wide for row in self.rows):
+            raise HeadlabError(f"table {self.name}: a row or the formats have another length than its {wide} columns")
+
+    def column(self, name: str) -> list[Any]:
+        """Values of a column, row by row. Raises HeadlabError for a column that is not there."""
+        if name not in self.columns:
+            raise HeadlabError(f"table {self.name} has no column {name!r}; it has {', '.join(self.columns)}")
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def csv(self) -> str:
+        """The table as CSV with a header, all digits kept."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(["" if cell is None else cell for cell in row] for row in self.rows)
+        return out.getvalue()
+
+    def shown(self) -> list[list[str]]:
+        """Cells as a reader sees them."""
+        return [[_shown(cell, form) for cell, form in zip(row, self.formats, strict=True)] for row in self.rows]
+
+    def markdown(self) -> str:
+        """The table in Markdown: numbers to the right, notes below."""
+        rule = ["---:" if form else "---" for form in self.formats]
+        lines = [_line(self.columns), _line(rule), *(_line(row) for row in self.shown())]
+        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "columns": list(self.columns),
+            "formats": list(self.formats),
+            "rows": [list(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> Table:
+        """Inverse of `to_json`. Raises HeadlabError for what is no table."""
+        try:
+            texts = {name: tuple(_texts(value[name])) for name in ("columns", "formats", "notes")}
+            rows = tuple(tuple(_cell(cell) for cell in row) for row in value["rows"])
+            (name, title) = _texts([value["name"], value["title"]])
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeadlabError(f"this is no table ({type(error).__name__}: {error})") from error
+        return Table(name, title, texts["columns"], texts["formats"], rows, texts["notes"])
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an experiment found.
+
+    name: of the experiment.  notes: what to know before believing it.  spec: everything the numbers
+    depend on.  example_forwards, seconds: what they took, pieces from the store not counted.
+    """
+
+    name: str
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    example_forwards: int = 0
+    seconds: float = 0.0
+
+    def table(self, name: str) -> Table:
+        """A table by its name. Raises HeadlabError if there is none."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise HeadlabError(f"report {self.name} has no table {name!r}; it has {', '.join(t.name for t in self.tables)}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON values."""
+        return {
+            "name": self.name,
+            "tables": [table.to_json() for table in self.tables],
+            "notes": list(self.notes),
+            "spec": dict(self.spec),
+            "example_forwards": self.example_forwards,
+            "seconds": self.seconds,
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> Report:
+        """Inverse of `to_json`. Raises HeadlabError for what is no report."""
+        try:
+            tables, notes = tuple(Table.from_json(table) for table in value["tables"]), tuple(_texts(value["notes"]))
+            (name,) = _texts([value["name"]])
+            spec, forwards, seconds = dict(value["spec"]), int(value["example_forwards"]), float(value["seconds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeadlabError(f"this is no report ({type(error).__name__}: {error})") from error
+        return Report(name, tables, notes, spec, forwards, seconds)
+
+
+def _line(cells: Any) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _shown(cell: Cell, form: str) -> str:
+    if cell is None:
+        return NOTHING
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return format(cell, form) if form and not isinstance(cell, str) else str(cell)
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError("a list of texts was expected")
+    return values
+
+
+def _cell(value: Any) -> Cell:
+    if value is not None and not isinstance(value, str | int | float | bool):
+        raise ValueError(f"{value!r:.40} is no cell")
+    return value
