@@ -28,6 +28,7 @@ import numpy as np
 from headlab import stats
 from headlab.methods.draws import rounded
 from headlab.methods.tally import Plan, Tally
+from headlab.stats import betting as stakes
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results" / "intervals.json"
@@ -139,12 +140,12 @@ def betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 @contextmanager
 def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator[None]:
     """Another mixture of bets than the package's."""
-    kept = stats.FRACTIONS, stats.SHARES
-    stats.FRACTIONS, stats.SHARES = fractions, shares
+    kept = stakes.FRACTIONS, stakes.SHARES
+    stakes.FRACTIONS, stakes.SHARES = fractions, shares
     try:
         yield
     finally:
-        stats.FRACTIONS, stats.SHARES = kept
+        stakes.FRACTIONS, stakes.SHARES = kept
 
 
 def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -52,6 +52,11 @@ def value_of(key: str) -> Value:
     return VALUES[key]
 
 
+def shown_unit(unit: str) -> tuple[float, str]:
+    """Factor and name under which a unit is shown: accuracies in points."""
+    return (100.0, "points") if unit == "accuracy" else (1.0, unit)
+
+
 def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Value of each example's answers as a share of the span, in [0, 1], [row].
 

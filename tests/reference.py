@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import combinations, permutations, product
 from math import exp, factorial, log
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -84,3 +85,84 @@ def confidence(weights: torch.Tensor, ids: list[int], excluded: set[int]) -> tup
     for query in range(len(ids)):
         total += max((float(weights[query, key]) for key in range(len(ids)) if ids[key] not in excluded), default=0.0)
     return total, len(ids)
+
+
+def gains(before: list[bool], runs: list[list[bool]]) -> list[float]:
+    """What each answer gains by a change, averaged over runs of it, by counting."""
+    return [sum(run[i] - old for run in runs) / len(runs) for i, old in enumerate(before)]
+
+
+def holm_by_steps(p: list[float]) -> list[float]:
+    """Holm's adjusted p-values from the step-down procedure: the level at which each is first rejected."""
+    out = []
+    for own in p:
+        smaller = [x for x in p if x <= own]
+        out.append(max(min(1.0, x * sum(other >= x for other in p)) for x in smaller))
+    return out
+
+
+def resampled_difference(
+    values: list[list[float]], groups: list[list[str]], draws: int, seed: int
+) -> tuple[float, float]:
+    """95 % interval of the mean over languages of their means, groups of one name drawn together, draw by draw."""
+    rng, names = np.random.default_rng(seed), sorted({g for of in groups for g in of})
+    found = []
+    for _ in range(draws):
+        often = dict(zip(names, rng.multinomial(len(names), np.full(len(names), 1 / len(names))), strict=True))
+        means = []
+        for row, of in zip(values, groups, strict=True):
+            weights = [often[g] for g in of]
+            means.append(sum(w * v for w, v in zip(weights, row, strict=True)) / max(1, sum(weights)))
+        found.append(sum(means) / len(means))
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def resampled_means(values: np.ndarray, groups: tuple[str, ...], made_up: tuple[float, float]) -> np.ndarray:
+    """Every resample of as many groups, the made-up ones among them, drawn with replacement: its mean, each once."""
+    pool = [values[[g == name for g in groups]] for name in sorted(set(groups))] + [np.array([v]) for v in made_up]
+    return np.array([np.concatenate(drawn).mean() for drawn in product(pool, repeat=len(pool))])
+
+
+def bca(point: float, resampled: np.ndarray, jackknife: np.ndarray, level: float = 0.95) -> list[float]:
+    """Efron's BCa interval of one number, by the book (Efron & Tibshirani 1993, section 14.3)."""
+    normal = NormalDist()
+    under = np.mean([(r < point) + (r == point) / 2 for r in resampled])
+    z0 = normal.inv_cdf((under * len(resampled) + 0.5) / (len(resampled) + 1))
+    mean = float(np.mean(jackknife))
+    a = sum((mean - j) ** 3 for j in jackknife) / (6 * sum((mean - j) ** 2 for j in jackknife) ** 1.5)
+    ends = [normal.inv_cdf(share) for share in ((1 - level) / 2, (1 + level) / 2)]
+    return [float(np.quantile(resampled, normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))))) for z in ends]
+
+
+def stepped_up(halves: np.ndarray) -> float:
+    """Spearman-Brown from its meaning: reliability of a sum of two parts of equal variance and correlation r."""
+    r = spearman(*halves)
+    true, noise = 2 * 2 * r, 2 * (1 - r)  # variances of a sum of two parts r + (1 - r) each
+    return min(1.0, max(0.0, true / (true + noise)))
+
+
+def average_linkage(distance: np.ndarray) -> list[tuple[frozenset[int], float]]:
+    """Merges of average linkage, nearest first: the rows of each, and the mean distance between its two parts."""
+    parts, out = [frozenset({i}) for i in range(len(distance))], []
+    while len(parts) > 1:
+        pairs = [(np.mean([distance[i, j] for i in a for j in b]), a, b) for a, b in combinations(parts, 2)]
+        height, a, b = min(pairs, key=lambda pair: pair[0])
+        parts = [p for p in parts if p not in (a, b)] + [a | b]
+        out.append((a | b, float(height)))
+    return out
+
+
+def looks_at(weights: np.ndarray, looking: list[bool], ids: list[int], real: list[bool], wanted: set[int]) -> float:
+    """Share of the tokens that look, whose largest weight [query, key] is on a wanted one and on nothing else."""
+    hits = 0
+    for query in (q for q, looks in enumerate(looking) if looks):
+        largest = max(weights[query, key] for key in range(len(ids)) if real[key])
+        hits += all(ids[key] in wanted for key in range(len(ids)) if real[key] and weights[query, key] == largest)
+    return hits / sum(looking)
+
+
+def area(right: list[bool], removed: list[int]) -> float:
+    """One answer's area under a curve: a trapezoid between every two counts, its base a share of the last count."""
+    steps = zip(removed, removed[1:], right, right[1:], strict=False)
+    return sum((b - a) / removed[-1] * (int(x) + int(y)) / 2 for a, b, x, y in steps)

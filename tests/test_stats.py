@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import spearmanr
 
 from headlab import stats
+from headlab.stats import bootstrap
 
 TERNARY = np.array([-1.0, 0.0, 1.0])
 FIVE = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -181,10 +182,53 @@ def test_share_interval_covers_with_groups(rng: np.random.Generator) -> None:
     assert high <= 1
 
 
-def test_many_rows_equal_one_at_a_time() -> None:
-    rows = np.random.default_rng(1).choice([-1.0, 0.0, 1.0], size=(3, 60), p=[0.1, 0.8, 0.1])
+WAYS = {"kinds of groups are counted": 0, "groups are picked": 10**9}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of the two ways to resample, whatever the values."""
+    monkeypatch.setattr(bootstrap, "BIN_PICKS", WAYS[request.param])
+    return str(request.param)
+
+
+def test_many_rows_equal_one_at_a_time(way: str) -> None:
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([rng.choice([-1.0, 0.0, 1.0], size=(3, 60), p=[0.1, 0.8, 0.1]), rng.normal(size=(2, 60))])
     groups = tuple(str(i // 3) for i in range(60))
     together = stats.group_bootstrap(rows, groups, np.random.default_rng(2), draws=200)
     for i, row in enumerate(rows):
         alone = stats.group_bootstrap(row[None], groups, np.random.default_rng(2), draws=200)
         assert_allclose([together.low[i], together.high[i], together.p[i]], [alone.low[0], alone.high[0], alone.p[0]])
+
+
+@pytest.mark.parametrize("values", [[1, 0, 0, -1, 0, 1], [0.3, 0.1, -0.2, 0.45, 0.05, 0.6]], ids=["whole", "other"])
+def test_the_bootstrap_follows_the_law_of_all_resamples(way: str, values: list[float]) -> None:
+    """Groups of 1, 2 and 3 with the two made up: 5^5 resamples, each as likely as the next."""
+    row, groups, draws = np.array(values, float), ("a", "b", "b", "c", "c", "c"), 20_000
+    every = reference.resampled_means(row, groups, (1.0, -1.0))
+    low, high, p = stats.group_bootstrap(row[None], groups, np.random.default_rng(3), draws=draws, level=0.9)
+    for end, share in ((low[0], 0.05), (high[0], 0.95)):
+        near = 4 * (share * (1 - share) / draws) ** 0.5
+        assert np.mean(every < end - 1e-9) <= share + near
+        assert np.mean(every <= end + 1e-9) >= share - near
+    tail = min(np.mean(every <= 1e-12), np.mean(every >= -1e-12))
+    assert p[0] == pytest.approx(min(1, 2 * tail), abs=8 * (0.25 / draws) ** 0.5)
+
+
+def test_the_bootstrap_covers_with_uneven_groups_and_uneven_gains(way: str, rng: np.random.Generator) -> None:
+    """Groups of 1 to 6 that share most of what they gain, the made-up values among them."""
+    covered, sizes = [], rng.integers(1, 7, size=70)
+    groups = tuple(str(i) for i in np.repeat(np.arange(70), sizes))
+    for _ in range(150):
+        shared = np.repeat(rng.choice([-0.5, 0.0, 0.0, 0.5], size=70), sizes)
+        gains = np.clip(shared + 0.1 + 0.2 * rng.normal(size=len(groups)).round(1), -1, 1)
+        low, high, _ = stats.group_bootstrap(gains[None], groups, rng, draws=400)
+        covered.append(low[0] <= 0.1 <= high[0])
+    assert np.mean(covered) >= 0.9
+
+
+def test_the_smallest_p_is_one_of_as_many_resamples_as_are_documented(rng: np.random.Generator) -> None:
+    after = np.ones(300, dtype=bool)
+    got = stats.paired_bootstrap(~after, after, tuple(map(str, range(300))), rng)
+    assert got.p == pytest.approx(2 / 10_001)

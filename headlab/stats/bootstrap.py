@@ -1,0 +1,114 @@
+"""Intervals by resampling whole groups of examples, and the p-values that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headlab.records import Bools, Floats, Ints
+
+DRAWS = 10_000
+# A bin of a multinomial takes as long as picking so many groups one by one (benchmarks/bootstrap.py).
+BIN_PICKS = 24
+BLOCK = 1 << 17  # groups picked at once: what stays in a processor's cache
+
+
+class Bootstrap(NamedTuple):
+    """Interval for a mean, and a two-sided p-value of "the mean is 0"; each float [row]."""
+
+    low: Floats
+    high: Floats
+    p: Floats
+
+
+def group_bootstrap(
+    values: Floats,
+    groups: tuple[str, ...],
+    rng: np.random.Generator,
+    *,
+    made_up: tuple[float, float] = (1.0, -1.0),
+    draws: int = DRAWS,
+    level: float = 0.95,
+) -> Bootstrap:
+    """Percentile intervals for the means of several rows, by resampling whole groups of examples.
+
+    values: float [row, example].  groups: label [example]; examples of one group are drawn together.
+    made_up: two values added to the pool as examples of their own, so that rows without any
+    difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's answer depends on
+    that row and the state of `rng` alone: rows share a stream of numbers, not the groups that are drawn.
+    """
+    _, member = np.unique(np.array(groups), return_inverse=True)
+    sizes = np.append(np.bincount(member), [1, 1]).astype(np.float64)
+    sums = [np.append(np.bincount(member, row, minlength=len(sizes) - 2), made_up) for row in values]
+    resampled = _resampled(sums, sizes, int(rng.integers(2**63)), draws)
+    low, high = np.array([np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in resampled]).T
+    tails = [1 + min((row <= 0).sum(), (row >= 0).sum()) for row in resampled]
+    return Bootstrap(low, high, np.minimum(1.0, 2 * np.array(tails) / (draws + 1)))
+
+
+def _resampled(sums: Sequence[Floats], sizes: Floats, seed: int, draws: int) -> list[Floats]:
+    """Means of each row over resamples of as many groups, drawn with replacement: float [draw], row by row.
+
+    Groups of one sum and one size are alike, so how many of each kind are drawn is multinomial: the same
+    distribution, at a cost that does not grow with the number of groups. Rows of too many kinds pick groups.
+    """
+    kinds = [np.unique(row + 1j * sizes, return_counts=True) for row in sums]
+    many = [i for i, (kind, _) in enumerate(kinds) if len(kind) * BIN_PICKS > len(sizes)]
+    *picked, size = _picked(np.stack([*(sums[i] for i in many), sizes], axis=1), seed, draws) if many else (sizes,)
+    found = dict(zip(many, (total / size for total in picked), strict=True))
+    return [found[i] if i in found else _counted(*kind, seed, draws) for i, kind in enumerate(kinds)]
+
+
+def _counted(kinds: Any, count: Ints, seed: int, draws: int) -> Floats:
+    """Means of resamples [draw] of groups of a few kinds, written as sum + i size."""
+    groups = int(count.sum())
+    drawn = np.random.default_rng(seed).multinomial(groups, count / groups, size=draws).astype(np.float64)
+    return np.asarray((drawn @ kinds.real) / (drawn @ kinds.imag))
+
+
+def _picked(columns: Floats, seed: int, draws: int) -> Floats:
+    """Sums over resamples of groups, float [column, draw], of columns [group, column], block by block."""
+    groups, wide = columns.shape
+    rng, out, block = np.random.default_rng(seed), np.empty((wide, draws)), max(1, BLOCK // groups)
+    for start in range(0, draws, block):
+        chosen = rng.integers(groups, size=(min(block, draws - start), groups))
+        chosen += groups * np.arange(len(chosen))[:, None]
+        often = np.bincount(chosen.ravel(), minlength=chosen.size).reshape(chosen.shape)
+        out[:, start : start + block] = (often.astype(np.float64) @ columns).T
+    return out
+
+
+class Paired(NamedTuple):
+    """Mean paired difference, its interval, and a two-sided p-value."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def paired_bootstrap(
+    before: Bools,
+    after: Bools,
+    groups: tuple[str, ...],
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+    level: float = 0.95,
+) -> Paired:
+    """Difference in accuracy on the same examples, by resampling whole groups (Koehn 2004).
+
+    before, after: bool [example].  groups, draws, level: as in `group_bootstrap`.
+    """
+    gain = after.astype(np.float64) - before.astype(np.float64)
+    low, high, p = group_bootstrap(gain[None], groups, rng, draws=draws, level=level)
+    return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
+
+
+def share_interval(
+    correct: Bools, groups: tuple[str, ...], rng: np.random.Generator, level: float = 0.95
+) -> tuple[float, float]:
+    """Interval for an accuracy, by resampling whole groups; one example right and one wrong are made up."""
+    low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0), level=level)
+    return float(low[0]), float(high[0])
