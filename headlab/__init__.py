@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headlab.masks import Mask as Mask
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score
-    from headlab.tasks import task as task
+    from headlab.tasks.own import task as task
 
 __version__ = "0.1.0"
 __all__ = ["HeadlabError", "Mask", "evaluate", "gated", "load", "load_mask", "prune_curve", "score", "task"]
@@ -28,7 +28,7 @@ _HOMES = {
     "load": "headlab.gates",
     "prune_curve": "headlab.curves",
     "score": "headlab.methods.run",
-    "task": "headlab.tasks",
+    "task": "headlab.tasks.own",
 }
 
 

@@ -39,6 +39,9 @@ HOMES = {  # module: the parts that may import it
     "streamlit": {"ui", "app", "pages"},
     "plotly": {"plots", "ui"},
     "altair": {"plots", "ui"},
+    "kaleido": {"cli"},
+    "conllu": {"tasks"},
+    "datasets": {"tasks"},
     "bertviz": {"ui"},
     "fastapi": {"worker"},
     "uvicorn": {"worker"},
@@ -274,7 +277,10 @@ def declared() -> dict[str, Requirement]:
     """Everything pyproject.toml asks for, extras included, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    parsed = [Requirement(text) for text in project["dependencies"] + extras["app"] + extras["ray"] + extras["dev"]]
+    parsed = [
+        Requirement(text)
+        for text in project["dependencies"] + extras["app"] + extras["figures"] + extras["ray"] + extras["dev"]
+    ]
     return {r.name.lower(): r for r in parsed}
 
 

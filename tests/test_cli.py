@@ -26,9 +26,22 @@ from headlab.methods.model_game import ROUND
 from headlab.methods.table import METHODS
 from headlab.records import HeadGrid
 from headlab.store import Store
+from headlab.tasks import TASKS
 from headlab.tasks.intents.classes import LABELS, LANGUAGES
 
-COMMANDS = ("score", "evaluate", "prune", "curve", "finetune", "models", "tasks", "cache", "worker")
+COMMANDS = (
+    "score",
+    "evaluate",
+    "prune",
+    "curve",
+    "experiment",
+    "reproduce",
+    "finetune",
+    "models",
+    "tasks",
+    "cache",
+    "worker",
+)
 SCORE_FIELDS = {"values", "half_width", "samples", "estimand", "seconds", "example_forwards", "values_sha256"}
 MORE_SCORE_FIELDS = {"low", "high", "p_values", "unit", "level"}
 PAIRED = {"difference", "low", "high", "p", "flipped_right", "flipped_wrong"}
@@ -478,10 +491,11 @@ def test_the_cache_given_as_a_file_is_a_sentence(folder, tmp_path, refused):
 
 def test_the_lists_are_json_too(folder, tmp_path, run, answer):
     models = answer("models")["models"]
-    assert [m["name"] for m in models] == ["e5-small-intents"]
+    assert [m["name"] for m in models] == ["e5-small-intents", "e5-small-slots"]
     assert all(m["fingerprint"] for m in models)
-    (task,) = answer("tasks")["tasks"]
-    assert (task["name"], tuple(task["labels"]), tuple(task["languages"])) == ("intents", LABELS, LANGUAGES)
+    tasks = {task["name"]: task for task in answer("tasks")["tasks"]}
+    assert tuple(tasks) == tuple(TASKS)
+    assert (tuple(tasks["intents"]["labels"]), tuple(tasks["intents"]["languages"])) == (LABELS, LANGUAGES)
     assert answer("cache", "--cache", tmp_path)["results"] == []
     scored = answer("score", "--model", folder, "--languages", "de", "--cache", tmp_path, *SHAPLEY)
     (row,) = answer("cache", "--cache", tmp_path)["results"]

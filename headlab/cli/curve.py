@@ -13,6 +13,7 @@ from headlab.cli.output import (
     TASK,
     AsJson,
     CacheRoot,
+    DataFolder,
     Device,
     Languages,
     MethodOptions,
@@ -41,6 +42,7 @@ POINT = 0.01
 def curve(
     model: ModelName = MODEL,
     task: TaskName = TASK,
+    data: DataFolder = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")] = (
         "shapley"
@@ -70,7 +72,7 @@ def curve(
     check_ablation(ablation)
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
-    chosen = headlab.task(task, split_languages(languages))
+    chosen = headlab.task(task, split_languages(languages), data=data)
     chosen.check(chosen.languages[0], split)
     loaded = headlab.load(model, device=device)
     refuse(about, loaded.grid.size)

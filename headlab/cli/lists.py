@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headlab.cli.output import TASK, AsJson, CacheRoot, open_store, print_json
+from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
 from headlab.errors import HeadlabError
-from headlab.store import CurveResult, Result
+from headlab.store import CurveResult, ReportResult, Result
+from headlab.tasks.base import SPLITS, Task
 
 
 def models(json: AsJson = False) -> None:
@@ -35,40 +38,75 @@ def _or_reason(function: Any, name: str) -> str:
 
 
 def tasks(
-    name: Annotated[str | None, typer.Option("--task", help="show one task with its sizes")] = None,
+    name: Annotated[
+        str | None, typer.Option("--task", help="show one task: a name, or a declaration of your own (.toml)")
+    ] = None,
+    data: DataFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Tasks, their labels and languages."""
+    """Tasks, their labels and languages, where their examples come from and whether these are here."""
     import headlab
-    from headlab.tasks import TASKS
+    from headlab.tasks import names, problems
 
-    rows: list[dict[str, Any]] = [dict(headlab.task(key).card()) for key in ([name] if name else TASKS)]
+    # the data folder is the built-in tasks'; a declaration has its own files unless it is asked for alone
+    rows = [task_row(name, headlab.task(name, data=data), data)] if name else [_listed(key, data) for key in names()]
+    wrong = [] if name else problems()
     if json:
-        print_json({"tasks": rows})
+        print_json({"tasks": rows, "problems": wrong})
         return
     for row in rows:
+        _tell_task(row)
+    for problem in wrong:
+        typer.echo(f"! {problem}")
+
+
+def _listed(name: str, data: Path | None) -> dict[str, Any]:
+    """One task of many: what is wrong with it is told, and the others still are."""
+    from headlab.tasks import TASKS, task
+
+    try:
+        return task_row(name, task(name, data=data if name in TASKS else None), data)
+    except HeadlabError as error:
+        return {"name": name, "source": "", "here": False, "advice": str(error)}
+
+
+def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
+    """One task as JSON; sizes: examples per split of its first language, where they are in a folder here."""
+    from headlab.tasks.own import source
+
+    words, here, advice = source(name, data)
+    sizes = dict[str, int]()
+    for split in SPLITS if here else ():
+        try:
+            sizes[split] = len(task.read(task.languages[0], split, task.seed))
+        except HeadlabError as error:
+            advice = advice or str(error)
+    return {**task.card(), "source": words, "here": here, "advice": advice, "sizes": sizes}
+
+
+def _tell_task(row: Mapping[str, Any]) -> None:
+    if "labels" in row:
         typer.echo(f"{row['name']}: {len(row['labels'])} labels ({', '.join(row['labels'])})")
         typer.echo(f"  languages {', '.join(row['languages'])}")
-        typer.echo(f"  examples per split: {', '.join(sizes(str(row['name'])))}")
-
-
-def sizes(name: str = TASK) -> list[str]:
-    """'dev 512' and so on, of the task's first language."""
-    import headlab
-    from headlab.tasks.base import SPLITS
-
-    task = headlab.task(name)
-    return [f"{split} {len(task.read(task.languages[0], split, task.seed))}" for split in SPLITS]
+        typer.echo(f"  examples: {row['source']}")
+        if row["sizes"]:
+            sizes = ", ".join(f"{split} {size}" for split, size in row["sizes"].items())
+            typer.echo(f"  examples per split: {sizes} ({row['languages'][0]})")
+    else:
+        typer.echo(f"{row['name']}: cannot be read")
+    if row["advice"]:
+        typer.echo(f"  ! {row['advice']}")
 
 
 def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     """Results in the cache, and what was skipped and why."""
     store = open_store(cache)
-    listing, curves = store.scan(), store.curves()
-    problems = [*listing.problems, *curves.problems]
+    listing, curves, reports = store.scan(), store.curves(), store.reports()
+    problems = [*listing.problems, *curves.problems, *reports.problems]
     if json:
         rows, more = [row(r) for r in listing.results], [curve_row(r) for r in curves.results]
-        print_json({"root": str(store.root), "results": rows, "curves": more, "problems": problems})
+        told = {"results": rows, "curves": more, "reports": [report_row(r) for r in reports.results]}
+        print_json({"root": str(store.root), **told, "problems": problems})
         return
     for result in listing.results:
         typer.echo(
@@ -80,9 +118,15 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
                 **curve_row(curve)
             )
         )
+    for report in reports.results:
+        typer.echo(
+            "{key:.12}  {model}  {task}/{languages}  experiment {experiment}  {seconds:.0f} s".format(
+                **report_row(report)
+            )
+        )
     for problem in problems:
         typer.echo(f"! {problem}")
-    count = len(listing.results) + len(curves.results)
+    count = len(listing.results) + len(curves.results) + len(reports.results)
     typer.echo(f"{count} results, {len(problems)} skipped, in {store.root}")
 
 
@@ -118,4 +162,19 @@ def curve_row(result: CurveResult) -> dict[str, Any]:
         "seconds": curve.seconds,
         "example_forwards": curve.example_forwards,
         "values_sha256": curve.values_sha256(),
+    }
+
+
+def report_row(result: ReportResult) -> dict[str, Any]:
+    """One report of an experiment as JSON."""
+    report, spec = result.report, result.report.spec
+    return {
+        "key": result.key,
+        "experiment": report.name,
+        "model": spec["model"]["name"],
+        "task": spec["task"]["name"],
+        "languages": spec["task"]["language"],
+        "options": spec["options"],
+        "seconds": report.seconds,
+        "example_forwards": report.example_forwards,
     }

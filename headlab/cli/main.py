@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from headlab.cli import curve, evaluate, finetune, lists, prune, score, worker
+from headlab.cli import curve, evaluate, experiment, finetune, lists, prune, reproduce, score, worker
 from headlab.errors import HeadlabError
 
 OK, FAILED, INTERRUPTED = 0, 2, 130
@@ -29,11 +29,15 @@ def build() -> typer.Typer:
     app.command("evaluate")(evaluate.evaluate)
     app.command("prune")(prune.prune)
     app.command("curve")(curve.curve)
+    app.command("experiment")(experiment.experiment)
     app.command("finetune")(finetune.finetune)
     app.command("models")(lists.models)
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker.worker)
+    papers = typer.Typer(help="Papers done again, whole.", no_args_is_help=True, rich_markup_mode=None)
+    papers.command("held")(reproduce.held)
+    app.add_typer(papers, name="reproduce")
     return app
 
 
@@ -49,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
             print(
-                "headlab: interrupted; score, curve and finetune go on where they stopped when run again",
+                "headlab: interrupted; score, curve, experiment, reproduce and finetune go on where they stopped "
+                "when run again",
                 file=sys.stderr,
             )
         return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED

@@ -27,7 +27,12 @@ from headlab.methods.table import Option
 from headlab.store import Store
 
 ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]
-TaskName = Annotated[str, typer.Option("--task", help="task name (headlab tasks lists them)")]
+TaskName = Annotated[
+    str, typer.Option("--task", help="task by name (headlab tasks lists them), or a declaration of your own (.toml)")
+]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="folder of the task's files; default $HEADLAB_DATA, else the hub")
+]
 Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of everything random")]

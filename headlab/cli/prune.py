@@ -15,6 +15,7 @@ from headlab.cli.output import (
     TASK,
     AsJson,
     CacheRoot,
+    DataFolder,
     Device,
     Languages,
     ModelName,
@@ -37,6 +38,7 @@ from headlab.tasks.base import Task
 def prune(
     model: ModelName = MODEL,
     task: TaskName = TASK,
+    data: DataFolder = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = "shapley",
     rule: Annotated[str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")] = "harmful",
@@ -52,7 +54,7 @@ def prune(
     """Make each language's mask from its cached dev scores and compare it with the untouched model."""
     import headlab
 
-    chosen = headlab.task(task, split_languages(languages))
+    chosen = headlab.task(task, split_languages(languages), data=data)
     chosen.check(chosen.languages[0], split)
     if out is not None and out.suffix == ".json" and len(chosen.languages) > 1:
         raise HeadlabError(f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder")

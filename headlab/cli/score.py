@@ -15,6 +15,7 @@ from headlab.cli.output import (
     TASK,
     AsJson,
     CacheRoot,
+    DataFolder,
     Device,
     Languages,
     MethodOptions,
@@ -47,6 +48,7 @@ MANY_FORWARDS = 2_000_000  # the default method's most, for a model of 144 heads
 def score(
     model: ModelName = MODEL,
     task: TaskName = TASK,
+    data: DataFolder = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = "shapley",
     option: MethodOptions = None,
@@ -70,7 +72,7 @@ def score(
     check_ablation(ablation)
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
-    chosen = headlab.task(task, split_languages(languages))
+    chosen = headlab.task(task, split_languages(languages), data=data)
     loaded = headlab.load(model, device=device)
     refuse(about, loaded.grid.size)
     _warn(about, most_forwards(about, options, loaded.grid.size, size))

@@ -1,4 +1,4 @@
-"""Tasks by name."""
+"""Tasks by name: those that are built in, and a user's own that whoever runs this has named in $HEADLAB_TASKS."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headlab.errors import HeadlabError
+from headlab.tasks import udpos, xnli
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents import intents_task
-from headlab.tasks.xnli import xnli_task
+from headlab.tasks.named import VARIABLE, named_tasks
+from headlab.tasks.slots import slots_task
+from headlab.tasks.source import Source
 
-__all__ = ["TASKS", "Example", "Split", "Task", "task"]
+__all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]
+
+Maker = Callable[[Path | None], Task]
+
 
 def embedded_intents(_: Path | None) -> Task:
     """The task intents, whose data come with the packages."""
@@ -19,21 +25,60 @@ def embedded_intents(_: Path | None) -> Task:
 
 
 # Each is made from the folder its files are in (None: $HEADLAB_DATA, or what comes with it).
-TASKS: Mapping[str, Callable[[Path | None], Task]] = MappingProxyType({"intents": embedded_intents, "xnli": xnli_task})
+TASKS: Mapping[str, Maker] = MappingProxyType(
+    {"intents": embedded_intents, "slots": slots_task, "xnli": xnli.xnli_task, "udpos": udpos.udpos_task}
+)
+SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType({"xnli": xnli.source, "udpos": udpos.source})
+
+
+def names() -> tuple[str, ...]:
+    """Tasks that can be asked for by name."""
+    return (*TASKS, *named_tasks(TASKS).makers)
+
+
+def problems() -> list[str]:
+    """What is wrong with declarations that $HEADLAB_TASKS names and that are therefore left out."""
+    return named_tasks(TASKS).problems
 
 
 def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None) -> Task:
     """A task with some of its languages; all of them for None or "all".
 
-    data: folder of the task's files; None takes $HEADLAB_DATA.  Raises HeadlabError for an unknown task
-    or language, with those that exist.
+    Takes names only, never a path: what a request may ask for.  `headlab.task` takes the path of a
+    declaration as well.  data: folder of the task's files; None takes $HEADLAB_DATA.  Raises HeadlabError
+    for an unknown task or language, with those that exist.
     """
-    if name not in TASKS:
-        raise HeadlabError(f"no task {name!r}; there is {', '.join(TASKS)}")
-    whole = TASKS[name](data)
+    return chosen(maker(name)(data), languages)
+
+
+def maker(name: str) -> Maker:
+    """What makes the task of this name. Raises HeadlabError for an unknown one."""
+    if name in TASKS:
+        return TASKS[name]
+    own = named_tasks(TASKS)
+    if name in own.makers:
+        return own.makers[name]
+    told = [f"no task {name!r:.300}; there is {', '.join((*TASKS, *own.makers))}", *own.problems]
+    if "/" in name or "\\" in name or name.endswith(".toml"):
+        told.insert(1, f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration")
+    raise HeadlabError("; ".join(told))
+
+
+def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
+    """The task with these languages. Raises HeadlabError for none, or one it has not."""
     if languages is None or languages == "all":
         return whole
-    chosen = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
-    if not chosen:
-        raise HeadlabError(f"no language given; task {name} has {', '.join(whole.languages)}")
-    return whole.restricted(chosen)
+    some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
+    if not some:
+        raise HeadlabError(f"no language given; task {whole.name} has {', '.join(whole.languages)}")
+    return whole.restricted(some)
+
+
+def source(name: str, data: Path | None = None) -> Source:
+    """Where a task's examples come from, and whether they are here; never raises for a name that `names` has."""
+    if name not in SOURCES:
+        return named_tasks(TASKS).sources.get(name, Source("comes with headlab"))
+    try:
+        return SOURCES[name](data)
+    except HeadlabError as error:
+        return Source("a folder that cannot be read", False, str(error))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headlab.errors import HeadlabError
+from headlab.tasks.base import SPLITS
 
 VARIABLE = "HEADLAB_DATA"
 
@@ -24,18 +25,43 @@ def data_root(given: Path | None) -> Path | None:
     return root
 
 
+def subfolder(given: Path | None, name: str) -> Path | None:
+    """A task's own part of the data folder; None where there is none. Raises HeadlabError as `data_root`."""
+    root = data_root(given)
+    return root / name if root is not None and (root / name).is_dir() else None
+
+
+def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
+    """Languages with a file `folder/{language}.{split}.{suffix}` below the data folder, English first.
+
+    Nothing where there is no such folder: whoever reads an example is told.
+    """
+    named = given or os.environ.get(VARIABLE)
+    files = sorted(Path(named, folder).glob(f"*.*.{suffix}")) if named else []
+    parts = [file.name.removesuffix(f".{suffix}").split(".") for file in files]
+    found = dict.fromkeys(part[0] for part in parts if len(part) == 2 and part[0] and part[1] in SPLITS)
+    return tuple(sorted(found, key=lambda language: (language != "en", language)))
+
+
 def read_lines(path: Path) -> list[str]:
-    """Lines of a UTF-8 text file. Raises HeadlabError naming the file, and the line that is no UTF-8."""
+    """Lines of a UTF-8 text file. Raises HeadlabError as `read_text`."""
+    # only real line ends: a sentence may hold a form feed or a Unicode line separator
+    return read_text(path).removesuffix("\n").replace("\r\n", "\n").split("\n")
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 text file, line ends as they are. Raises HeadlabError naming file, line and byte of what is no UTF-8."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise HeadlabError(f"cannot read {path} ({error.strerror}); check the data folder") from error
     try:
-        # only real line ends: a sentence may hold a form feed or a Unicode line separator
-        return data.decode("utf-8-sig").removesuffix("\n").replace("\r\n", "\n").split("\n")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise HeadlabError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+        line, start = data.count(b"\n", 0, error.start) + 1, data.rfind(b"\n", 0, error.start)
+        raise HeadlabError(
+            f"{path}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8"
+        ) from error
 
 
 def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:

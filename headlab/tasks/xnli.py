@@ -3,65 +3,129 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from headlab.errors import HeadlabError
 from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.folder import data_root, read_table, whole_number
+from headlab.tasks.folder import languages_in, read_table, subfolder, whole_number
+from headlab.tasks.hub import HubData
+from headlab.tasks.order import in_order
+from headlab.tasks.source import Source, folder_or_hub
 
 LABELS = ("entailment", "neutral", "contradiction")
 LANGUAGES = ("en", "ar", "bg", "de", "el", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 FOLDER, META = "xnli", "meta"
 COLUMNS = ("premise", "hypothesis", "label")
+HUB = HubData("xnli", "facebook/xnli", COLUMNS, "b8dd5d7af51114dbda02c0e3f6133f332186418e")  # one part a language
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One language's split as it was read.
+
+    place: what to call it in an error.  first: number of the first row, as a reader counts.  pairs:
+    premise, hypothesis and place of the label in LABELS.
+    """
+
+    place: str
+    first: int
+    pairs: Sequence[tuple[str, str, int]]
 
 
 def xnli_task(data: Path | None = None, seed: int = 0) -> Task:
     """The task: 3 classes, 15 languages, aligned (row i is the same pair everywhere).
 
-    data: a folder with `xnli/{language}.{dev,test}.tsv`; None takes $HEADLAB_DATA.  Examples of one
-    premise are a group.  Raises HeadlabError, when examples are read, if there is no such folder.
+    data: a folder with `xnli/{language}.{dev,test}.tsv`; None takes $HEADLAB_DATA; where there is no
+    such folder, the hub is asked.  Examples of one premise are a group.
     """
-    return Task("xnli", LABELS, LANGUAGES, True, partial(read, data), seed)
+    present = [name for name in languages_in(data, FOLDER, "tsv") if name != META]
+    return Task("xnli", LABELS, tuple(present) or LANGUAGES, True, partial(read, data), seed)
+
+
+def source(data: Path | None) -> Source:
+    """Where its examples come from."""
+    return folder_or_hub("xnli", data, FOLDER, HUB.repository)
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
     """A split with its premises in random order, the same in every language; what a premise has stays together."""
-    root = data_root(data)
-    if root is None:
-        raise HeadlabError("task xnli needs its files: name their folder with --data or $HEADLAB_DATA")
-    path = root / FOLDER / f"{language}.{split}.tsv"
-    if not path.is_file() and split == "train":
+    folder = subfolder(data, FOLDER)
+    if folder is None:
+        of, reference = _of_hub, LANGUAGES[0]
+    elif split == "train" and not _path(folder, language, split).is_file():
         return ()
-    return in_order(_examples(path, root / FOLDER / f"{META}.{split}.tsv", split), seed)
+    else:
+        of, reference = partial(_of_folder, folder), _reference(folder, language, split)
+    rows = of(language, split)
+    first = rows if language == reference else of(reference, split)
+    _same_pairs(rows, first)
+    found = _groups(folder, split, rows, first)
+    return in_order(
+        [
+            Example(f"{split}-{row}", premise, label, hypothesis, found[row])
+            for row, (premise, hypothesis, label) in enumerate(rows.pairs)
+        ],
+        seed,
+    )
 
 
-def _examples(path: Path, meta: Path, split: Split) -> list[Example]:
-    rows = read_table(path, COLUMNS)
-    groups = _groups(meta, len(rows), path) if meta.is_file() else [premise for premise, _, _ in rows]
-    return [
-        Example(
-            f"{split}-{row}", premise, whole_number(label, path, row + 2, "label", len(LABELS)), hypothesis,
-            groups[row],
+def _path(folder: Path, language: str, split: Split) -> Path:
+    return folder / f"{language}.{split}.tsv"
+
+
+def _reference(folder: Path, language: str, split: Split) -> str:
+    """The language that all others are held against: English where it is there, else the first that is."""
+    others = [*LANGUAGES, *sorted(path.name.split(".")[0] for path in folder.glob(f"*.{split}.tsv")), language]
+    return next((name for name in others if name != META and _path(folder, name, split).is_file()), language)
+
+
+def _of_folder(folder: Path, language: str, split: Split) -> Rows:
+    path = _path(folder, language, split)
+    pairs = [
+        (premise, hypothesis, whole_number(label, path, number, "label", len(LABELS)))
+        for number, (premise, hypothesis, label) in enumerate(read_table(path, COLUMNS), start=2)
+    ]
+    return Rows(str(path), 2, pairs)
+
+
+def _of_hub(language: str, split: Split) -> Rows:
+    found = HUB.read(language, split)
+    pairs = list(zip(*(found.columns[name] for name in COLUMNS), strict=True))
+    for row, (_, _, label) in enumerate(pairs):
+        if label not in LABELS:
+            raise HeadlabError(f"{found.place}, row {row}, column label: {label!r:.60} is none of {', '.join(LABELS)}")
+    return Rows(found.place, 0, [(premise, hypothesis, LABELS.index(label)) for premise, hypothesis, label in pairs])
+
+
+def _same_pairs(rows: Rows, reference: Rows) -> None:
+    """Raise HeadlabError where row i cannot be the same pair in both."""
+    told = "row i must be the same pair in every language"
+    if len(rows.pairs) != len(reference.pairs):
+        raise HeadlabError(
+            f"{rows.place} has {len(rows.pairs)} rows and {reference.place} has {len(reference.pairs)}; {told}"
         )
-        for row, (premise, hypothesis, label) in enumerate(rows)
-    ]  # fmt: skip
+    for row, ((_, _, mine), (_, _, other)) in enumerate(zip(rows.pairs, reference.pairs, strict=True)):
+        if mine != other:
+            raise HeadlabError(
+                f"{rows.place}, line {row + rows.first}, column label: {LABELS[mine]}, where {reference.place} has "
+                f"{LABELS[other]}; {told}"
+            )
 
 
-def _groups(meta: Path, rows: int, path: Path) -> list[str]:
-    """The prompt that each row is of."""
+def _groups(folder: Path | None, split: Split, rows: Rows, reference: Rows) -> list[str]:
+    """The group of each row: its prompt in the meta file, else the first row with its premise in the reference.
+
+    Never by the language's own premises: two of them may be translated alike, and rows would part ways.
+    """
+    meta = None if folder is None else folder / f"{META}.{split}.tsv"
+    if meta is None or not meta.is_file():
+        first: dict[str, str] = {}
+        return [first.setdefault(premise, f"{split}-{row}") for row, (premise, _, _) in enumerate(reference.pairs)]
     found = [prompt for (prompt,) in read_table(meta, ("promptID",))]
-    if len(found) != rows:
-        raise HeadlabError(f"{path} has {rows} rows and {meta} has {len(found)}; row i of both must be the same pair")
+    if len(found) != len(rows.pairs):
+        raise HeadlabError(
+            f"{rows.place} has {len(rows.pairs)} rows and {meta} has {len(found)}; row i of both must be the same pair"
+        )
     return found
-
-
-def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
-    """Groups in a random order that depends on seed and number of groups alone; a group's examples side by side."""
-    rows: dict[str, list[Example]] = {}
-    for example in examples:
-        rows.setdefault(example.group, []).append(example)
-    groups = list(rows.values())
-    return tuple(e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at])

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.tasks import TASKS, task
+from headlab.tasks import Example, Task, names, source, task
 from headlab.worker.imports import IMPORTING
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
@@ -34,16 +34,37 @@ def _fingerprint(name: str) -> str | None:
 
 
 def tasks() -> list[TaskCard]:
-    """Every task, with its labels and languages."""
-    every = [task(name) for name in TASKS]
-    return [TaskCard(name=t.name, labels=list(t.labels), languages=list(t.languages), aligned=t.aligned) for t in every]
+    """Every task that can be asked for, with its labels and languages; never fails for one that cannot be read."""
+    return [_task_card(name) for name in names()]
+
+
+def _task_card(name: str) -> TaskCard:
+    try:
+        found = task(name)
+    except HeadlabError as error:  # a user's own files, broken: told where it is chosen, and the others still are
+        return TaskCard(name=name, labels=[], languages=[], aligned=False, advice=str(error))
+    languages = list(found.languages)
+    return TaskCard(
+        name=name, labels=list(found.labels), languages=languages, aligned=found.aligned, advice=source(name).advice
+    )
 
 
 def sentences(request: SentencesRequest) -> list[ExampleCard]:
     """The first examples of a split. Raises HeadlabError for an unknown task, language or split."""
     chosen = task(request.task)
     found = chosen.examples(request.language, request.split, request.n)
-    return [ExampleCard(id=e.id, text=e.text, label=chosen.labels[e.label], pair=e.pair) for e in found]
+    return [_example_card(chosen, example) for example in found]
+
+
+def _example_card(chosen: Task, example: Example) -> ExampleCard:
+    return ExampleCard(
+        id=example.id,
+        text=example.text,
+        label=chosen.labels[example.label] if example.label >= 0 else None,
+        pair=example.pair,
+        words=list(example.words),
+        labels=[chosen.labels[label] for label in example.labels],
+    )
 
 
 CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(

@@ -92,13 +92,17 @@ class GradientRequest(Strict):
 
 
 class MeasureRequest(Strict):
-    """Work to be timed for a moment; method None: plain forward passes."""
+    """Work to be timed for a moment; method None: plain forward passes.
+
+    experiment: details of an experiment job, whose cost is wanted in place of a pace.
+    """
 
     model: Name
     task: Name
     language: Language
     method: Name | None = None
     options: dict[str, Any] = Field(default_factory=dict)
+    experiment: dict[str, Any] | None = None
 
 
 class Health(Strict):
@@ -131,12 +135,17 @@ class ModelCard(Strict):
 
 
 class TaskCard(Strict):
-    """A task: labels, languages, and whether row i means the same in all of them."""
+    """A task: labels, languages, and whether row i means the same in all of them.
+
+    advice: what to do before its examples can be read, where they are not on this machine; labels and
+    languages are empty where even these cannot be known.
+    """
 
     name: str
     labels: list[str]
     languages: list[str]
     aligned: bool
+    advice: str = ""
 
 
 class LoadedModel(Strict):
@@ -151,12 +160,14 @@ class LoadedModel(Strict):
 
 
 class ExampleCard(Strict):
-    """One example of a task; label is its name."""
+    """One example of a task.  label: its name; None where words have labels instead, one a word, or a text is made."""
 
     id: str
     text: str
-    label: str
+    label: str | None
     pair: str | None = None
+    words: list[str] = Field(default_factory=list)
+    labels: list[str] = Field(default_factory=list)
 
 
 class Figure(Strict):
@@ -181,10 +192,14 @@ class Figure(Strict):
 
 
 class Weights(Strict):
-    """Attention by "stack.layer.head": [query][key], three decimals.  truncated: the sentence was longer."""
+    """Attention by "stack.layer.head": [query][key], three decimals.
+
+    separators: which tokens end or part texts (</s>, [SEP]), by their place.  truncated: the sentence was longer.
+    """
 
     tokens: list[str]
     weights: dict[str, list[list[float]]]
+    separators: list[int]
     truncated: bool
 
 
@@ -257,19 +272,23 @@ class Deleted(Strict):
     deleted: Literal[True] = True
 
 
-class Measured(Strict):
-    """What was seen of a model just now: its heads, and seconds a forward pass of the work in question."""
-
-    heads: int
-    seconds: float
-
-
 class Forecast(Strict):
     """What a job will cost: forward passes and seconds, None where they cannot be known; basis: why, in words."""
 
     forwards: int | None
     seconds: float | None
     basis: str
+
+
+class Measured(Strict):
+    """What was seen of a model just now: its heads, and seconds a forward pass of the work in question.
+
+    forecast: the cost of an experiment, where that was asked for.
+    """
+
+    heads: int
+    seconds: float
+    forecast: Forecast | None = None
 
 
 class Problem(Strict):

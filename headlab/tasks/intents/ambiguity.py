@@ -41,8 +41,8 @@ class Judge:
     def others(self, template: Template) -> set[int]:
         """Other classes that match most of SAMPLES sentences of a template."""
         dice = seeded(0, self._book.language, template.group)
-        texts = [sample(self._book, template, dice) for _ in range(SAMPLES)]
-        found = [self.classes(text) - {template.label} for text in texts if text]
+        said = [sample(self._book, template, dice) for _ in range(SAMPLES)]
+        found = [self.classes(one.text) - {template.label} for one in said if one is not None]
         return set().union(*found) if 2 * sum(map(bool, found)) > len(found) else set()
 
 

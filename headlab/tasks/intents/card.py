@@ -1,4 +1,4 @@
-"""The data card of the task `intents`, written from the data itself."""
+"""The data card of the embedded tasks, written from the data itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from headlab.tasks.intents import data_versions
 from headlab.tasks.intents.classes import CLASSES, LABELS, LANGUAGES, PINNED, SIZES, TRAIN_LANGUAGE
 from headlab.tasks.intents.splits import Splits, build
 from headlab.tasks.intents.words import ambiguous_groups
+from headlab.tasks.slots_card import slots_section
 
-INTRO = """# Data card: task `intents`
+INTRO = """# Data card: tasks `intents` and `slots`
 
 Voice commands for a home, one sentence each, in {languages} languages and {classes} classes. {train} trains
 ({train_size} sentences); every language has {dev} dev and {test} test sentences. Rows are *not* aligned: row i
@@ -89,6 +90,7 @@ def card() -> str:
         short_table(splits),
         template_table(splits),
         samples(splits),
+        slots_section(LANGUAGES, table),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts if part)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from hassil import (
@@ -55,6 +55,20 @@ class Dice:
         return out
 
 
+class Piece(NamedTuple):
+    """A part of a sentence that was put in at once.  slot: what it fills; empty for the template's own words."""
+
+    text: str
+    slot: str = ""
+
+
+class Said(NamedTuple):
+    """A sentence, and the pieces it was put together from, before its repairs."""
+
+    text: str
+    pieces: tuple[Piece, ...]
+
+
 class Walk:
     """One sentence in the making.
 
@@ -67,34 +81,34 @@ class Walk:
         self.said = False
         self.used: set[str] = set()
 
-    def text(self, expression: Expression) -> str:
-        """Text of an expression, its choices made at random."""
+    def pieces(self, expression: Expression) -> list[Piece]:
+        """Pieces of an expression, its choices made at random."""
         if isinstance(expression, TextChunk):
             self.said = self.said or any(c.isalnum() for c in expression.original_text)
-            return expression.original_text
+            return [Piece(expression.original_text)]
         if isinstance(expression, ListReference):
-            return self.filler(expression.list_name)
+            return [Piece(self.filler(expression.list_name), expression.slot_name)]
         if isinstance(expression, RuleReference):
             return self.rule(expression.rule_name)
         assert isinstance(expression, Group)
         if isinstance(expression, Alternative):
             return self.choice(expression)
         items = self.dice.shuffled(expression.items) if isinstance(expression, Permutation) else expression.items
-        return "".join(map(self.text, items))
+        return [piece for item in items for piece in self.pieces(item)]
 
-    def choice(self, expression: Alternative) -> str:
+    def choice(self, expression: Alternative) -> list[Piece]:
         """One alternative; an optional part is left out half of the time."""
         if not expression.is_optional:
-            return self.text(self.dice.pick(expression.items))
-        return self.text(self.dice.pick(expression.items[:-1])) if self.dice.roll() < 0.5 else ""
+            return self.pieces(self.dice.pick(expression.items))
+        return self.pieces(self.dice.pick(expression.items[:-1])) if self.dice.roll() < 0.5 else []
 
-    def rule(self, name: str) -> str:
-        """Text of an expansion rule."""
+    def rule(self, name: str) -> list[Piece]:
+        """Pieces of an expansion rule."""
         before = self.said
-        text = self.text(self.book.rules[name].expression)
+        pieces = self.pieces(self.book.rules[name].expression)
         if name in ARTICLES:
             self.said = before
-        return text
+        return pieces
 
     def filler(self, name: str) -> str:
         """A value of a list that this sentence does not hold yet, as far as there is one."""
@@ -103,20 +117,27 @@ class Walk:
         text = ""
         for _ in range(8):
             value = self.dice.pick(values)
-            text = value if isinstance(value, str) else self.text(value)
+            text = value if isinstance(value, str) else joined(self.pieces(value))
             if text not in self.used:
                 break
         self.used.add(text)
         return text
 
 
-def sample(book: Book, template: Template, dice: Dice) -> str:
-    """One random sentence of a template; empty if it came out as a bare name, broken or refused."""
+def joined(pieces: Sequence[Piece]) -> str:
+    """The text of pieces."""
+    return "".join(piece.text for piece in pieces)
+
+
+def sample(book: Book, template: Template, dice: Dice) -> Said | None:
+    """One random sentence of a template; None if it came out as a bare name, broken or refused."""
     variant = dice.pick(template.variants)
     walk = Walk(book, variant, dice)
-    text = tidy(walk.text(variant.expression), book.words.clean)
+    pieces = tuple(walk.pieces(variant.expression))
+    text = tidy(joined(pieces), book.words.clean)
     refused = book.words.refuse and book.words.refuse.search(text)
-    return text if walk.said and len(text) > 1 and not refused and not BROKEN.search(text) else ""
+    said = walk.said and len(text) > 1 and not refused and not BROKEN.search(text)
+    return Said(text, pieces) if said else None
 
 
 def tidy(text: str, clean: Sequence[tuple[re.Pattern[str], str]]) -> str:

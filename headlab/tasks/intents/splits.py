@@ -11,7 +11,7 @@ import numpy as np
 
 from headlab.tasks.base import Example
 from headlab.tasks.intents.classes import LABELS, SIZES, TRAIN_LANGUAGE
-from headlab.tasks.intents.sampling import Dice, sample
+from headlab.tasks.intents.sampling import Dice, Said, sample
 from headlab.tasks.intents.templates import Book, Template, read_book
 
 # Share of a class's templates, weighed by how much they can say (up to ENOUGH sentences).
@@ -22,14 +22,15 @@ LEAST_WORDS = {"train": 2, "dev": 1, "test": 1}
 TRIES = 25  # draws in a row without a new sentence before a template counts as used up
 
 Plan = Mapping[str, Mapping[int, Sequence[Template]]]
-Row = tuple[str, Template]
+Row = tuple[Said, Template]
 
 
 @dataclass(frozen=True)
 class Splits:
     """The splits of one language and how they came about.
 
-    plan: split -> class -> templates.  shared: classes whose only template stands in dev and test.
+    plan: split -> class -> templates.  said: split -> each example's sentence and its pieces.  shared:
+    classes whose only template stands in dev and test.
     ambiguous: sentences left out because two classes can say them.
     repeats: draws refused because another template of the class had said the sentence.
     """
@@ -37,6 +38,7 @@ class Splits:
     book: Book
     plan: Plan
     examples: Mapping[str, tuple[Example, ...]]
+    said: Mapping[str, tuple[Said, ...]]
     ambiguous: int
     repeats: int
 
@@ -64,30 +66,29 @@ class Draw:
     def __post_init__(self) -> None:
         self._said: set[str] = set()
 
-    def fresh(self, template: Template, least: int) -> str:
-        """A sentence of `least` words or more that nobody has said yet; empty if TRIES draws gave none."""
+    def fresh(self, template: Template, least: int) -> Said | None:
+        """A sentence of `least` words or more that nobody has said yet; None if TRIES draws gave none."""
         for _ in range(TRIES):
-            text = sample(self.book, template, self.dice)
-            key = text.casefold()
-            if not text or key in self.banned or len(text.split()) < least:
+            said = sample(self.book, template, self.dice)
+            if said is None or (key := said.text.casefold()) in self.banned or len(said.text.split()) < least:
                 continue
             holder = self.owner.setdefault(key, template)
             if holder is template and key not in self._said:
                 self._said.add(key)
-                return text
+                return said
             self.repeats += holder is not template
             if holder.label != template.label:
                 self.clashes.add(key)
-        return ""
+        return None
 
     def rows(self, templates: Sequence[Template], least: int) -> Iterator[Row]:
         """New sentences of a class, one template after the other, until all are used up."""
         left = self.dice.shuffled(templates)
         while left:
             for template in tuple(left):
-                text = self.fresh(template, least)
-                if text:
-                    yield text, template
+                said = self.fresh(template, least)
+                if said is not None:
+                    yield said, template
                 else:
                     left.remove(template)
 
@@ -120,7 +121,8 @@ def build(language: str, seed: int) -> Splits:
         rows = {split: draw.split(split, plan[split]) for split in plan}
         if not draw.clashes:
             examples = {split: to_examples(language, split, rows[split]) for split in rows}
-            return Splits(book, plan, examples, len(banned), draw.repeats)
+            said = {split: tuple(one for one, _ in rows[split]) for split in rows}
+            return Splits(book, plan, examples, said, len(banned), draw.repeats)
         banned |= draw.clashes
 
 
@@ -163,7 +165,7 @@ def deal(templates: Sequence[Template], shares: Mapping[str, float], dice: Dice)
 def to_examples(language: str, split: str, rows: Sequence[Row]) -> tuple[Example, ...]:
     """Rows as examples with stable ids: place in the split and hash of text and label."""
     out = []
-    for i, (text, template) in enumerate(rows):
+    for i, ((text, _), template) in enumerate(rows):
         digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]
         out.append(Example(f"intents/{language}/{split}/{i:05d}-{digest}", text, template.label, None, template.group))
     return tuple(out)

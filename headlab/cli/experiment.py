@@ -1,0 +1,154 @@
+"""`headlab experiment`: the analyses of the papers, their tables and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headlab.cli.output import (
+    MODEL,
+    TASK,
+    AsJson,
+    CacheRoot,
+    DataFolder,
+    Device,
+    Languages,
+    ModelName,
+    Seed,
+    TaskName,
+    check_ablation,
+    open_store,
+    parse_options,
+    print_json,
+    progress_bar,
+    split_languages,
+)  # fmt: skip
+from headlab.errors import HeadlabError
+from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.experiments.table import experiment as experiment_of
+from headlab.files import write_atomic, write_json
+from headlab.methods.table import method as method_of
+from headlab.tasks.base import DEV_SIZE
+
+if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
+    from headlab.methods.work import Progress
+    from headlab.tables import Report
+
+KEYS = ", ".join(EXPERIMENTS)
+
+
+def experiment(
+    key: Annotated[str | None, typer.Argument(help=f"one of {KEYS}")] = None,
+    model: ModelName = MODEL,
+    task: TaskName = TASK,
+    data: DataFolder = None,
+    languages: Languages = "all",
+    method: Annotated[
+        str | None, typer.Option(help="method whose scores are used (default shapley), where the experiment has one")
+    ] = None,
+    method_option: Annotated[
+        list[str] | None, typer.Option("-o", help="name=value of the method, e.g. samples=512")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="name=value of the experiment (--list shows them)")
+    ] = None,
+    size: Annotated[int, typer.Option("--size", min=1, help="dev examples that choose heads")] = DEV_SIZE,
+    test_size: Annotated[
+        int | None, typer.Option("--test-size", min=1, help="test examples that judge; default: all of the split")
+    ] = None,
+    seed: Seed = 0,
+    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    device: Device = None,
+    cache: CacheRoot = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures")
+    ] = None,
+    json: AsJson = False,
+    list_: Annotated[bool, typer.Option("--list", help="the experiments and their options, and nothing else")] = False,
+) -> None:
+    """Run an analysis: scores, answers and curves come from the cache or are made first.
+
+    What it will cost is printed before it starts. Interrupt it when you like: what is finished stays in the cache,
+    and the same command goes on from there.
+    """
+    if list_ or key is None:
+        show_list(json=json)
+        return
+    import headlab
+    from headlab.experiments.pieces import Pieces
+    from headlab.experiments.run import forecast, run_experiment
+
+    check_ablation(ablation)
+    options = options_of(experiment_of(key), method, method_option or [], option or [])
+    chosen = headlab.task(task, split_languages(languages), data=data)
+    store = open_store(cache)
+    pieces = Pieces(
+        headlab.load(model, device=device), chosen, store, seed=seed, dev_size=size, test_size=test_size,
+        ablation=ablation,
+    )  # fmt: skip
+    typer.echo(f"{key}: {forecast(key, pieces, options)}", err=True)
+    with progress_bar(key) as show:
+
+        def on_progress(step: Progress) -> None:
+            show(step.note or key, step.done, step.total)
+
+        report = run_experiment(key, pieces, options=options, on_progress=on_progress)
+    if out is not None:
+        write_report(report, out)
+    print_json(report.to_json()) if json else typer.echo(markdown(report))
+
+
+def options_of(about: Experiment, method: str | None, of_method: list[str], of_experiment: list[str]) -> dict[str, Any]:
+    """The experiment's options in full. Raises HeadlabError for what it or the method does not have."""
+    given = parse_options(of_experiment, about.options)
+    if method is not None:
+        if METHOD not in about.options:
+            raise HeadlabError(f"experiment {about.key} does not choose a method; leave --method out")
+        given[METHOD] = method_of(method).key
+    if of_method:
+        if METHOD_OPTIONS not in about.options:
+            raise HeadlabError(f"experiment {about.key} takes no options of a method; leave -o out")
+        own = method_of(str(given.get(METHOD, "shapley")))
+        given[METHOD_OPTIONS] = own.resolve(parse_options(of_method, own.options))
+    return about.resolve(given)
+
+
+def show_list(*, json: bool) -> None:
+    """Every experiment with its options, as text or as JSON."""
+    if json:
+        print_json({"experiments": [listed(about) for about in EXPERIMENTS.values()]})
+        return
+    for about in EXPERIMENTS.values():
+        typer.echo(f"{about.key}: {about.question} ({about.paper})")
+        for name, option in about.options.items():
+            if name not in (METHOD, METHOD_OPTIONS):
+                default = "none" if option.default is None else option.default
+                typer.echo(f"    --option {name}={default}: {option.help} ({option.range})")
+
+
+def listed(about: Experiment) -> dict[str, Any]:
+    """One experiment as JSON."""
+    names = ("key", "title", "question", "paper", "least_languages")
+    options = {
+        name: {"default": option.default, "help": option.help, "fits": option.range}
+        for name, option in about.options.items()
+    }
+    return {name: getattr(about, name) for name in names} | {"options": options}
+
+
+def markdown(report: Report) -> str:
+    """The tables under their titles, then what to know before believing them."""
+    parts = [f"## {table.title}\n\n{table.markdown()}" for table in report.tables]
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in report.notes)]).rstrip()
+
+
+def write_report(report: Report, folder: Path) -> None:
+    """report.json, a CSV file a table and the figures. Raises HeadlabError if the folder cannot be written."""
+    from headlab.cli.figures import write_figures
+
+    write_json(folder / "report.json", report.to_json())
+    for table in report.tables:
+        write_atomic(folder / f"{table.name}.csv", table.csv().encode())
+    write_figures(report, folder)

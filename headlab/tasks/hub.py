@@ -1,0 +1,131 @@
+"""Data sets of the Hugging Face hub, kept there as parquet; every way this can fail is a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.files import unwritable
+from headlab.tasks.base import Split
+
+NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class HubRows:
+    """Columns of one split of one part of a data set.  place: what to call it in an error."""
+
+    place: str
+    columns: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class HubData:
+    """A data set that a task can be read from.
+
+    columns: those that are read.  revision: a commit, or None where none is known to be right.
+    """
+
+    task: str
+    repository: str
+    columns: tuple[str, ...]
+    revision: str | None = None
+
+    def read(self, part: str, split: Split) -> HubRows:
+        """A split with classes as their names; empty columns where the data set lacks the split.
+
+        Files come from the local cache, else from the network: those of this split alone, as a whole part
+        may be a thousand times larger.  Raises HeadlabError without network, package, data set or column.
+        """
+        place = f"{self.repository}, {part}, {NAMES[split]} (hub)"
+        files = self._files(f"{part}/{NAMES[split]}-*.parquet", place)
+        if not files:
+            return HubRows(place, dict.fromkeys(self.columns, ()))
+        rows = self._table(files, place)
+        absent = [name for name in self.columns if name not in rows.column_names]
+        if absent:
+            raise HeadlabError(f"{place}: no column {', '.join(absent)}; it has {', '.join(rows.column_names)}")
+        return HubRows(place, {name: _values(rows, name) for name in self.columns})
+
+    def _files(self, pattern: str, place: str) -> list[Path]:
+        """Paths of the split's parquet files on this machine."""
+        import httpx
+        from huggingface_hub.constants import HF_HUB_CACHE
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        try:
+            return self._cached(pattern) or self._fetched(pattern)
+        except LocalEntryNotFoundError as error:
+            raise HeadlabError(
+                f"{place} is not in the local cache and the hub cannot be reached; run once with network, {self._or()}"
+            ) from error
+        except HfHubHTTPError as error:
+            raise HeadlabError(f"the hub has no {place} that you may read ({_first(error)}); {self._or()}") from error
+        except httpx.HTTPError as error:
+            raise HeadlabError(
+                f"{place} could not be fetched whole ({type(error).__name__}); try again, {self._or()}"
+            ) from error
+        except OSError as error:
+            raise unwritable(Path(HF_HUB_CACHE), error) from error
+
+    def _cached(self, pattern: str) -> list[Path]:
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        try:
+            files = self._fetched(pattern, local=True)
+        except LocalEntryNotFoundError:
+            return []
+        # "00000-of-00004" alone is what an interrupted download leaves
+        whole = files and files[0].stem.rpartition("-of-")[2] == f"{len(files):05d}"
+        return files if whole else []
+
+    def _fetched(self, pattern: str, *, local: bool = False) -> list[Path]:
+        from huggingface_hub import snapshot_download
+
+        folder = snapshot_download(
+            self.repository, repo_type="dataset", revision=self.revision, allow_patterns=[pattern],
+            local_files_only=local,
+        )  # fmt: skip
+        return sorted(Path(folder).glob(pattern))
+
+    def _table(self, files: Sequence[Path], place: str) -> Any:
+        """The files as one table of `datasets`, which knows the names of classes."""
+        try:
+            from datasets import Dataset  # takes two seconds to import, and only this needs it
+            from datasets.exceptions import DatasetsError
+        except ImportError as error:
+            raise HeadlabError(
+                f"{place} is read by the package datasets, which cannot be imported ({error}): "
+                f"pip install 'headlab[hub]', {self._or()}"
+            ) from error
+        try:
+            return Dataset.from_parquet([str(file) for file in files])
+        except (OSError, ValueError, TypeError, DatasetsError) as error:
+            raise HeadlabError(
+                f"{place} cannot be read ({_first(error)}); delete {files[0]}, so that it is fetched anew, {self._or()}"
+            ) from error
+
+    def _or(self) -> str:
+        return f"or name a folder with the files of task {self.task} by --data or $HEADLAB_DATA"
+
+
+def _values(rows: Any, name: str) -> Sequence[Any]:
+    """A column as Python values; classes, or lists of them, as names in place of numbers."""
+    kind, values = rows.features[name], list(rows[name])
+    names = getattr(kind, "names", None) or getattr(getattr(kind, "feature", None), "names", None)
+    return values if names is None else [_named(value, names) for value in values]
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """The name of a class; None where there is none, as for the -1 of what has no label."""
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+
+def _first(error: Exception) -> str:
+    """The first line of an error, or its kind where it says nothing."""
+    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__

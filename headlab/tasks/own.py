@@ -1,0 +1,34 @@
+"""A task for the one at the keyboard: by name, or by the path of a declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headlab import tasks
+from headlab.errors import HeadlabError
+from headlab.tasks.base import Task
+from headlab.tasks.declared import declared_source, declared_task
+from headlab.tasks.source import Source
+
+ENDING = ".toml"
+
+
+def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None) -> Task:
+    """A task with some of its languages; all of them for None or "all".
+
+    name: a built-in task, one that $HEADLAB_TASKS declares, or the path of a declaration (TOML).
+    data: folder of the task's files; None takes $HEADLAB_DATA, or the declaration's own folder.  Raises
+    HeadlabError for an unknown task or language, with those that exist.
+    """
+    if not name.endswith(ENDING):
+        return tasks.task(name, languages, data=data)
+    whole = declared_task(Path(name), data)
+    if whole.name in tasks.TASKS:
+        raise HeadlabError(f"{name} declares {whole.name}, which is a built-in task's name; change it")
+    return tasks.chosen(whole, languages)
+
+
+def source(name: str, data: Path | None = None) -> Source:
+    """Where the examples of a task that `task` has made come from."""
+    return declared_source(Path(name), data) if name.endswith(ENDING) else tasks.source(name, data)

@@ -1,0 +1,120 @@
+"""The embedded task `slots`: which word of a voice command fills which slot, in the sentences of the task `intents`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import groupby
+from pathlib import Path
+
+from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.intents import read as read_intents
+from headlab.tasks.intents.classes import LANGUAGES
+from headlab.tasks.intents.sampling import Said
+
+OUTSIDE = "O"
+# The slots of English train, the most frequent first; what another language alone has (`domain`) is outside.  Plain,
+# not B- and I-: no two fillers of one slot ever stand side by side, so these would only make more and rarer labels.
+LABELS = (
+    OUTSIDE, "name", "area", "floor", "temperature", "item", "position", "state", "minutes", "hours", "seconds",
+    "device_class", "start_minutes", "volume_step", "start_seconds", "conversation_command", "brightness",
+    "start_hours", "volume_level", "color",
+)  # fmt: skip
+# Written without spaces: there a word is what the template was put together from, a filler or what stands between two
+# choices. Tokenizers take such pieces as words; single characters would tear Thai vowels from their consonants.
+UNSPACED = frozenset({"th", "zh-CN"})
+OWN = -1  # the mark of a character that no piece accounts for
+
+Marked = tuple[str, list[int]]
+Word = tuple[str, str]
+
+
+def slots_task(data: Path | None = None, seed: int = 0) -> Task:
+    """The task: 20 labels, one a word, in the 15 languages of `intents`, train in English only; not aligned.
+
+    data: not used; the sentences come with the packages.
+    """
+    return Task("slots", LABELS, LANGUAGES, False, read, seed)
+
+
+def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+    """The sentences of `intents` in the same splits and order, with a label for each word. Raises as that task."""
+    found = read_intents(language, split, seed)  # first: it says which package is missing
+    from headlab.tasks.intents.splits import build
+
+    splits = build(language, seed)
+    said = splits.said.get(split, ())
+    return [
+        _example(
+            one.id.replace("intents", "slots", 1), one.group, words_of(sentence, splits.book.words.clean, language)
+        )
+        for one, sentence in zip(found, said, strict=True)
+    ]
+
+
+def _example(name: str, group: str, words: Sequence[Word]) -> Example:
+    known = [slot if slot in LABELS else OUTSIDE for _, slot in words]
+    return Example(
+        name,
+        " ".join(word for word, _ in words),
+        group=group,
+        words=tuple(word for word, _ in words),
+        labels=tuple(LABELS.index(slot) for slot in known),
+    )
+
+
+def words_of(said: Said, clean: Sequence[tuple[re.Pattern[str], str]], language: str) -> list[Word]:
+    """The words of a sentence, each with the slot that most of its slots' characters fill; OUTSIDE if none does.
+
+    So "30%" is of the slot of 30, and a name with a case ending of the template's is a name.
+    """
+    text, marks = mended(said, clean)
+    out = []
+    for match in re.finditer(r"\S+", text):
+        letters = list(zip(match.group(), marks[match.start() : match.end()], strict=True))
+        for part in _parts(letters) if language in UNSPACED else [letters]:
+            slots = Counter(said.pieces[mark].slot for _, mark in part if mark != OWN and said.pieces[mark].slot)
+            out.append(("".join(letter for letter, _ in part), slots.most_common(1)[0][0] if slots else OUTSIDE))
+    return out
+
+
+def _parts(letters: Sequence[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    for _, part in groupby(letters, key=lambda letter: letter[1]):
+        yield list(part)
+
+
+def mended(said: Said, clean: Sequence[tuple[re.Pattern[str], str]]) -> Marked:
+    """The sentence as it came out, and the place in `said.pieces` that each of its characters is from.
+
+    Follows `sampling.tidy` step by step.
+    """
+    text = "".join(piece.text for piece in said.pieces)
+    marks = [number for number, piece in enumerate(said.pieces) for _ in piece.text]
+    words = [(m.group(), marks[m.start() : m.end()]) for m in re.finditer(r"\S+", text)]
+    text, marks = " ".join(word for word, _ in words), [mark for _, some in words for mark in (*some, OWN)][:-1]
+    for pattern, replacement in clean:
+        text, marks = replaced(pattern, replacement, text, marks)
+    start = len(text) - len(text.lstrip())
+    return text.strip(), marks[start : start + len(text.strip())]
+
+
+def replaced(pattern: re.Pattern[str], replacement: str, text: str, marks: Sequence[int]) -> Marked:
+    """`pattern.sub`, with marks: what a replacement leaves alone keeps its own; see `_carried`."""
+    out, kept, at = "", list[int](), 0
+    for match in pattern.finditer(text):
+        new, (start, end) = match.expand(replacement), match.span()
+        before = [*kept, *marks[at:start]]
+        kept = [*before, *_carried(match.group(), new, marks[start:end], before[-1] if before else OWN)]
+        out, at = out + text[at:start] + new, end
+    return out + text[at:], [*kept, *marks[at:]]
+
+
+def _carried(old: str, new: str, marks: Sequence[int], before: int) -> Iterator[int]:
+    """Marks for what has replaced a text: of the letter that was there, where there was one; else of the one before."""
+    for what, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for place in range(last - first):
+            if what != "insert":
+                before = marks[min(start + place, end - 1)]
+            yield before

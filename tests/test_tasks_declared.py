@@ -1,0 +1,309 @@
+"""A user's own task: csv, tsv and jsonl by a declaration, its errors, and who may ask for it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import headlab
+import headlab.tasks
+from headlab.errors import HeadlabError
+from headlab.tasks.declared import _learned
+from headlab.tasks.records_file import _records
+
+TEXTS = 'columns = { text = "review", label = "stars" }'
+WORDS = 'columns = { words = "tokens", labels = "tags" }'
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
+Declare = Callable[..., Path]
+
+
+@pytest.fixture
+def declare(tmp_path: Path) -> Declare:
+    def put(lines: str, files: dict[str, str | bytes] | None = None, name: str = "mine") -> Path:
+        for kept in (_records, _learned):  # files of one size follow each other faster than the clock of the disk ticks
+            kept.cache_clear()
+        for file, text in (files or {}).items():
+            path = tmp_path / file
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        path = tmp_path / f"{name}.toml"
+        path.write_text(f'name = "{name}"\n{lines}\n', "utf-8")
+        return path
+
+    return put
+
+
+def csv_task(columns: str = TEXTS, **more: str) -> str:
+    rest = "\n".join(f"{key} = {value}" for key, value in more.items())
+    return f'format = "csv"\nfiles = "{{language}}.{{split}}.csv"\n{rest}\n{columns}'
+
+
+TWO = {
+    "en.dev.csv": 'review,stars\n"good, really\nso",1\n"a ""bad"" one",0\n',
+    "de.dev.csv": "review,stars\ngut,1\nschlecht,0\n",
+    "de.train.csv": "review,stars\nmittel,½\n",
+}
+
+
+def test_csv_by_language_and_split_in_the_files_names(declare: Declare) -> None:
+    task = headlab.task(str(declare(csv_task(), TWO)))
+    assert (task.name, task.languages, task.labels, task.aligned) == ("mine", ("en", "de"), ("0", "1", "½"), False)
+    found = {e.text: e for e in task.examples("en")}
+    assert set(found) == {"good, really\nso", 'a "bad" one'}
+    assert {(e.id, e.group, task.labels[e.label]) for e in found.values()} == {
+        ("dev-0",) * 2 + ("1",),
+        ("dev-1",) * 2 + ("0",),
+    }
+    assert [e.text for e in task.examples("de", "train")] == ["mittel"]
+    with pytest.raises(HeadlabError, match="no train examples in en"):
+        task.examples("en", "train")
+    with pytest.raises(HeadlabError, match=r"en\.test\.csv"):
+        task.examples("en", "test")
+
+
+def test_one_tsv_file_with_a_column_for_everything(declare: Declare) -> None:
+    columns = 'text = "a"\npair = "b"\nlabel = "c"\ngroup = "g"\nid = "i"\nlanguage = "l"\nsplit = "s"'
+    text = 'i\tg\tl\ts\ta\tb\tc\nx\tp\tde\tvalid\t"eins\tzwei\tja\ny\tp\tsw\tvalid\tmoja\tmbili\tnein\n'
+    path = declare(
+        f'format = "tsv"\nfiles = "all.tsv"\nsplits = {{ dev = "valid" }}\n[columns]\n{columns}', {"all.tsv": text}
+    )
+    task = headlab.task(str(path), "de")
+    (only,) = task.examples("de")
+    assert (only.id, only.text, only.pair, only.group, task.labels) == ("x", '"eins', "zwei", "p", ("ja", "nein"))
+    assert headlab.task(str(path)).languages == ("de", "sw")
+
+
+def test_jsonl_with_a_label_for_each_word(declare: Declare) -> None:
+    rows = [{"tokens": ["Hà Nội", "đẹp"], "tags": ["B", "A"]}, {"tokens": ["x"], "tags": ["C"]}]
+    text = "\n\n".join(json.dumps(row) for row in rows)
+    path = declare(f'format = "jsonl"\nfiles = "{{split}}/{{language}}.jsonl"\n{WORDS}', {"dev/vi.jsonl": text})
+    task = headlab.task(str(path))
+    found = {e.text: e for e in task.examples("vi")}
+    assert found["Hà Nội đẹp"].words == ("Hà Nội", "đẹp")
+    assert [task.labels[i] for i in found["Hà Nội đẹp"].labels] == ["B", "A"]
+
+
+def test_csv_words_are_parted_by_spaces_and_labels_may_be_listed(declare: Declare) -> None:
+    path = declare(csv_task(WORDS, labels='["X", "Y"]'), {"en.dev.csv": "tokens,tags\na b,Y X\n"})
+    (only,) = headlab.task(str(path)).examples("en")
+    assert (only.words, only.labels) == (("a", "b"), (1, 0))
+
+
+def test_other_data_of_the_same_declaration(declare: Declare, tmp_path: Path) -> None:
+    path = declare(csv_task(), TWO | {"more/fr.dev.csv": "review,stars\nbon,1\n"})
+    assert headlab.task(str(path), data=tmp_path / "more").languages == ("fr",)
+    with pytest.raises(HeadlabError, match="is no folder"):
+        headlab.task(str(path), data=tmp_path / "none")
+
+
+def test_a_file_is_read_again_once_it_has_changed(declare: Declare) -> None:
+    path = declare(csv_task(), TWO)
+    assert len(headlab.task(str(path)).examples("de")) == 2
+    (path.parent / "de.dev.csv").write_text(TWO["de.dev.csv"] + "neu,1\n", "utf-8")
+    assert len(headlab.task(str(path)).examples("de")) == 3
+
+
+def test_test_rows_teach_no_label_and_other_languages_none_either(declare: Declare) -> None:
+    columns = 'columns = { text = "t", label = "l", language = "c", split = "s" }'
+    rows = "t,l,c,s\na,x,de,dev\nb,y,de,test\nc,z,fr,train\n"
+    path = declare(f'format = "csv"\nfiles = "all.csv"\nlanguages = ["de"]\n{columns}', {"all.csv": rows})
+    assert headlab.task(str(path)).labels == ("x",)
+    with pytest.raises(HeadlabError, match=r"line 3, column l: 'y' is none of the labels x"):
+        headlab.task(str(path)).examples("de", "test")
+
+
+def test_one_file_a_split_of_one_named_language(declare: Declare) -> None:
+    path = declare(
+        f'format = "csv"\nfiles = "{{split}}.csv"\nlanguages = ["de"]\n{TEXTS}', {"dev.csv": TWO["de.dev.csv"]}
+    )
+    assert headlab.task(str(path)).languages == ("de",)
+    assert len(headlab.task(str(path)).examples("de")) == 2
+
+
+def test_aligned_rows_keep_their_place_and_must_be_as_many(declare: Declare) -> None:
+    columns = 'columns = { text = "t", label = "l", group = "g" }'
+    english = "t,l,g\n" + "".join(f"en{i},0,g{i // 2}\n" for i in range(8))
+    files = {"en.dev.csv": english, "de.dev.csv": english.replace("en", "de")}
+    task = headlab.task(str(declare(csv_task(columns, aligned="true"), files)))
+    assert task.aligned
+    assert [e.text[2:] for e in task.examples("de")] == [e.text[2:] for e in task.examples("en")]
+    files["de.dev.csv"] = english.replace("g0", "h")
+    task = headlab.task(str(declare(csv_task(columns, aligned="true"), files)))
+    with pytest.raises(HeadlabError, match=r"de\.dev\.csv, line 2, column g: 'h', where en has 'g0'"):
+        task.examples("de")
+    files["de.dev.csv"] = "t,l,g\na,0,g0\n"
+    task = headlab.task(str(declare(csv_task(columns, aligned="true"), files)))
+    with pytest.raises(HeadlabError, match="de has 1 rows, en has 8"):
+        task.examples("de")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(TEXT, st.sampled_from("xy")), min_size=1, max_size=5))
+def test_csv_and_jsonl_read_back_what_was_written(declare: Declare, rows: list[tuple[str, str]]) -> None:
+    lines, out = (
+        "\n".join(json.dumps({"review": text, "stars": label}) for text, label in rows),
+        io.StringIO(newline=""),
+    )
+    csv.writer(out).writerows([("review", "stars"), *rows])
+    for kind, text in (("csv", out.getvalue()), ("jsonl", lines)):
+        path = declare(f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}', {f"de.dev.{kind}": text})
+        task = headlab.task(str(path))
+        found = {e.id: (e.text, task.labels[e.label]) for e in task.examples("de")}
+        assert [found[f"dev-{i}"] for i in range(len(rows))] == rows
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("x = [", "is no TOML"),
+        ("much = 1", "unknown key 'much'"),
+        ('format = "csv"', "files, columns missing"),
+        ('format = "xls"\nfiles = "a"\ncolumns = {}', "format is 'xls'"),
+        ('format = "csv"\nfiles = "../a.csv"\ncolumns = {}', "below the declaration's folder"),
+        ('format = "csv"\nfiles = "/a.csv"\ncolumns = {}', "below the declaration's folder"),
+        ('format = 1', "format is 1, where a str belongs"),
+        (csv_task('columns = { text = "a" }'), "neither text and label"),
+        (csv_task('columns = { text = "a", label = "b", words = "c", labels = "d" }'), "neither text and label"),
+        (csv_task('columns = { txt = "a" }'), "unknown column 'txt'"),
+        (csv_task('columns = { text = 1, label = "b" }'), r"columns.text is 1"),
+        (csv_task('columns = { text = "a", label = "b", split = "c" }'), "say the split either by"),
+        (csv_task(splits='{ dev = "x", test = "x" }'), "two splits have one name"),
+        (csv_task(splits='{ validation = "x" }'), "splits.validation"),
+        (csv_task(labels='["a", "a"]'), "list each once"),
+        (csv_task(languages='["de", "../de"]'), "no code of a language"),
+        (csv_task(), "no file below"),
+    ],
+)  # fmt: skip
+def test_a_wrong_declaration_is_a_sentence_with_its_file(declare: Declare, lines: str, reason: str) -> None:
+    path = declare(lines)
+    with pytest.raises(HeadlabError) as caught:
+        headlab.task(str(path))
+    assert str(path) in str(caught.value)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("review,stars\nfine\n", "line 2: 1 fields where the header has 2"),
+        ("review,stars\nfine,9\n", "line 2, column stars: '9' is none of the labels"),
+        ("review,stars\n,1\n", "line 2, column review: ''"),
+        ('review,stars\n"a\nb",1\nc,x\n', "line 4, column stars: 'x'"),
+        ('review,stars\na,1\n"b"x,1\n', "line 3: "),
+        ('review,stars\na,1\n"b,1\n', "the record begins on line 3"),
+        ("review,points\na,1\n", "line 2: no column stars"),
+        ("stars,stars\na,1\n", "line 1: the column 'stars' stands there twice"),
+        (b"review,stars\n\xff,1\n", "line 2, byte 1: not UTF-8"),
+    ],
+)
+def test_a_wrong_row_is_named_by_file_line_and_column(declare: Declare, text: str | bytes, reason: str) -> None:
+    path = declare(csv_task(labels='["0", "1"]'), {"de.dev.csv": text})
+    with pytest.raises(HeadlabError) as caught:
+        headlab.task(str(path)).examples("de")
+    assert f"{path.parent / 'de.dev.csv'}, " in str(caught.value)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('{"tokens": ["a"], "tags": ["X", "X"]}', "line 1, column tags: 2 labels for 1 words"),
+        ('{"tokens": "a", "tags": ["X"]}', "line 1, column tokens: 'a', where a list"),
+        ('{"tokens": [], "tags": []}', "line 1, column tokens: []"),
+        ('{"tokens": [1], "tags": ["X"]}', "line 1, column tokens: [1]"),
+        ('{"tokens": ["a"]}', "line 1: no column tags"),
+        ('["tokens"]', "line 1: '[\"tokens\"]' is no JSON object"),
+        ('{"tokens": ["a"],', "line 1, character 18"),
+        ("[" * 100_000, "line 1: "),
+    ],
+)
+def test_a_wrong_jsonl_line_is_named(declare: Declare, row: str, reason: str) -> None:
+    path = declare(
+        f'format = "jsonl"\nfiles = "{{language}}.{{split}}.jsonl"\nlabels = ["X"]\n{WORDS}', {"de.dev.jsonl": row}
+    )
+    with pytest.raises(HeadlabError) as caught:
+        headlab.task(str(path)).examples("de")
+    assert f"de.dev.jsonl, {reason}" in str(caught.value)
+
+
+def test_an_id_that_stands_twice_is_named(declare: Declare) -> None:
+    path = declare(csv_task('columns = { text = "t", label = "l", id = "i" }'), {"de.dev.csv": "t,l,i\na,0,x\nb,0,x\n"})
+    with pytest.raises(HeadlabError, match=r"line 3, column i: 'x' stands on line 2 already"):
+        headlab.task(str(path)).examples("de")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    at=st.integers(0, 60), cut=st.integers(0, 5), put=st.binary(max_size=3) | st.sampled_from([b'"', b",", b"\n", b"{"])
+)
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
+    declare: Declare, kind: str, at: int, cut: int, put: bytes
+) -> None:
+    rows = {
+        "csv": b'review,stars\n"a, b",1\nc,0\n',
+        "tsv": b"review\tstars\na\t1\n",
+        "jsonl": b'{"review": "a", "stars": 1}\n',
+    }
+    text = rows[kind][:at] + put + rows[kind][at + cut :]
+    path = declare(f'format = "{kind}"\nfiles = "{{language}}.{{split}}.{kind}"\n{TEXTS}', {f"de.dev.{kind}": text})
+    refused, found = "", []
+    try:
+        found = list(headlab.task(str(path)).examples("de"))
+    except HeadlabError as error:
+        refused = str(error)
+    assert bool(found) != any(words in refused for words in (f"de.dev.{kind}, line ", "no label to collect"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 140), cut=st.integers(0, 9), put=st.text('"{}[]=\n,.x', max_size=3))
+def test_whatever_is_in_a_declaration_is_read_or_refused_in_a_sentence(
+    declare: Declare, at: int, cut: int, put: str
+) -> None:
+    path = declare(csv_task(), TWO)
+    text = path.read_text("utf-8")
+    path.write_text(text[:at] + put + text[at + cut :], "utf-8")
+    refused, found = "", []
+    try:
+        found = list(headlab.task(str(path)).examples("de"))
+    except HeadlabError as error:
+        refused = str(error)
+    assert bool(found) != bool(refused)
+
+
+def test_a_request_names_only_what_the_operator_has_declared(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = declare(csv_task(), TWO)
+    for name in (str(path), "mine", "../mine.toml", "mine.toml"):
+        with pytest.raises(HeadlabError, match="no task"):
+            headlab.tasks.task(name)
+    with pytest.raises(HeadlabError, match="asked for by its name, once HEADLAB_TASKS lists its declaration"):
+        headlab.tasks.task(str(path))
+    monkeypatch.setenv("HEADLAB_TASKS", f"{path}{os.pathsep}")
+    assert "mine" in headlab.tasks.names()
+    assert headlab.tasks.task("mine", ["de"]).languages == ("de",)
+    assert headlab.tasks.source("mine").here
+    with pytest.raises(HeadlabError, match="no task"):
+        headlab.tasks.task(str(path))
+
+
+def test_broken_and_doubled_declarations_harm_no_other(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = declare(csv_task(), TWO)
+    broken, doubled = declare("x =", name="broken"), declare(csv_task(), name="other")
+    taken = declare(csv_task(), name="xnli")
+    doubled.write_text(good.read_text("utf-8"), "utf-8")
+    monkeypatch.setenv("HEADLAB_TASKS", os.pathsep.join(map(str, (broken, good, doubled, taken, "nowhere.toml"))))
+    assert headlab.tasks.names() == (*headlab.tasks.TASKS, "mine")
+    with pytest.raises(HeadlabError) as caught:
+        headlab.tasks.task("broken")
+    for words in ("is no TOML", "which is another task's name", "nowhere.toml"):
+        assert words in str(caught.value)
+    with pytest.raises(HeadlabError, match="built-in task's name"):
+        headlab.task(str(taken))

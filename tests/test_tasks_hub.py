@@ -1,0 +1,167 @@
+"""Tasks from the hub: parquet in its local cache, and every way in which that fails as a sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+
+from headlab.errors import HeadlabError
+from headlab.tasks import source, task
+from headlab.tasks.udpos import HUB as UDPOS
+from headlab.tasks.udpos import LABELS, udpos_task
+from headlab.tasks.xnli import HUB as XNLI
+from headlab.tasks.xnli import xnli_task
+
+datasets = pytest.importorskip("datasets", reason="the extra hub is not installed")
+ABSENT = httpx.Response(404, request=httpx.Request("GET", "http://host/"))
+NLI = ["entailment", "neutral", "contradiction"]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in place of the hub's local cache: `repository/part/split-00000-of-00001.parquet`."""
+
+    def local(repository: str, **_: Any) -> str:
+        return str(tmp_path / repository)
+
+    monkeypatch.delenv("HEADLAB_DATA", raising=False)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", local)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    yield tmp_path
+    datasets.enable_progress_bars()
+
+
+def put(path: Path, columns: dict[str, list[Any]], kinds: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_dict(columns, features=datasets.Features(kinds)).to_parquet(str(path))
+
+
+def put_nli(hub: Path, language: str, labels: list[int], premises: list[str], split: str = "validation") -> None:
+    text = datasets.Value("string")
+    put(
+        hub / XNLI.repository / language / f"{split}-00000-of-00001.parquet",
+        {"premise": premises, "hypothesis": [f"{language}{i}" for i in range(len(labels))], "label": labels},
+        {"premise": text, "hypothesis": text, "label": datasets.ClassLabel(names=NLI)},
+    )
+
+
+def put_pos(hub: Path, part: str, words: list[list[str]], tags: list[list[int]], names: tuple[str, ...]) -> None:
+    put(
+        hub / UDPOS.repository / part / "validation-00000-of-00001.parquet",
+        {"tokens": words, "pos_tags": tags},
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "pos_tags": datasets.List(datasets.ClassLabel(names=list(names))),
+        },
+    )
+
+
+def test_xnli_rows_are_grouped_by_the_english_premises(hub: Path) -> None:
+    put_nli(hub, "en", [0, 1, 2, 2, 1, 0], ["a"] * 3 + ["b"] * 3)
+    put_nli(hub, "de", [0, 1, 2, 2, 1, 0], ["gleich"] * 6)
+    english, german = (xnli_task().examples(language) for language in ("en", "de"))
+    assert [(e.id, e.label, e.group) for e in english] == [(e.id, e.label, e.group) for e in german]
+    assert len({e.group for e in german}) == 2
+    assert {e.pair for e in german} == {f"de{i}" for i in range(6)}
+    assert (hub / "cache").is_dir()
+
+
+def test_udpos_labels_are_matched_by_name_and_not_by_number(hub: Path) -> None:
+    put_pos(hub, "udpos.German", [["Das", "Haus"], ["ja"]], [[1, 0], [0]], ("NOUN", "DET", "X"))
+    found = {e.text: e for e in udpos_task().examples("de")}
+    assert [LABELS[label] for label in found["Das Haus"].labels] == ["DET", "NOUN"]
+    assert found["Das Haus"].words == ("Das", "Haus")
+
+
+def test_a_split_that_the_data_set_lacks_is_empty(hub: Path) -> None:
+    put_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
+    with pytest.raises(HeadlabError, match="no train examples in de"):
+        udpos_task().examples("de", "train")
+
+
+def test_a_folder_goes_before_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (hub / "ud").mkdir()
+    (hub / "ud" / "de.dev.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
+    put_pos(hub, "udpos.German", [["nein"]], [[0]], ("X",))
+    assert [e.text for e in task("udpos", data=hub).examples("de")] == ["Ja"]
+    assert source("udpos", hub).here
+    told = source("udpos")
+    assert not told.here
+    assert "HEADLAB_DATA" in told.advice
+    monkeypatch.setenv("HEADLAB_DATA", str(hub / "none"))
+    assert "is no folder" in source("udpos").advice
+
+
+def test_rows_that_do_not_fit_are_named(hub: Path) -> None:
+    put_nli(hub, "en", [0, -1], ["a", "a"])
+    with pytest.raises(HeadlabError, match=r"facebook/xnli, en, validation \(hub\), row 1, column label: None"):
+        xnli_task().examples("en")
+    put_nli(hub, "en", [0, 1], ["a", "a"])
+    put_nli(hub, "de", [0, 2], ["a", "a"])
+    with pytest.raises(HeadlabError, match=r"facebook/xnli, de.* line 1, column label: contradiction"):
+        xnli_task().examples("de")
+    put_pos(hub, "udpos.German", [["a", "b"]], [[0]], ("X",))
+    with pytest.raises(HeadlabError, match="row 0: 2 words and 1 parts of speech"):
+        udpos_task().examples("de")
+    put_pos(hub, "udpos.Greek", [["a"]], [[0]], ("_",))
+    with pytest.raises(HeadlabError, match="row 0, column pos_tags: '_' is none of"):
+        udpos_task().examples("el")
+
+
+def test_other_columns_and_broken_files_are_named(hub: Path) -> None:
+    put(
+        hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet",
+        {"x": [1]},
+        {"x": datasets.Value("int64")},
+    )
+    with pytest.raises(HeadlabError, match="no column tokens, pos_tags; it has x"):
+        udpos_task().examples("de")
+    (hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(HeadlabError, match=r"cannot be read .*delete .*parquet"):
+        udpos_task().examples("de")
+
+
+def test_half_a_download_is_not_taken_for_the_whole(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_pos(hub, "udpos.German", [["ja"]], [[0]], ("X",))
+    only = hub / UDPOS.repository / "udpos.German" / "validation-00000-of-00001.parquet"
+    only.rename(only.with_name("validation-00000-of-00002.parquet"))
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download",
+        lambda name, *, local_files_only, **_: asked.append(local_files_only) or str(hub / name),
+    )
+    udpos_task().examples("de")
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (LocalEntryNotFoundError("x"), "hub cannot be reached; run once with network, or name a folder"),
+        (RepositoryNotFoundError("gone\nmore", response=ABSENT), r"the hub has no facebook/xnli, .* \(gone\)"),
+        (httpx.ReadTimeout("slow"), r"could not be fetched whole \(ReadTimeout\); try again"),
+        (OSError(28, "No space left on device"), "no space left"),
+    ],
+)  # fmt: skip
+def test_every_failure_is_a_sentence(hub: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str) -> None:
+    def fail(name: str, *, local_files_only: bool, revision: str, **_: Any) -> str:
+        assert revision == XNLI.revision
+        raise LocalEntryNotFoundError("x") if local_files_only else error
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(HeadlabError, match=reason):
+        xnli_task().examples("de")
+
+
+def test_without_the_package_its_command_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nli(hub, "en", [0], ["a"])
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(HeadlabError, match=r"pip install 'headlab\[hub\]', or name a folder"):
+        xnli_task().examples("en")

@@ -1,0 +1,134 @@
+"""Tasks where they are chosen: the worker's list, the command line and the dashboard, whatever is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import tiny_model
+from tiny_task import tiny_tokenizer
+from typer.testing import CliRunner
+
+from headlab.cli.main import build
+from headlab.errors import HeadlabError
+from headlab.inputs import IGNORED, Words
+from headlab.tasks import TASKS, names
+from headlab.tasks.base import Example, Split, Task
+from headlab.ui import shell, shell_tasks
+from headlab.worker import catalogue
+from headlab.worker.schemas import SentencesRequest
+
+ROOT = Path(__file__).parents[1]
+Declare = Callable[[str], Path]
+TOML = 'format = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "t", label = "l" }\n'
+
+
+@pytest.fixture
+def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
+    """A declared task `mine` with one German dev row and the files given, named by the operator."""
+    monkeypatch.delenv("HEADLAB_DATA", raising=False)
+
+    def put(rows: str = "t,l\nja,1\n") -> Path:
+        (tmp_path / "de.dev.csv").write_text(rows, "utf-8")
+        (tmp_path / "mine.toml").write_text('name = "mine"\n' + TOML, "utf-8")
+        (tmp_path / "broken.toml").write_text("x =", "utf-8")
+        monkeypatch.setenv("HEADLAB_TASKS", os.pathsep.join(str(tmp_path / f"{n}.toml") for n in ("mine", "broken")))
+        return tmp_path / "mine.toml"
+
+    return put
+
+
+def test_the_worker_lists_every_task_and_says_what_is_missing(declare: Declare) -> None:
+    declare()
+    cards = {card.name: card for card in catalogue.tasks()}
+    assert tuple(cards) == (*TASKS, "mine")
+    assert (cards["mine"].languages, cards["mine"].labels, cards["mine"].advice) == (["de"], ["1"], "")
+    assert [name for name, card in cards.items() if "set HEADLAB_DATA" in card.advice] == ["xnli", "udpos"]
+    assert all(card.labels and card.languages for card in cards.values())
+
+
+def test_a_task_whose_files_are_broken_does_not_hide_the_others(declare: Declare) -> None:
+    declare("t,l\nja\n")
+    cards = {card.name: card for card in catalogue.tasks()}
+    assert (cards["mine"].languages, cards["mine"].labels) == ([], [])
+    assert "de.dev.csv, line 2: 1 fields" in cards["mine"].advice
+    assert cards["slots"].advice == ""
+
+
+def test_no_request_reaches_a_declaration_by_its_path(declare: Declare) -> None:
+    path = declare()
+    assert [e.text for e in catalogue.sentences(SentencesRequest(task="mine", language="de"))] == ["ja"]
+    for name in (str(path), f"../{path.parent.name}/mine.toml", "mine.toml", "broken"):
+        with pytest.raises(HeadlabError, match="no task"):
+            catalogue.sentences(SentencesRequest(task=name, language="de"))
+        with pytest.raises(HeadlabError, match="no task"):
+            catalogue.CHECKS["score"]({"model": "e5-small-intents", "task": name, "languages": "all"})
+
+
+def test_the_worker_makes_tasks_by_name_only() -> None:
+    """`headlab.tasks.task` takes no path; what takes one stays out of the worker and the dashboard."""
+    for part in ("worker", "ui"):
+        for path in (ROOT / "headlab" / part).rglob("*.py"):
+            source = path.read_text(encoding="utf-8")
+            assert not re.search(r"tasks\.(own|declared)|headlab\.task\(|import own\b", source), path
+
+
+def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
+    found = catalogue.sentences(SentencesRequest(task="slots", language="th", n=40))
+    assert all(e.label is None and len(e.words) == len(e.labels) > 0 for e in found)
+    assert {"O", "name"} <= {label for e in found for label in e.labels}
+    (intent,) = catalogue.sentences(SentencesRequest(task="intents", language="th", n=1))
+    assert (intent.words, intent.labels) == ([], [])
+    assert intent.label
+
+
+def test_the_command_line_lists_where_examples_come_from(declare: Declare, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {name: TASKS[name] for name in ("udpos",)}
+    monkeypatch.setattr("headlab.tasks.TASKS", small)
+    path = declare()
+    ud = path.parent / "ud"
+    ud.mkdir()
+    (ud / "de.test.conllu").write_text("1\tJa\t_\tINTJ" + "\t_" * 6 + "\n", "utf-8")
+    answer = json.loads(CliRunner().invoke(build(), ["tasks", "--json", "--data", str(path.parent)]).stdout)
+    udpos, mine = answer["tasks"]
+    assert (udpos["name"], udpos["languages"], udpos["here"], udpos["sizes"]) == (
+        "udpos",
+        ["de"],
+        True,
+        {"train": 0, "test": 1},
+    )
+    assert "de.dev.conllu" in udpos["advice"]
+    assert (mine["name"], mine["sizes"]) == ("mine", {"train": 0, "dev": 1})
+    assert ["broken.toml" in problem for problem in answer["problems"]] == [True]
+    plain = CliRunner().invoke(build(), ["tasks"]).stdout
+    assert "! the data of task udpos are in no folder here: set HEADLAB_DATA" in plain
+    assert "! HEADLAB_TASKS: " in plain
+    alone = CliRunner().invoke(build(), ["tasks", "--task", str(path)]).stdout
+    assert alone.startswith("mine: 1 labels (1)")
+    assert f"examples: {path.parent}, as mine.toml declares" in alone
+
+
+def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: Declare) -> None:
+    declare()
+    assert shell.languages_of("mine") == ["de"]
+    assert "is no TOML" in " ".join(shell_tasks.notes("mine"))
+    assert "set HEADLAB_DATA" in shell_tasks.notes("xnli")[0]
+    declare("t,l\nja\n")
+    assert "line 2: 1 fields" in shell_tasks.notes("mine")[0]
+    assert names()[-1] == "mine"
+
+
+def test_words_with_spaces_and_words_of_several_tokens_are_each_judged_once() -> None:
+    def read(language: str, split: Split, seed: int) -> list[Example]:
+        return [Example("0", "w4 w5 w6", words=("w4 w5", "w6"), labels=(1, 0))]
+
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    task = Task("t", ("a", "b", "c", "d", "e"), ("xx",), False, read)
+    inputs = Words(model, task, task.examples("xx"))
+    np.testing.assert_array_equal(inputs.answers, [1, 0])
+    assert inputs.targets(np.array([0])).tolist() == [[IGNORED, 1, IGNORED, 0, IGNORED]]

@@ -1,0 +1,153 @@
+"""The task `udpos`: CoNLL-U from a folder, its order, its errors, and every file of the shared data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headlab.errors import HeadlabError
+from headlab.tasks import task
+from headlab.tasks.udpos import LABELS, LANGUAGES, sentences, udpos_task
+
+Write = Callable[..., Path]
+FORM = st.text(st.characters(codec="utf-8", exclude_characters=" \t\r\n"), min_size=1).filter(str.strip)
+REAL = Path(os.environ.get("HEADLAB_DATA") or Path(__file__).parents[2] / "shared" / "data")
+needs_data = pytest.mark.skipif(not (REAL / "ud").is_dir(), reason="no ud/ in $HEADLAB_DATA or ../shared/data")
+
+
+def word(number: int | str, form: str, upos: str = "NOUN") -> str:
+    return f"{number}\t{form}\t_\t{upos}\t_\t_\t_\t_\t_\t_"
+
+
+TWO = "\n".join(
+    [
+        "# sent_id = a", "# text = zum Haus", word("1-2", "zum", "_"), word(1, "zu", "ADP"), word(2, "dem", "DET"),
+        word(3, "Haus"), "", word(1, "_", "SYM"), word("1.1", "left", "VERB"), word(2, "Hà  Nội", "PROPN"), "", "",
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def put(text: str | bytes, name: str = "de.dev") -> Path:
+        path = tmp_path / "ud" / f"{name}.conllu"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+        return path
+
+    return put
+
+
+def test_words_are_the_syntactic_ones(write: Write) -> None:
+    adp, det, noun, propn, sym = map(LABELS.index, ("ADP", "DET", "NOUN", "PROPN", "SYM"))
+    assert list(sentences(write(TWO))) == [
+        (("zu", adp), ("dem", det), ("Haus", noun)),
+        (("_", sym), ("Hà Nội", propn)),
+    ]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.tuples(FORM, st.sampled_from(LABELS)), min_size=1, max_size=4), max_size=4))
+def test_words_read_back_as_they_were_written(write: Write, rows: list[list[tuple[str, str]]]) -> None:
+    lines = ["".join(word(i, form, tag) + "\n" for i, (form, tag) in enumerate(row, 1)) + "\n" for row in rows]
+    assert list(sentences(write("".join(lines)))) == [tuple((f, LABELS.index(t)) for f, t in row) for row in rows]
+
+
+def test_an_example_has_its_words_their_labels_and_is_a_group_of_its_own(write: Write, tmp_path: Path) -> None:
+    write(TWO)
+    found = {e.id: e for e in udpos_task(tmp_path).examples("de")}
+    assert found["dev-0"].text == "zu dem Haus"
+    assert found["dev-0"].words == ("zu", "dem", "Haus")
+    assert [LABELS[label] for label in found["dev-0"].labels] == ["ADP", "DET", "NOUN"]
+    assert {e.group for e in found.values()} == {"dev-0", "dev-1"}
+
+
+def test_the_order_hangs_on_the_seed_alone(write: Write, tmp_path: Path) -> None:
+    write("".join(word(1, f"w{i}") + "\n\n" for i in range(50)))
+    texts = [[e.text for e in udpos_task(tmp_path, seed).examples("de")] for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+    assert sorted(texts[0]) == sorted(texts[2]) != texts[0]
+
+
+def test_the_last_sentence_needs_no_empty_line_and_windows_ends_are_read(write: Write) -> None:
+    assert len(list(sentences(write(TWO.rstrip("\n").replace("\n", "\r\n"))))) == 2
+
+
+def test_the_languages_are_those_of_the_folder_english_first(write: Write, tmp_path: Path) -> None:
+    for name in ("de.dev", "sw.test", "en.train", "notes", "xx.other"):
+        write(TWO, name)
+    assert udpos_task(tmp_path).languages == ("en", "de", "sw")
+    assert udpos_task().languages == LANGUAGES or os.environ.get("HEADLAB_DATA")
+
+
+def test_train_is_empty_without_a_file_and_a_missing_test_file_is_named(write: Write, tmp_path: Path) -> None:
+    write(TWO)
+    with pytest.raises(HeadlabError, match="no train examples in de"):
+        udpos_task(tmp_path).examples("de", "train")
+    with pytest.raises(HeadlabError, match=r"de\.test\.conllu"):
+        udpos_task(tmp_path).examples("de", "test")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1\tHaus\tNOUN", "line 2: 3 fields"),
+        (word(1, "Haus") + "\t_", "line 2: 11 fields"),
+        (word(1, "Haus", "_"), "line 2, column UPOS: '_' is none of the 17"),
+        (word(1, "Haus", "noun"), "line 2, column UPOS: 'noun'"),
+        (word(1, " "), "line 2, column FORM: empty"),
+        (word("x", "Haus"), "line 2, column ID: 'x' is no"),
+        (word("9" * 5000, "Haus"), "line 2, column ID: '999"),
+        (word("3-2", "Haus"), "line 2, column ID"),
+        (word(2, "Haus"), "line 2, column ID: '2' where word 1"),
+        (word("_", "Haus"), "line 2, column ID: '_' where word 1"),
+        (word(1, "a") + "\n" + word(1, "b"), "line 3, column ID: '1' where word 2"),
+        (" ", "line 2: 1 fields"),
+    ],
+)
+def test_a_broken_line_is_named_by_file_line_and_column(write: Write, line: str, reason: str) -> None:
+    path = write(f"# sent_id = a\n{line}\n\n")
+    with pytest.raises(HeadlabError) as caught:
+        list(sentences(path))
+    assert str(path) in str(caught.value)
+    assert reason in str(caught.value)
+
+
+def test_bytes_that_are_no_utf_8_are_named_by_line(write: Write) -> None:
+    with pytest.raises(HeadlabError, match="line 2, byte 10: not UTF-8"):
+        list(sentences(write(TWO.encode().replace(b"zum", b"\xff"))))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(write: Write, data: st.DataObject) -> None:
+    text = bytearray(TWO.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        text[at : at + data.draw(st.integers(0, 8))] = data.draw(
+            st.binary(max_size=4) | st.sampled_from([b"\t", b"\n", b"-", b"1", b"  ", b"_", b"#", "\u2028".encode()])
+        )
+    path = write(bytes(text))
+    refused, found = "", []
+    try:
+        found = list(sentences(path))
+    except HeadlabError as error:
+        refused = str(error)
+    assert bool(found) != (f"{path}, line " in refused)
+    assert all(form.strip() and 0 <= label < len(LABELS) for row in found for form, label in row)
+
+
+@needs_data
+def test_treebanks_of_the_shared_data_lose_no_sentence_and_no_word() -> None:
+    whole = task("udpos", data=REAL)
+    assert set(LANGUAGES) <= set(whole.languages)
+    for language in ("de", "fr", "th", "tr", "vi"):  # merged tokens, spaces in words, no lemmas, a word "_"
+        found = whole.examples(language, "test")
+        lines = (REAL / "ud" / f"{language}.test.conllu").read_text("utf-8").split("\n")
+        assert sum(len(e.words) for e in found) == sum(line.partition("\t")[0].isdigit() for line in lines)
+        assert len({e.id for e in found}) == len(found) == sum(line.startswith("# sent_id") for line in lines)
