@@ -1,4 +1,4 @@
-"""Our adapters: a LoRA, a pooler and a classifier on top of a base BERT, merged at load."""
+"""Our adapters: a LoRA and a head for texts or words (a pooler too for texts) on top of a base BERT, merged at load."""
 
 from __future__ import annotations
 
@@ -11,31 +11,39 @@ from pathlib import Path
 import torch
 from peft import PeftModel
 from safetensors import SafetensorError
-from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerBase
+from transformers import (
+    AutoTokenizer,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
 
 CONFIG, WEIGHTS, LABELS, TRAINING = "adapter_config.json", "adapter_model.safetensors", "labels.json", "training.json"
+TEXTS, WORDS = "texts", "words"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What an adapter answers: class names by id, and the text put before every input."""
+    """What an adapter answers: class names by id, the text put before every input, and whether it labels words."""
 
     labels: tuple[str, ...]
     prefix: str = ""
+    words: bool = False
 
 
-def merge(base_folder: Path, adapter_folder: Path) -> tuple[BertForSequenceClassification, PreTrainedTokenizerBase]:
+def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The base with the adapter's weights added in, float32, in evaluation mode, and its tokenizer.
 
     Raises HeadlabError if a file is missing or torn, or the adapter belongs to a base of another shape.
     """
     named = read_labels(adapter_folder)
     check_adapter(adapter_folder)
-    module, tokenizer = load_classifier(base_folder, named.labels)
+    module, tokenizer = load_classifier(base_folder, named.labels, words=named.words)
     try:
         with quiet():
             tuned = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
@@ -58,7 +66,10 @@ def read_labels(adapter_folder: Path) -> Labels:
         )
     if prefix != "":
         raise HeadlabError(f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here take none")
-    return Labels(tuple(names), "")
+    answers = value.get("answers", TEXTS)  # the first adapters do not say
+    if answers not in (TEXTS, WORDS):
+        raise HeadlabError(f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it anew")
+    return Labels(tuple(names), "", answers == WORDS)
 
 
 def check_adapter(adapter_folder: Path) -> None:
@@ -71,12 +82,16 @@ def check_adapter(adapter_folder: Path) -> None:
 
 
 def load_classifier(
-    base_folder: Path, labels: Sequence[str]
-) -> tuple[BertForSequenceClassification, PreTrainedTokenizerBase]:
-    """A base BERT with a new classifier (drawn from torch's generator), float32, SDPA attention; and its tokenizer."""
+    base_folder: Path, labels: Sequence[str], *, words: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A base BERT with a new head (drawn from torch's generator), float32, SDPA attention; and its tokenizer.
+
+    words: a head that labels every token, else one for the whole text.
+    """
+    kind = BertForTokenClassification if words else BertForSequenceClassification
     try:
         with quiet():
-            module = BertForSequenceClassification.from_pretrained(
+            module = kind.from_pretrained(
                 base_folder,
                 id2label=dict(enumerate(labels)),
                 label2id={name: i for i, name in enumerate(labels)},

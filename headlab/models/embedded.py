@@ -29,10 +29,18 @@ class Embedded:
 
 
 EMBEDDED = {
-    "e5-small-intents": Embedded(
-        "e5-small-intents",
-        "intents",
-        "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice commands",
+    model.name: model
+    for model in (
+        Embedded(
+            "e5-small-intents",
+            "intents",
+            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned on English voice commands",
+        ),
+        Embedded(
+            "e5-small-slots",
+            "slots",
+            "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words of English commands",
+        ),
     )
 }
 
@@ -48,7 +56,8 @@ def adapter_folder(name: str) -> Path:
     missing = [file for file in ADAPTER_FILES if not (folder / file).is_file()]
     if missing:
         raise HeadlabError(
-            f"the adapter of {name} lacks {', '.join(missing)}; reinstall headlab, or run: headlab finetune intents"
+            f"the adapter of {name} lacks {', '.join(missing)}; "
+            f"reinstall headlab, or run: headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}"
         )
     return folder
 

@@ -1,1 +1,1 @@
-"""Training what the package ships and what users make: LoRA fine-tuning on English."""
+"""Training what the package ships and what users make: full fine-tuning and LoRA, on one language."""

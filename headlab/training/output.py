@@ -1,68 +1,76 @@
-"""The folder a fine-tuning leaves behind: adapter, labels and how it was made."""
+"""The folder a fine-tuning leaves behind: weights, labels and how they were made."""
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import save
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
+from headlab.evaluator import accuracy_interval
 from headlab.files import unwritable, write_atomic, write_json
-from headlab.models.adapter import CONFIG, LABELS, TRAINING, WEIGHTS
+from headlab.models.adapter import CONFIG, LABELS, TRAINING, WEIGHTS, WORDS
+from headlab.models.delta import DELTA
+from headlab.records import Evaluation
+from headlab.training.base import Base
 from headlab.training.options import FinetuneOptions
 from headlab.training.state import State
 
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
 TAIL = 20  # steps whose mean loss is recorded as the final one
+WHOLE, MODEL_CONFIG = "model.safetensors", "config.json"
+DIGITS = 6  # of accuracies' intervals: finer than any resampling tells
 
 
-def training_record(
-    options: FinetuneOptions, state: State, *, base: tuple[str, str], data: tuple[int, str], device: str
-) -> dict[str, object]:
-    """What made an adapter, ready for JSON. base: name, sha256.  data: number of examples, sha256."""
-    return {
-        "options": asdict(options),
-        "base": {"name": base[0], "sha256": base[1]},
-        "data": {"examples": data[0], "sha256": data[1]},
-        "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
-        "seconds": round(state.seconds, 1),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
-    }
+@dataclass(frozen=True)
+class Made:
+    """What a training made, ready to be written: tensors, their file, JSON files, a tokenizer where one belongs."""
+
+    weights: Mapping[str, torch.Tensor]
+    file: str
+    texts: Mapping[str, Mapping[str, Any]]
+    tokenizer: PreTrainedTokenizerBase | None = None
 
 
-def write_adapter(
-    out: Path, model: PeftModel, labels: Sequence[str], base_name: str, record: Mapping[str, object]
-) -> None:
-    """Write the folder beside its place, then put it there instead of an older one. Raises HeadlabError."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        build.chmod(0o755)
-    except OSError as error:
-        raise unwritable(out, error) from error
-    try:
-        weights = {
-            name: t.detach().cpu().contiguous()
-            for name, t in get_peft_model_state_dict(model, save_embedding_layers=False).items()
-        }
-        write_atomic(build / WEIGHTS, save(weights, metadata={"format": "pt"}))
-        write_json(build / CONFIG, adapter_config(model, base_name))
-        write_json(build / LABELS, {"labels": list(labels), "prefix": ""})
-        write_json(build / TRAINING, dict(record))
-        replace(build, out)
-    finally:
-        shutil.rmtree(build, ignore_errors=True)
+def adapter_made(model: PeftModel, labels: Sequence[str], words: bool, base_name: str) -> Made:
+    """An adapter: what is laid on the base, and its own head."""
+    weights = get_peft_model_state_dict(model, save_embedding_layers=False)
+    named = {"labels": list(labels), "prefix": ""} | ({"answers": WORDS} if words else {})
+    return Made(copied(weights), WEIGHTS, {CONFIG: adapter_config(model, base_name), LABELS: named})
+
+
+def changed_made(module: PreTrainedModel, trained: Mapping[str, torch.Tensor]) -> Made:
+    """The changed weights of the embedded base."""
+    return Made(copied(trained), DELTA, {MODEL_CONFIG: model_config(module)})
+
+
+def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Made:
+    """A whole model, as transformers writes and reads it."""
+    return Made(copied(module.state_dict()), WHOLE, {MODEL_CONFIG: model_config(module)}, tokenizer)
+
+
+def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of their own in main memory, which nothing that is done with the model changes."""
+    return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
+
+
+def model_config(module: PreTrainedModel) -> dict[str, Any]:
+    """The model's configuration with its class, without a path on this machine."""
+    config: Any = module.config
+    facts: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    return dict(sorted((facts | {"architectures": [type(module).__name__]}).items()))
 
 
 def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
@@ -72,14 +80,70 @@ def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
     return dict(sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items()))
 
 
+def training_record(
+    options: FinetuneOptions, state: State, *, base: Base, data: tuple[int, str], device: str
+) -> dict[str, object]:
+    """What made a model, ready for JSON. data: number of examples, sha256."""
+    limit = {"rows_that_fitted": state.rows} if state.rows else {}
+    return {
+        "options": dict(options.record()),
+        "base": {"name": base.name, "sha256": base.sha256},
+        "data": {"examples": data[0], "sha256": data[1]},
+        "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
+        "seconds": round(state.seconds, 1),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        **limit,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+    }
+
+
+def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
+    """Accuracy by language, with its 95 % interval by group, and over how many answers."""
+    if not measured:
+        return {"accuracy": {}}
+    return {
+        "accuracy": {language: found.accuracy for language, found in measured.items()},
+        "interval": {
+            language: [round(end, DIGITS) for end in accuracy_interval(found)] for language, found in measured.items()
+        },
+        "answers": {language: found.n for language, found in measured.items()},
+    }
+
+
+def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
+    """Write the folder beside its place, then put it there instead of an older one. Raises HeadlabError."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        build.chmod(0o755)
+    except OSError as error:
+        raise unwritable(out, error) from error
+    try:
+        if made.tokenizer is not None:
+            made.tokenizer.save_pretrained(str(build))
+        write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
+        for name, value in made.texts.items():
+            write_json(build / name, dict(value))
+        write_json(build / TRAINING, dict(record))
+        replace(build, out)
+    except OSError as error:
+        raise unwritable(out, error) from error
+    finally:
+        shutil.rmtree(build, ignore_errors=True)
+
+
 def check_out(out: Path) -> None:
-    """Raise HeadlabError unless this is a new name, an empty folder, or an adapter to replace."""
+    """Raise HeadlabError unless this is a new name, an empty folder, or the result of a training to replace."""
     if not out.name or out.resolve() == Path.cwd():
-        raise HeadlabError(f"{out} is the folder you work in; give the adapter a folder of its own, like --out adapter")
+        raise HeadlabError(f"{out} is the folder you work in; give the result a folder of its own, like --out adapter")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not (out.is_dir() and all((out / name).is_file() for name in (CONFIG, LABELS))):
-        raise HeadlabError(f"{out} exists and holds no adapter, so it is not replaced; name another folder with --out")
+    ours = ((CONFIG, LABELS), (MODEL_CONFIG, TRAINING))
+    if not (out.is_dir() and any(all((out / name).is_file() for name in names) for names in ours)):
+        raise HeadlabError(
+            f"{out} exists and holds nothing that finetune made, so it is not replaced; name another folder with --out"
+        )
 
 
 def replace(build: Path, out: Path) -> None:

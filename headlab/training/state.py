@@ -21,12 +21,16 @@ KINDS = ("weight", "mean", "square")
 
 @dataclass
 class State:
-    """What a run needs to go on: parameters by name, their optimizer, losses of the steps made, seconds spent."""
+    """What a run needs to go on: parameters by name, their optimizer, losses of the steps made, seconds spent.
+
+    rows: greatest number of examples computed together, where more did not fit in memory (0: no limit was met).
+    """
 
     parameters: Mapping[str, Parameter]
     optimizer: AdamW
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    rows: int = 0
 
     @property
     def step(self) -> int:
@@ -38,9 +42,11 @@ class State:
         tensors: dict[str, torch.Tensor] = {}
         for name, parameter in self.parameters.items():
             moments = self.optimizer.state[parameter]
-            values = (parameter.detach(), moments["exp_avg"], moments["exp_avg_sq"])
+            # what the model does not use has no gradient, so no moments
+            mean, square = (moments.get(kind, torch.zeros_like(parameter)) for kind in ("exp_avg", "exp_avg_sq"))
+            values = (parameter.detach(), mean, square)
             tensors |= {f"{kind}/{name}": v.cpu().contiguous() for kind, v in zip(KINDS, values, strict=True)}
-        facts = {"key": key, "losses": json.dumps(self.losses), "seconds": repr(self.seconds)}
+        facts = {"key": key, "losses": json.dumps(self.losses), "seconds": repr(self.seconds), "rows": str(self.rows)}
         write_atomic(path, save(tensors, metadata=facts))
 
     def resume(self, path: Path, key: str) -> None:
@@ -54,11 +60,12 @@ class State:
                     raise ValueError("it belongs to another run")
                 stored = {name: tuple(file.get_tensor(f"{kind}/{name}") for kind in KINDS) for name in self.parameters}
             losses, seconds = [float(x) for x in json.loads(facts["losses"])], float(facts["seconds"])
+            rows = int(facts.get("rows", 0))
             self._check(stored)
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             logging.getLogger(__name__).warning("checkpoint %s is not used (%s); starting afresh", path.name, error)
             return
-        self.losses, self.seconds = losses, seconds
+        self.losses, self.seconds, self.rows = losses, seconds, rows
         self._load(stored)
 
     def _check(self, stored: Mapping[str, tuple[torch.Tensor, ...]]) -> None:

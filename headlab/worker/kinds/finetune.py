@@ -1,9 +1,8 @@
-"""Fine-tuning jobs: a LoRA adapter trained on English, kept below the cache."""
+"""Fine-tuning jobs: a LoRA adapter of the embedded base, trained on English, kept below the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
 
 LANGUAGE = "en"
 CHECKPOINT_STEPS = 10
-PREDICTED = 64  # texts between two looks at who else waits
 LEARNED = 3  # an example that is learned from costs as much as so many that are answered: it goes forward and back
 RECORD = "training.json"
-Predict = Callable[[Sequence[str]], list[int]]
 
 
 class FinetuneSpec(Strict):
@@ -58,13 +55,15 @@ def fill(spec: FinetuneSpec) -> FinetuneSpec:
 def label_of(spec: FinetuneSpec, chosen: Task) -> str:
     """Where below the cache the adapter goes: named by everything its weights depend on."""
     data = chosen.data_hash(chosen.examples(LANGUAGE, "train"))
-    made_of = {"task": chosen.name, "data": data, "options": asdict(options_of(spec)), "base": BASE_SHA256}
+    made_of = {"task": chosen.name, "data": data, "options": options_of(spec).record(), "base": BASE_SHA256}
     return f"{ADAPTERS}/{content_key(made_of)[:24]}"
 
 
 def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
     """Train, unless the adapter is there; then measure."""
-    from headlab.training.finetune import finetune  # imports torch
+    from headlab.training.base import embedded_base  # imports torch
+    from headlab.training.finetune import finetune
+    from headlab.training.measure import on_dev
 
     chosen = lab.task(spec.task)
     label = label_of(spec, chosen)
@@ -74,19 +73,18 @@ def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
         return {"folder": label, "accuracy": read_json(out / RECORD)["accuracy"]}
     running.began(label, LANGUAGE)
     watch = _Watch(running, chosen, options_of(spec))
-    examples = chosen.examples(LANGUAGE, "train")
     finetune(
-        lab.base(),
-        [e.text for e in examples],
-        [e.label for e in examples],
+        embedded_base(lab.base()),
+        chosen.examples(LANGUAGE, "train"),
         chosen.labels,
         out=out,
         options=options_of(spec),
         device=lab.device,
         checkpoint_every=CHECKPOINT_STEPS,
         progress=watch.step,
-        evaluate=watch.measure,
+        evaluate=on_dev(chosen, tick=watch.measuring),
     )
+    watch.done()
     return {"folder": label, "accuracy": read_json(out / RECORD)["accuracy"]}
 
 
@@ -97,7 +95,7 @@ class _Watch:
         self._running, self._task, self._steps = running, chosen, options.steps
         self._step = LEARNED * options.batch
         self._total = options.steps * self._step + DEV_SIZE * len(chosen.languages)
-        self._fresh, self._first = True, 0
+        self._fresh, self._kept = True, 0
         running.progress(0, self._total, "getting ready", fresh=True)
 
     def step(self, made: FinetuneStep) -> None:
@@ -105,25 +103,19 @@ class _Watch:
         note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
         self._running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
         if self._fresh:
-            self._first, self._fresh = made.step, False
-        if made.step - self._first > CHECKPOINT_STEPS:
+            self._kept, self._fresh = made.kept, False
+        if made.kept > self._kept:
+            self._kept = made.kept
             self._running.kept()
 
-    def measure(self, predict: Predict) -> dict[str, float]:
-        """Dev accuracy in every language."""
-        found: dict[str, float] = {}
-        for number, language in enumerate(self._task.languages):
-            examples = self._task.examples(language, "dev", DEV_SIZE)
-            done = self._steps * self._step + number * DEV_SIZE
-            right = 0
-            for at in range(0, len(examples), PREDICTED):
-                self._running.progress(done + at, self._total, f"measuring {language}")
-                part = examples[at : at + PREDICTED]
-                answers = predict([e.text for e in part])
-                right += sum(answer == e.label for answer, e in zip(answers, part, strict=True))
-            found[language] = right / len(examples)
+    def measuring(self, language: str, begun: int) -> None:
+        """Between batches of the dev examples of a language."""
+        before = self._steps * self._step + self._task.languages.index(language) * DEV_SIZE
+        self._running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
+
+    def done(self) -> None:
+        """After the last language."""
         self._running.progress(self._total, self._total, "measured in every language")
-        return found
 
 
 def foresee(spec: FinetuneSpec, known: Known) -> Estimate:
