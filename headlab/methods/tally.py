@@ -99,9 +99,16 @@ class Tally:
         drawn: bool [sample, head], or [head] where it is the same in every sample.  second: bool [sample],
         whether it is of an example of the second half.
         """
-        middle = len(self.counts) // 2
-        hits = [(sums == level - middle) & drawn for level in range(len(self.counts))]
-        more, late = (np.stack([hit[rows].sum(axis=0) for hit in hits]) for rows in (slice(None), second))
+        levels, players = self.counts.shape
+        places = (sums + levels // 2) * players + np.arange(players)
+        drawn = np.broadcast_to(drawn, sums.shape)
+
+        def counted(rows: Bools) -> Ints:
+            found = np.bincount(places[rows][drawn[rows]], minlength=levels * players)
+            return np.asarray(found.reshape(levels, players), dtype=np.int64)
+
+        late = counted(second)
+        more = late + counted(~second)
         return replace(self, counts=self.counts + more, draws=self.draws + draws, second=self.second + late)
 
     def looked_at(self) -> Tally:

@@ -1,0 +1,1 @@
+"""Papers done again, whole, on models and data that are at hand."""

@@ -1,0 +1,85 @@
+"""Held & Yang (EACL 2023) done again: which experiments, on which tasks, at which sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headlab.tasks.base import Task
+
+XNLI, UDPOS = "xnli", "udpos"
+TASKS = (XNLI, UDPOS)
+# English is what the models were fine-tuned on; the others are far from it in different ways.
+FEW: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "zh", "sw"), UDPOS: ("en", "zh", "tr")}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a reproduction.
+
+    dev, test: examples a language.  few: only three languages of each task.  samples: a head, at most.
+    target: half-width that is enough.  randoms: random masks and orders.  points: of a curve.  k: heads
+    removed where no head is surely harmful.  steps: of the fine-tuning on English part-of-speech tags.
+    """
+
+    dev: int
+    test: int
+    few: bool
+    samples: int
+    target: float | None
+    randoms: int
+    points: int
+    k: int
+    steps: int
+    orders: int
+
+    def languages(self, task: Task) -> tuple[str, ...]:
+        """Those that scores are made for."""
+        return tuple(name for name in task.languages if not self.few or name in FEW[task.name])
+
+
+REAL = Plan(512, 999, False, 512, 0.01, 10, 13, 10, 400, 128)
+SMOKE = Plan(64, 128, True, 16, None, 3, 5, 5, 40, 4)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One experiment on one task.  few: on three languages only, whatever the plan says."""
+
+    task: str
+    experiment: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    few: bool = False
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        k = self.options.get("k")
+        return f"{self.task}-{self.experiment}" + (f"-{k}" if k else "")
+
+
+def shapley(plan: Plan) -> dict[str, Any]:
+    """Options of the scores that everything rests on.
+
+    What a coalition is worth is the probability of the right label: its gains vary less than those of
+    being right or wrong, so that fewer samples tell as much.
+    """
+    return {"value": "probability", "samples": plan.samples, "target": plan.target}
+
+
+def steps(plan: Plan) -> Iterator[Step]:
+    """The whole of it, in the order in which pieces are made and used again."""
+    scores = {"method": "shapley", "method_options": shapley(plan)}
+    orders = {"value": "probability", "samples": plan.orders, "target": None}
+    walk = {"method_options": shapley(plan), "monte_carlo_options": orders, "runs": plan.randoms, "points": plan.points}
+    for task in TASKS:
+        yield Step(task, "agreement", scores)
+        yield Step(task, "heads", scores)
+        yield Step(task, "separators", scores)
+        for k in (None, plan.k):  # the harmful ones, and as many in every language
+            # the paper's table has no leave-one-out, which would double the cost
+            yield Step(task, "targeted", scores | {"k": k, "runs": plan.randoms, "leave_one_out": False})
+            yield Step(task, "transfer", scores | {"k": k})
+            yield Step(task, "gap", scores | {"k": k})
+        yield Step(task, "iterative", walk, few=True)

@@ -1,0 +1,58 @@
+"""The two models of the reproduction: one that is given, one that our own command fine-tunes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, attach
+from headlab.models.load import pick_device, read
+from headlab.store.runs import ADAPTERS
+from headlab.tasks.base import Task
+from headlab.training.base import find_base
+from headlab.training.finetune import finetune
+from headlab.training.options import FinetuneStep
+from headlab.training.presets import options_of
+
+NLI, TAGGER = "e5-small-xnli", "e5-small-udpos"
+
+
+def nli_folder(data: Path, given: Path | None) -> Path:
+    """Folder of the model fine-tuned on English NLI: the one given, or the one beside the data.
+
+    Raises HeadlabError if it is not there.
+    """
+    folder = given or data.resolve().parent / "models" / NLI
+    if not (folder / "config.json").is_file():
+        raise HeadlabError(f"{folder} holds no model fine-tuned on NLI; name its folder with --nli-model")
+    return folder
+
+
+def opened(folder: Path, name: str, device: str | None, dtype: str) -> Model:
+    """A model under a name that does not depend on where its folder is, so that results can be found again."""
+    return attach(replace(read(str(folder), device=device, dtype=dtype), name=name, revision="folder"))
+
+
+def fast_dtype(device: str | None) -> str:
+    """Numbers to compute in: bfloat16 on a processor that has it natively, some three times sooner; else float32."""
+    if pick_device(device).type != "cpu":
+        return "float32"
+    able: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch has it since 2.9 or so
+    return "bfloat16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+
+
+def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]) -> Path:
+    """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is not there.
+
+    As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
+    """
+    out = root / ADAPTERS / f"{TAGGER}-{steps}"
+    if not (out / "config.json").is_file():
+        examples = task.examples("en", "train")
+        options = options_of("small", "full", len(examples), steps=steps)
+        finetune(find_base(), examples, task.labels, out=out, options=options, device=device, progress=progress)
+    return out

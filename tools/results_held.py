@@ -1,0 +1,92 @@
+"""Writes docs/results-held.md from the reports under docs/results/held; run it after `headlab reproduce held --out`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headlab.files import read_json
+from headlab.tables import Report, Table
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results" / "held"
+PAGE = ROOT / "docs" / "results-held.md"
+FINDINGS = RESULTS / "findings.md"
+PARTS = {"xnli": "XNLI", "udpos": "Universal part-of-speech tags"}
+LONGEST = 40  # rows of a table that stands in the page; longer ones are linked
+# What each experiment is in the paper.
+HEADINGS = {
+    "agreement": "Figures 1 and 2: do languages rank the heads alike?",
+    "heads": "Section 5: heads of all languages, heads of one",
+    "separators": "Section 5: attention to separators",
+    "targeted": "Table 2: targeted pruning, the harmful heads",
+    "targeted-10": "Table 2 at ten heads in every language",
+    "transfer": "Table 3: zero-shot pruning, the harmful heads",
+    "transfer-10": "Table 3 at ten heads in every language",
+    "gap": "Dev against test, the harmful heads",
+    "gap-10": "Dev against test at ten heads",
+    "iterative": "Figure 3: iterative pruning",
+}
+
+
+def reports(folder: Path = RESULTS) -> dict[str, tuple[str, Report]]:
+    """{file's name: (command, report)} of every report in a folder."""
+    found: dict[str, tuple[str, Report]] = {}
+    for path in sorted(folder.glob("*.json")):
+        value: Any = read_json(path)
+        found[path.stem] = (str(value["command"]), Report.from_json(value))
+    return found
+
+
+def page(folder: Path = RESULTS) -> str:
+    """The document."""
+    found = reports(folder)
+    commands = sorted({command for command, _ in found.values()})
+    lines = [FINDINGS.read_text(encoding="utf-8").rstrip(), "", "## How it was made", ""]
+    lines += ["All figures below were printed, and all files under `docs/results/held` written, by", "", "```"]
+    lines += [*(f"{command} --out docs/results/held" for command in commands), "```", ""]
+    lines += ["and this page by `python tools/results_held.py`.", "", *settings(found)]
+    for part, title in PARTS.items():
+        lines += [f"## {title}", ""]
+        for key, heading in HEADINGS.items():
+            if f"{part}-{key}" in found:
+                lines += [f"### {title}: {heading}", "", *section(f"{part}-{key}", found[f"{part}-{key}"][1], folder)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def settings(found: dict[str, tuple[str, Report]]) -> list[str]:
+    """What was computed on which model and data, a row a task."""
+    rows = []
+    for part in PARTS:
+        specs = [report.spec for name, (_, report) in found.items() if name.startswith(f"{part}-")]
+        if specs:
+            widest = max(specs, key=lambda spec: len(spec["task"]["language"]))
+            model, sizes = widest["model"], widest["task"]["sizes"]
+            rows.append(
+                (part, f"{model['name']} ({model['fingerprint'][:12]}, {model.get('dtype', 'float32')})",
+                 widest["task"]["language"].replace(",", " "), max(sizes["dev"]), max(sizes["test"]), widest["seed"])
+            )  # fmt: skip
+    columns = ("task", "model", "languages", "dev examples", "test examples", "seed")
+    return [Table("settings", "Settings", columns, ("", "", "", "d", "d", "d"), tuple(rows)).markdown(), ""]
+
+
+def section(name: str, report: Report, folder: Path) -> list[str]:
+    """Figures, tables and notes of one report."""
+    lines: list[str] = []
+    for figure in sorted((folder / name).glob("*.svg")):
+        lines += [f"![{figure.stem}](results/held/{name}/{figure.name})", ""]
+    for table in report.tables:
+        if len(table.rows) > LONGEST:
+            lines += [f"{table.title}: {len(table.rows)} rows, [CSV](results/held/{name}-{table.name}.csv).", ""]
+        else:
+            lines += [f"**{table.title}** ([CSV](results/held/{name}-{table.name}.csv))", "", table.markdown(), ""]
+    return [*lines, *(f"- {note}" for note in report.notes), ""]
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
