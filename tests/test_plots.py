@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
+import plotly.graph_objects as go
 import plotly.io
 import pytest
 from cached_scores import GRID, HARMFUL, HELPFUL, made_up
+from made_reports import made_reports
 
 from headlab import plots
+from headlab.cli import figures as files
+from headlab.plots.dots import Dots, dots
+from headlab.plots.heads import share_map
+from headlab.plots.matrices import sign_matrix, transfer_matrix
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, HeadScores, band
+from headlab.tables import Report, Table
 
 
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
@@ -138,3 +150,189 @@ def test_figures_are_transparent_valid_json_and_change_no_default(template):
         assert json.loads(figure.to_json())["data"]
     assert plotly.io.templates.default == before
     assert scores.values[HARMFUL] < 0 < scores.values[HELPFUL]
+
+
+# Figures of reports
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    return made_reports(tmp_path_factory.mktemp("store"))
+
+
+def traces(figure: go.Figure) -> dict[str, go.Scatter]:
+    """Those that the legend names."""
+    return {trace.name: trace for trace in figure.data if trace.showlegend is not False}
+
+
+def numbers(table: Table, name: str, **wanted: str) -> list[float]:
+    """A column's values in the rows that have the wanted cells; NaN for an empty one."""
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    columns = {key.replace("_", " "): value for key, value in wanted.items()}
+    picked = [row for row in rows if all(row[key] == value for key, value in columns.items())]
+    return [np.nan if row[name] is None else row[name] for row in picked]  # type: ignore[misc] # numbers
+
+
+def test_every_experiment_has_figures_that_are_transparent_and_fit_for_a_file(reports):
+    for name, report in reports.items():
+        figures = plots.report_figures(report)
+        assert figures, name
+        for file, figure in figures.items():
+            assert file.replace("-", "").isalnum()
+            assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
+            assert 100 < figure.layout.height < 2000
+            assert json.loads(figure.to_json())["data"]
+    assert plots.report_figures(Report("else", ())) == {}
+
+
+def test_targeted_dots_stand_side_by_side_at_their_differences(reports):
+    report = reports["targeted"]
+    table, figure = report.table("targeted"), plots.report_figures(report)["targeted"]
+    languages = list(dict.fromkeys(table.column("language")))
+    assert list(figure.layout.yaxis.ticktext) == languages
+    for name, trace in traces(figure).items():
+        want, low, high = (
+            numbers(table, c, removed_by=name) for c in ("difference, points", "low, points", "high, points")
+        )
+        np.testing.assert_allclose(trace.x, want)
+        np.testing.assert_allclose(np.array(trace.x) - trace.error_x.arrayminus, low)
+        np.testing.assert_allclose(np.array(trace.x) + trace.error_x.array, high)
+    places = np.array([trace.y for trace in traces(figure).values()])
+    assert (np.abs(places - np.arange(len(languages))) < 0.5).all()
+    assert (np.diff(places, axis=0) > 0).all()
+
+
+def test_a_dot_is_filled_where_it_is_sure_and_random_is_grey():
+    value, sure = np.array([1.0, 2.0]), np.array([True, False])
+    made = Dots(value, np.array([np.nan, 1.5]), np.array([np.nan, 3.0]), sure)
+    figure = dots(["de", "th"], {"shapley": made, "random": made}, "points")
+    assert list(figure.data[0].marker.symbol) == ["circle", "circle-open"]
+    assert [trace.marker.color for trace in figure.data] == [plots.HELPS, plots.UNSURE]
+    assert figure.data[0].text == ("de: 1.0", "th: 2.0 [1.5, 3.0]")
+    assert len(figure.layout.shapes) == 1
+    assert not dots(["de", "th"], {"one": made}, "points", zero=False).layout.shapes
+
+
+def test_transfer_has_a_row_for_the_language_that_chose(reports):
+    table = reports["transfer"].table("transfer")
+    (heat,) = plots.report_figures(reports["transfer"])["transfer"].data
+    for chosen, tested, value in zip(*map(table.column, ("chosen on", "language", "difference, points")), strict=True):
+        assert heat.z[list(heat.y).index(chosen)][list(heat.x).index(tested)] == value
+    assert heat.zmin == -heat.zmax
+
+
+def test_a_matrix_marks_what_is_significant_and_admits_what_is_missing():
+    values, sure = np.array([[-0.04, 2.0], [np.nan, -3.0]]), np.array([[False, True], [True, False]])
+    (heat,) = transfer_matrix(values, sure, ["de", "th"], ["de", "th"]).data
+    assert [list(row) for row in heat.text] == [["+0.0", "+2.0●"], ["–", "-3.0"]]
+    assert (heat.zmin, heat.zmax) == (-3, 3)
+    many = [f"l{i}" for i in range(12)]
+    (heat,) = transfer_matrix(np.full((1, 12), 2.0), np.arange(12)[None] < 1, ["de"], many).data
+    assert [list(heat.text[0])[:2], list(heat.customdata[0])[:2]] == [["●", ""], ["+2.0●", "+2.0"]]
+    (signs,) = sign_matrix([["de"], []], [["th"], ["de"]], ["3.7", "9.0"], ["de", "th"]).data
+    assert [list(row) for row in signs.text] == [["+", "−"], ["−", ""]]
+
+
+def test_iterative_lines_are_the_reports_rows_with_random_behind(reports):
+    report = reports["iterative"]
+    table, figures = report.table("iterative"), plots.report_figures(report)
+    figure = figures["iterative-yy"]
+    lines = traces(figure)
+    assert list(lines) == ["random", "shapley", "gradient"]
+    for name, line in lines.items():
+        assert list(line.x) == numbers(table, "removed", language="yy", ordering=name)
+        assert list(line.y) == numbers(table, "accuracy, %", language="yy", ordering=name)
+    areas = [trace for trace in figure.data if trace.mode == "none"]
+    low, high = (numbers(table, end, language="yy", ordering="random") for end in ("low, %", "high, %"))
+    assert list(areas[0].y) == [*high, *low[::-1]]
+    assert len({line.line.dash for line in lines.values()}) == 3  # colour is not all that tells them apart
+    assert {"iterative-minus-random", "iterative-minus-shapley"} <= set(figures)
+
+
+def test_the_separator_map_is_the_mean_over_languages(reports):
+    report = reports["separators"]
+    figures, table = plots.report_figures(report), report.table("separators")
+    (heat,) = figures["separators"].data
+    want = np.array(table.column("sentences, %")).reshape(3, 3, 4).mean(axis=0)
+    np.testing.assert_allclose(np.array(heat.z, float), want)
+    assert set(traces(figures["separator-kinds"])) == {"language-agnostic", "language-specific", "all"}
+    (two,) = share_map({("encoder", 0, 0): 1.0, ("cross", 0, 1): 2.0}, "%").data
+    assert list(two.y) == ["encoder 0", "cross 0"]
+
+
+def test_the_gap_is_shown_for_languages_that_lost_heads(reports):
+    table = reports["gap"].table("gap")
+    for name, figure in plots.report_figures(reports["gap"]).items():
+        rule = "harmful" if name == "gap-harmful" else "K lowest"
+        gone = numbers(table, "heads removed", rule=rule)
+        want = [value for value, n in zip(numbers(table, "dev, points", rule=rule), gone, strict=True) if n > 0]
+        assert list(traces(figure)["on dev"].x) == want
+        assert "zz" not in figure.layout.yaxis.ticktext  # no head harms it
+
+
+def test_specific_heads_show_where_they_help_and_harm(reports):
+    (heat,) = plots.report_figures(reports["heads"])["heads-specific"].data
+    assert heat.y[0] == "0.0"
+    assert list(heat.x) == ["xx", "yy", "zz"]
+    assert list(heat.text[0]) == ["−", "−", "+"]
+
+
+# Files
+
+
+def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(reports):
+    figure = plots.report_figures(reports["transfer"])["transfer"]
+    out = plots.printed(figure, "transfer")
+    assert (out.layout.paper_bgcolor, figure.layout.paper_bgcolor) == ("white", "rgba(0,0,0,0)")
+    assert figure.data[0].uid is None
+    assert out.to_json() == plots.printed(figure, "transfer").to_json()
+    assert plots.printed(go.Figure(), "none").layout.height
+
+
+def test_ids_drawn_by_lot_give_way_to_the_figures_name():
+    svg = '<defs id="defs-{0}"/><g clip-path="url(#clip{0}xy)" fill="#012345" x="0.012345"/><g id="topdefs-{0}"/>'
+    want = svg.format("-map-")
+    assert files.named(svg.format("012345").encode(), "map") == want.encode()
+
+
+@pytest.mark.parametrize("lacking", ["kaleido", "browser", "path"])
+def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(lacking, reports, tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("BROWSER_PATH", raising=False)
+    if lacking == "kaleido" or find_spec("kaleido") is None:
+        monkeypatch.setitem(sys.modules, "kaleido", None)
+        says = "pip install 'headlab[figures]'"
+    elif lacking == "browser":
+        monkeypatch.setenv("PATH", "")
+        says = "none is on the PATH; install one or set BROWSER_PATH"
+    else:
+        monkeypatch.setenv("BROWSER_PATH", "no-such-browser")
+        says = "$BROWSER_PATH is 'no-such-browser', which is no program"
+    assert files.write_figures(reports["transfer"], tmp_path) == []
+    said = capsys.readouterr().err
+    assert said.startswith("no figures: ")
+    assert said.count("\n") == 1
+    assert says in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
+@pytest.mark.skipif(not any(map(shutil.which, files.BROWSERS)), reason="no Chromium is on the PATH")
+def test_files_are_svg_and_png_on_white_and_equal_for_equal_reports(reports, tmp_path):
+    one, other = (files.write_figures(reports["transfer"], tmp_path / name) for name in ("one", "other"))
+    assert [path.name for path in one] == ["transfer.svg", "transfer.png", "zero-shot.svg", "zero-shot.png"]
+    for path, same in zip(one, other, strict=True):
+        assert path.read_bytes() == same.read_bytes()
+    svg = one[0].read_text("utf-8")
+    assert ElementTree.fromstring(svg).tag.endswith("}svg")
+    assert "rgb(255, 255, 255)" in svg
+    assert "file:" not in svg
+    assert str(Path(tmp_path).parent) not in svg
+    png = one[1].read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert int.from_bytes(png[16:20], "big") == 2 * plots.PRINT_WIDTH
+
+
+def test_a_report_without_figures_writes_none(tmp_path):
+    assert files.write_figures(Report("else", ()), tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import append_line, read_json, write_atomic, write_json
-from headlab.records import content_key
+from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
+from headlab.store.answers_file import pack_evaluation, read_evaluation
 from headlab.store.arrays import Array, Arrays, npz, read_arrays
 from headlab.store.curve_file import CURVE, CurveResult, pack_curve, read_curve
 from headlab.store.folder import SCORE, kind_of
+from headlab.store.report_file import REPORT, ReportResult, pack_report, read_report
 from headlab.store.score_file import Result, pack_scores, read_result
+from headlab.tables import Report
+from headlab.tasks.base import Example
 
 OWNER = "run"  # in a checkpoint: the key of the run it is of
 
@@ -40,6 +44,14 @@ class CurveListing:
     """Every readable curve, and a sentence for every one that was skipped."""
 
     results: tuple[CurveResult, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportListing:
+    """Every readable report, and a sentence for every one that was skipped."""
+
+    results: tuple[ReportResult, ...]
     problems: tuple[str, ...]
 
 
@@ -81,15 +93,39 @@ class Run:
         """The finished curve, or None. Raises HeadlabError if a file is there but cannot be trusted."""
         return read_curve(self.folder) if self.finished else None
 
-    def finish(self, record: HeadScores | Curve, meta: Mapping[str, Any]) -> None:
+    def report(self) -> ReportResult | None:
+        """The finished report, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        return read_report(self.folder) if self.finished else None
+
+    def finish(self, record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> None:
         """Write the result whole, then drop the checkpoint."""
-        data = pack_curve(record, meta) if isinstance(record, Curve) else pack_scores(record, meta)
+        data = _packed(record, meta)
         self.open()
         write_atomic(self.folder / "result.npz", data)
         try:
             (self.folder / "checkpoint.npz").unlink(missing_ok=True)
         except OSError as error:  # the result is there: what is left does no harm
             self.log(f"checkpoint.npz stays ({error.strerror})")
+
+    def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
+        """Answers under the mask of that digest on the run's examples, or None.
+
+        None also where the file is torn or foreign, with the reason in the log: it is to be made anew.
+        """
+        path = self.folder / f"{digest}.npz"
+        if not os.path.lexists(path):
+            return None
+        try:
+            return read_evaluation(path, digest, self.spec, examples)
+        except HeadlabError as error:
+            self.log(f"answers under {digest[:12]} skipped: {error}")
+            return None
+
+    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
+        """Keep a whole evaluation; units: int [example], answers an example asks for."""
+        data = pack_evaluation(digest, evaluation, units, self.spec)
+        self.open()
+        write_atomic(self.folder / f"{digest}.npz", data)
 
     def checkpoint(self) -> dict[str, Array] | None:
         """Arrays saved by an interrupted run, or None (also when the file is torn or foreign: the run starts over)."""
@@ -113,6 +149,12 @@ class Run:
     def log(self, line: str) -> None:
         """Append a line to the run's log."""
         append_line(self.folder / "log.txt", line)
+
+
+def _packed(record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> bytes:
+    if isinstance(record, Curve):
+        return pack_curve(record, meta)
+    return pack_report(record, meta) if isinstance(record, Report) else pack_scores(record, meta)
 
 
 ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
@@ -158,6 +200,17 @@ class Store:
                 except HeadlabError as error:
                     problems.append(f"skipped: {error}")
         return CurveListing(tuple(results), tuple(problems))
+
+    def reports(self) -> ReportListing:
+        """Read every finished report; a torn or foreign one becomes a sentence instead."""
+        results, problems = [], []
+        for folder in self.folders():
+            if (folder / "result.npz").exists() and _kind(folder) == REPORT:
+                try:
+                    results.append(read_report(folder))
+                except HeadlabError as error:
+                    problems.append(f"skipped: {error}")
+        return ReportListing(tuple(results), tuple(problems))
 
     def find(
         self,

@@ -1,0 +1,115 @@
+"""Differences in accuracy with intervals and tests, in one language and over several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headlab.records import Evaluation, Floats
+from headlab.stats import group_bootstrap, holm
+
+DRAWS = 10_000
+ALPHA = 0.05
+Groups = tuple[str, ...]
+
+
+class Gain(NamedTuple):
+    """What each answer gains, float [answer] in [-1, 1], and the groups that are resampled together, [answer].
+
+    runs: values are multiples of 1 / runs, 0 if of nothing: resampled as whole numbers, sums of 0 are 0 and no last
+    bit decides on which side of it they lie.
+    """
+
+    values: Floats
+    groups: Groups
+    runs: int = 1
+
+
+class Difference(NamedTuple):
+    """A mean gain with its 95 % interval and a two-sided p; shares, 0.01 is one point.
+
+    Where nothing was changed the mean is 0 by definition, and interval and p are None.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+
+    @property
+    def cells(self) -> tuple[float | None, ...]:
+        """Mean, low and high in points, and p."""
+        return (100 * self.mean, *(None if x is None else 100 * x for x in (self.low, self.high)), self.p)
+
+    @property
+    def mark(self) -> str:
+        """Which way it goes where p is below 0.05, else empty."""
+        if self.p is None or self.p >= ALPHA:
+            return ""
+        return "higher" if self.mean > 0 else "lower"
+
+
+NOTHING = Difference(0.0, None, None, None)
+COLUMNS = ("difference, points", "low, points", "high, points", "p")
+FORMATS = ("+.2f", "+.2f", "+.2f", ".4f")
+
+
+def gain_of(before: Evaluation, after: Sequence[Evaluation]) -> Gain:
+    """What a change gains on each answer; of several runs of it, their mean, answer by answer."""
+    right = np.mean([one.correct for one in after], axis=0)
+    return Gain(np.asarray(right - before.correct, dtype=np.float64), before.groups, len(after))
+
+
+def minus(one: Gain, other: Gain) -> Gain:
+    """What one change gains more than another on the same answers."""
+    return Gain(one.values - other.values, one.groups, math.lcm(one.runs, other.runs))
+
+
+def difference(gain: Gain, seed: int) -> Difference:
+    """The mean gain, resampled by group."""
+    scale = gain.runs or 1
+    values = np.rint(gain.values * scale) if gain.runs else gain.values
+    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
+    low, high, p = group_bootstrap(values[None], gain.groups, rng, made_up=made_up, draws=DRAWS)
+    return Difference(float(values.mean() / scale), float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
+
+
+def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
+    """Mean over languages of the mean gains: every language counts alike, however many answers it has.
+
+    aligned: groups of one name are the same texts in every language, and so are drawn together; else each
+    language has its own.
+    """
+    return difference(pooled(gains, aligned=aligned), seed)
+
+
+def pooled(gains: Mapping[str, Gain], *, aligned: bool) -> Gain:
+    """Answers of all languages as one, weighted so that their mean is the mean over the languages."""
+    total = sum(len(gain.values) for gain in gains.values())
+    parts = [gain.values * (total / (len(gains) * len(gain.values))) for gain in gains.values()]
+    names = [label if aligned else f"{name} {label}" for name, gain in gains.items() for label in gain.groups]
+    return Gain(np.concatenate(parts), tuple(names), 0)
+
+
+def adjusted(found: Sequence[Difference]) -> list[float | None]:
+    """Holm's p-values over those that have one."""
+    given = [d.p for d in found if d.p is not None]
+    corrected = iter(holm(np.array(given)).tolist() if given else [])
+    return [None if d.p is None else next(corrected) for d in found]
+
+
+def apart(one: Difference, other: Difference) -> Difference:
+    """One mean minus another of other examples, from their own intervals; no p.
+
+    Zou & Donner 2008, equation 5: each end is as far from the difference as the root of the squared distances of
+    the ends that pull there.
+    """
+    mean = one.mean - other.mean
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return NOTHING
+    down = np.hypot(one.mean - one.low, other.high - other.mean)
+    up = np.hypot(one.high - one.mean, other.mean - other.low)
+    return Difference(mean, float(mean - down), float(mean + up), None)

@@ -1,0 +1,26 @@
+"""Records as Plotly figures: transparent, no global state, the template is an argument."""
+
+from headlab.plots.heads import across_languages, distribution, head_map, symmetric_limit
+from headlab.plots.lines import curve_figure
+from headlab.plots.matrices import agreement
+from headlab.plots.report import report_figures
+from headlab.plots.style import DIVERGING, HARMS, HELPS, LINES, PRINT_WIDTH, ROW_PIXELS, SEQUENTIAL, UNSURE, printed
+
+__all__ = [
+    "DIVERGING",
+    "HARMS",
+    "HELPS",
+    "LINES",
+    "PRINT_WIDTH",
+    "ROW_PIXELS",
+    "SEQUENTIAL",
+    "UNSURE",
+    "across_languages",
+    "agreement",
+    "curve_figure",
+    "distribution",
+    "head_map",
+    "printed",
+    "report_figures",
+    "symmetric_limit",
+]

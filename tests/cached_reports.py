@@ -1,0 +1,38 @@
+"""Made-up reports of experiments in a cache, so that the page has something to show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headlab.experiments.table import EXPERIMENTS
+from headlab.store import Store
+from headlab.tables import Report, Table
+
+COLUMNS = ("language", "stack", "layer", "head", "difference, points", "p")
+FORMATS = ("", "", "d", "d", "+.2f", ".4f")
+KEY_ROWS = (("de", "encoder", 9, 0, 1.25, 0.01), ("th", "encoder", 3, 7, -2.5, None))
+
+
+def made_up(experiment: str, model: str = "e5-small-intents", task: str = "intents", seed: int = 0) -> Report:
+    """A report on German and Thai with a table of heads of each kind."""
+    specific = (("de", "encoder", 5, 1, 3.0, 0.02),)
+    tables = (
+        Table("heads-agnostic", "Heads among the highest of both languages", COLUMNS, FORMATS, KEY_ROWS, ("A note.",)),
+        Table("heads-specific", "Heads of one language only", COLUMNS, FORMATS, specific),
+    )
+    about = EXPERIMENTS[experiment]
+    spec = {
+        "format": 1, "kind": "report", "experiment": experiment, "version": about.version, "ablation": "zero",
+        "model": {"name": model, "revision": "made-up", "fingerprint": "0" * 64},
+        "task": {"name": task, "language": "de,th", "split": "dev,test", "seed": 0, "data_hash": "x",
+                 "sizes": {"dev": [512, 512], "test": [1000, 1000]}},
+        "options": about.resolve({}), "seed": seed,
+    }  # fmt: skip
+    return Report(experiment, tables, ("Made up for a test.",), spec, 4096, 12.0)
+
+
+def keep(root: Path, report: Report, day: int = 21) -> str:
+    """Write a report as one that was made on a day of November; its key."""
+    run = Store(root).run(report.spec)
+    run.finish(report, {"created": f"2026-11-{day:02}T12:00:00+00:00", "versions": {"headlab": "0.5"}})
+    return run.key

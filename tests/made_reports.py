@@ -1,0 +1,47 @@
+"""A report of every experiment, of a tiny model with planted scores: what figures and pages are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from planted import plant
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.experiments.pieces import Pieces
+from headlab.experiments.run import run_experiment
+from headlab.store import Store
+from headlab.tables import Report
+from headlab.tasks.base import Task
+
+LANGUAGES = ("xx", "yy", "zz")
+HARMFUL = {"xx": (0, 1, 2), "yy": (0, 4), "zz": ()}
+OPTIONS: Mapping[str, dict[str, Any]] = {
+    "agreement": {},
+    "targeted": {"runs": 2},
+    "transfer": {"source": "xx"},
+    "iterative": {"orderings": "random,shapley,gradient", "points": 4, "runs": 2},
+    "heads": {"top": 6},
+    "separators": {"top": 6},
+    "gap": {},
+}
+
+
+def made_reports(root: Path) -> dict[str, Report]:
+    """{experiment: report}; head 0 surely harms in xx and yy, and surely helps in zz."""
+    task = Task("tiny", tiny_task().labels, LANGUAGES, False, tiny_task().read)
+    model = tiny_model("bert", tokenizer=tiny_tokenizer())
+    pieces = Pieces(model, task, Store(root), dev_size=8, test_size=10)
+    rng = np.random.default_rng(3)
+    shared = rng.normal(0, 0.2, 12)
+    for language in LANGUAGES:
+        values = shared + rng.normal(0, 0.1, 12)
+        values[0] = 0.8 if language == "zz" else -0.5
+        values[list(HARMFUL[language])] = -np.abs(values[list(HARMFUL[language])])
+        halves = np.stack([values + rng.normal(0, 0.02, 12), values - rng.normal(0, 0.02, 12)])
+        plant(pieces, language, values, HARMFUL[language], halves=halves)
+        plant(pieces, language, values[::-1], method="leave-one-out")
+    return {name: run_experiment(name, pieces, options=options) for name, options in OPTIONS.items()}

@@ -1,0 +1,428 @@
+"""Pieces of experiments, computed once and equal to a slow truth; runs that cost what was said, and resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from saved import save_family
+from test_inputs import PAIRS, WORDS
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+import headlab
+from headlab.cli import main
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator, compare
+from headlab.experiments import differences
+from headlab.experiments.ask import Ask, ask_answers, ask_curve, ask_scores
+from headlab.experiments.pace import Pace
+from headlab.experiments.pieces import DESKS, Pieces
+from headlab.experiments.run import duration, forecast, run_experiment
+from headlab.experiments.table import EXPERIMENTS, experiment
+from headlab.gates import Model
+from headlab.masks import Mask
+from headlab.methods.work import Progress
+from headlab.records import Bools
+from headlab.store import Store
+from headlab.tables import Report
+from headlab.tasks.base import Task
+
+CASES: dict[str, Task] = {
+    "bert": tiny_task(), "deberta-v2": tiny_task(), "gpt2": tiny_task(), "bert-tokens": WORDS, "marian": PAIRS,
+}  # fmt: skip
+QUICK: dict[str, Any] = {"method": "leave-one-out", "k": 3}
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return tiny_model("bert", tokenizer=tiny_tokenizer())
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "DRAWS", 200)
+
+
+@pytest.fixture
+def make(model: Model, tmp_path: Path) -> Callable[..., Pieces]:
+    """Pieces with nothing in memory, on the test's own store."""
+
+    def pieces(**more: Any) -> Pieces:
+        given: dict[str, Any] = {"store": Store(tmp_path), "dev_size": 10, "test_size": 20, **more}
+        return Pieces(model, tiny_task(), **given)
+
+    return pieces
+
+
+def without(model: Model, *gone: int) -> Bools:
+    kept = np.ones(model.grid.size, bool)
+    kept[list(gone)] = False
+    return kept
+
+
+@pytest.mark.parametrize(("family", "ablation"), [*((name, "zero") for name in CASES), ("bert-tokens", "mean")])
+@pytest.mark.usefixtures("one_lane")  # a tie in the last bit must fall the same way on both sides
+def test_answers_equal_those_of_a_fresh_evaluator_one_example_at_a_time(family: str, ablation: str) -> None:
+    model, task = tiny_model(family, tokenizer=tiny_tokenizer()), CASES[family]
+    pieces = Pieces(model, task, ablation=ablation)
+    for kept in (None, without(model, 1, 2, 3, 7)):
+        fresh = Evaluator(model, task, "xx", "test", None, batch_size=1, state_bytes=0)
+        want = fresh.evaluate(None if kept is None else Mask(model.grid, kept), ablation=ablation)
+        got = pieces.answers("xx", kept)
+        assert got.predicted.tolist() == want.predicted.tolist()
+        assert got.correct.tolist() == want.correct.tolist()
+        assert (got.ids, got.groups, got.total, got.language) == (want.ids, want.groups, want.total, "xx")
+
+
+def test_answers_do_not_depend_on_how_many_batches_run_at_once(model: Model, make: Callable[..., Pieces]) -> None:
+    import torch
+
+    before, kept = torch.get_num_threads(), without(model, 4)
+    try:
+        torch.set_num_threads(1)
+        alone = make(store=None).answers("xx", kept)
+        torch.set_num_threads(3)
+        together = make(store=None).answers("xx", kept)
+    finally:
+        torch.set_num_threads(before)
+    assert alone.predicted.tolist() == together.predicted.tolist()
+
+
+def test_a_warm_store_makes_no_forward(model: Model, make: Callable[..., Pieces]) -> None:
+    cold, kept = make(), without(model, 1)
+    scores = cold.scores("xx", "leave-one-out")
+    want = (cold.answers("xx", kept), cold.answers("xx", kept, "dev"), cold.curve("xx", scores, 4))
+    assert cold.forwards == scores.example_forwards + 20 + 10 + 4 * 20
+    for pieces in (cold, make()):
+        before = pieces.forwards
+        again = pieces.scores("xx", "leave-one-out")
+        assert again.values.tolist() == scores.values.tolist()
+        got = (pieces.answers("xx", kept), pieces.answers("xx", kept, "dev"), pieces.curve("xx", scores, 4))
+        assert [e.correct.tolist() for e in got] == [e.correct.tolist() for e in want]
+        assert pieces.forwards == before
+    other = make(ablation="mean")
+    assert not other.has_answers("xx", kept)
+    assert other.found("xx", "leave-one-out") is None
+
+
+def test_without_a_store_memory_keeps_what_was_computed(model: Model, make: Callable[..., Pieces]) -> None:
+    pieces = make(store=None)
+    pieces.scores("xx", "gradient")
+    pieces.answers("xx", without(model, 1))
+    spent = pieces.forwards
+    pieces.scores("xx", "gradient")
+    assert pieces.answers("xx", without(model, 1)).done
+    assert pieces.forwards == spent > 0
+
+
+def test_a_comparison_is_that_of_evaluate(model: Model, make: Callable[..., Pieces]) -> None:
+    kept = without(model, 2, 3)
+    fresh = Evaluator(model, tiny_task(), "yy", "test", 20)
+    want = compare(fresh.evaluate(), fresh.evaluate(Mask(model.grid, kept)), seed=4)
+    assert make(seed=4).compared("yy", kept) == want
+
+
+def test_random_scores_are_those_of_the_method_and_are_not_stored(
+    model: Model, make: Callable[..., Pieces], tmp_path: Path
+) -> None:
+    pieces = make(seed=2)
+    for seed in (None, 0, 7):
+        want = headlab.score(
+            model, tiny_task(), language="xx", method="random", seed=2 if seed is None else seed, size=10
+        )
+        got = pieces.scores("xx", "random", seed=seed)
+        assert (got.values.tolist(), got.spec) == (want.values.tolist(), want.spec)
+    assert list(tmp_path.iterdir()) == []
+    assert pieces.forwards == 0
+
+
+def test_torn_answers_are_made_anew_and_the_log_says_so(model: Model, make: Callable[..., Pieces]) -> None:
+    want, store = make().answers("xx"), make().store
+    assert store is not None
+    (folder,) = store.folders()
+    (path,) = folder.glob("*.npz")
+    path.write_bytes(path.read_bytes()[:99])
+    again = make()
+    assert again.answers("xx").correct.tolist() == want.correct.tolist()
+    assert again.forwards == 20
+    assert "answers under" in (folder / "log.txt").read_text()
+    assert make().has_answers("xx")
+
+
+def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pieces]) -> None:
+    pieces = make(store=None)
+    for language in ("xx", "yy"):
+        for split in ("dev", "test"):
+            pieces.answers(language, None, split)
+            assert pieces.evaluator(language, split).bytes == 0
+    assert len(pieces._desks) == DESKS == 3
+    assert pieces.evaluator("yy", "test") is pieces.evaluator("yy", "test")
+
+
+def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:
+    pieces, kept = make(), without(model, 1)
+    asked = ask_scores(pieces, "xx", "leave-one-out")
+    assert (asked.kind, asked.method, asked.forwards) == ("scores", "leave-one-out", 120)
+    assert ask_answers(pieces, "xx", [None, kept, kept], unknown=2).forwards == 4 * 20
+    assert ask_answers(pieces, "xx", [None], split="dev").forwards == 10
+    assert ask_curve(pieces, "xx", "random", seed=1, points=5).forwards == 100
+    assert ask_curve(pieces, "xx", "shapley").forwards == 13 * 20
+    pieces.scores("xx", "leave-one-out")
+    pieces.answers("xx", kept)
+    pieces.curve("xx", pieces.scores("xx", "random", seed=1), 5)
+    for warm in (pieces, make()):
+        assert ask_scores(warm, "xx", "leave-one-out").forwards == 0
+        assert ask_answers(warm, "xx", [None, kept]).forwards == 20
+        assert ask_answers(warm, "xx", [kept]).forwards == 0
+        assert ask_curve(warm, "xx", "random", seed=1, points=5).forwards == 0
+    assert ask_scores(pieces, "xx", "leave-one-out", seed=1).forwards == 120
+
+
+# Runs
+
+
+def test_a_run_costs_what_was_said_and_the_second_nothing(make: Callable[..., Pieces]) -> None:
+    said, steps = forecast("transfer", make(), QUICK), list[Progress]()
+    assert said.seconds is not None
+    assert said.seconds > 0
+    assert {ask.kind for ask in said.lacking} == {"scores", "answers"}
+    for word in ("forwards, about", "leave-one-out scores of 2 languages (240)", "as just timed on dev examples of xx"):
+        assert word in str(said)
+    report = run_experiment("transfer", make(), options=QUICK, on_progress=steps.append)
+    # One pass more an example than heads: the coalition that the others are compared with.
+    assert said.forwards == 2 * 120 + 2 * 3 * 20
+    assert report.example_forwards == said.forwards + 2 * 10
+    assert [step.done for step in steps] == sorted(step.done for step in steps)
+    assert steps[-1].done == report.example_forwards <= steps[-1].total
+    assert any("all masks on yy (2 of 2): test answers in yy, 3 heads gone" in step.note for step in steps)
+    again = make()
+    assert str(forecast("transfer", again, QUICK)) == "the report is in the cache already"
+    assert run_experiment("transfer", again, options=QUICK) == report
+    assert again.forwards == 0
+
+
+def test_pieces_of_one_experiment_serve_another(make: Callable[..., Pieces]) -> None:
+    run_experiment("transfer", make(), options=QUICK)
+    pieces = make()
+    said = forecast("targeted", pieces, QUICK | {"runs": 2})
+    assert {(ask.kind, ask.method) for ask in said.lacking} == {("scores", "gradient"), ("answers", "")}
+    run_experiment("gap", pieces, options=QUICK)
+    assert pieces.forwards == 2 * 2 * 10  # dev answers alone
+    assert str(forecast("gap", make(), QUICK | {"k": None})) != ""
+    assert forecast("transfer", make(), QUICK | {"source": "xx"}).words == "every piece is in the cache already"
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("key", ["targeted", "transfer", "gap"])
+def test_an_interrupted_run_goes_on_and_ends_the_same(
+    key: str, make: Callable[..., Pieces], model: Model, tmp_path: Path
+) -> None:
+    options = QUICK | ({"runs": 2} if key == "targeted" else {})
+    want = run_experiment(key, make(store=Store(tmp_path / "whole")), options=options)
+    spent = []
+    for left in (9, 3, 2):
+
+        def tick(budget: list[int] = [left]) -> None:  # noqa: B006 - counts
+            budget[0] -= 1
+            if budget[0] < 0:
+                raise Stopped
+
+        pieces = make(tick=tick)
+        try:
+            run_experiment(key, pieces, options=options)
+        except Stopped:
+            spent.append(pieces.forwards)
+    assert spent
+    report = run_experiment(key, make(), options=options)
+    assert [table.to_json() for table in report.tables] == [table.to_json() for table in want.tables]
+    assert (report.notes, report.spec) == (want.notes, want.spec)
+    assert report.example_forwards < want.example_forwards
+
+
+def test_a_torn_report_is_made_anew_of_its_pieces(make: Callable[..., Pieces]) -> None:
+    want = run_experiment("gap", make(), options=QUICK)
+    store = make().store
+    assert store is not None
+    (found,) = store.reports().results
+    path = found.folder / "result.npz"
+    path.write_bytes(path.read_bytes()[:200])
+    pieces = make()
+    assert run_experiment("gap", pieces, options=QUICK).tables == want.tables
+    assert pieces.forwards == 0
+    assert "report skipped" in (found.folder / "log.txt").read_text()
+    assert store.reports().problems == ()
+
+
+def test_whatever_numbers_depend_on_names_the_report(make: Callable[..., Pieces], model: Model) -> None:
+    from dataclasses import replace
+
+    from headlab.experiments.run import report_spec
+
+    def spec(pieces: Pieces, options: dict[str, Any]) -> str:
+        about = experiment("targeted")
+        return json.dumps(report_spec(about, pieces, about.resolve(options)), sort_keys=True)
+
+    first = spec(make(), {})
+    assert first == spec(make(), {"runs": 10, "method": "shapley"})
+    others = [
+        spec(make(seed=1), {}), spec(make(dev_size=11), {}), spec(make(test_size=None), {}),
+        spec(make(ablation="mean"), {}), spec(make(), {"runs": 3}), spec(make(), {"method_options": {"samples": 9}}),
+        spec(Pieces(model, tiny_task().restricted(["xx"]), dev_size=10, test_size=20), {}),
+        spec(Pieces(model, replace(tiny_task(), seed=3), dev_size=10, test_size=20), {}),
+    ]  # fmt: skip
+    assert len({first, *others}) == 9
+
+
+def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
+    from importlib import import_module
+
+    assert list(EXPERIMENTS) == ["agreement", "targeted", "transfer", "iterative", "heads", "separators", "gap"]
+    for about in EXPERIMENTS.values():
+        module = import_module(f"headlab.experiments.{about.module}")
+        assert callable(module.run)
+        assert callable(module.cost)
+        assert about.resolve({}).keys() == about.options.keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "words"),
+    [
+        ("nothing", {}, "no experiment 'nothing'; there is agreement"),
+        ("gap", {"runs": 3}, "no option runs; it has method"),
+        ("gap", {"k": 0}, "k is 0, but must be int of 1 or more, or none"),
+        ("gap", {"k": 13, "method": "leave-one-out"}, "k is 13; the model has 12 heads"),
+        ("targeted", {"method": "gradient"}, "method is 'gradient', but must be shapley or"),
+        ("targeted", {"method_options": {"sampels": 3}}, "no option sampels"),
+        ("targeted", {"method_options": 3}, "method_options is 3"),
+    ],
+)
+def test_what_does_not_fit_is_said(make: Callable[..., Pieces], key: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(HeadlabError, match=words):
+        run_experiment(key, make(dev_size=4, test_size=4), options=options)
+
+
+def test_one_language_is_too_few_to_compare_and_a_seed_is_not_negative(model: Model) -> None:
+    alone = Pieces(model, tiny_task().restricted(["xx"]))
+    with pytest.raises(HeadlabError, match="needs 2 or more, given 1"):
+        forecast("transfer", alone)
+    with pytest.raises(HeadlabError, match="choose 0 or more"):
+        forecast("gap", Pieces(model, tiny_task(), seed=-1))
+
+
+def test_the_pace_of_stored_results_is_used(make: Callable[..., Pieces]) -> None:
+    make().scores("xx", "gradient")
+    said = forecast("targeted", make(), QUICK | {"runs": 1})
+    assert "gradient at " in said.words
+    assert "as in the cache's results" in said.words
+    curve = Ask("curve", "xx", "a curve", 100)
+    timed, known = Pace(make()), Pace(make())
+    assert timed.of(curve) == pytest.approx(2 * timed.of(Ask("answers", "xx", "some answers", 100)))
+    assert "curves at twice that" in timed.words
+    made = make().curve("xx", make().scores("xx", "gradient"), 3)
+    assert known.of(curve) == made.seconds / made.example_forwards
+    assert known.words.endswith("a forward, as in the cache's")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(3.2, "3 s"), (89, "89 s"), (1500, "25 min"), (9000, "2.5 h")])
+def test_times_are_told_in_the_unit_that_suits(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_family(tmp_path_factory.mktemp("model") / "tiny", "bert")
+
+
+@pytest.fixture
+def known_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny task by its name."""
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+
+
+def command(folder: Path, cache: Path, *more: Any) -> list[str]:
+    words = "experiment gap --task tiny --languages xx --method leave-one-out -o level=0.9 --option k=2 --size 16"
+    return [*words.split(), "--test-size", "24", "--model", str(folder), "--cache", str(cache), *map(str, more)]
+
+
+@pytest.mark.usefixtures("known_task")
+def test_the_command_tells_the_cost_then_the_tables_and_writes_what_is_asked_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[str, Path]] = []
+    monkeypatch.setattr("headlab.cli.figures.write_figures", lambda report, at: drawn.append((report.name, at)))
+    assert main(command(folder, tmp_path / "cache", "--out", tmp_path / "out")) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("gap: ")
+    for word in ("forwards, about", "leave-one-out scores of 1 language (192)", "answers of 1 language (120)"):
+        assert word in err
+    assert out.startswith("## What a mask chosen on dev gains there and on test")
+    assert "| xx | K lowest | 2 |" in out
+    assert main(command(folder, tmp_path / "cache", "--json")) == 0
+    printed, err = capsys.readouterr()
+    assert err == "gap: the report is in the cache already\n"
+    report = Report.from_json(json.loads(printed))
+    assert report.spec["options"]["method_options"] == {"level": 0.9}
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["gap-heads.csv", "gap.csv", "report.json"]
+    assert Report.from_json(json.loads((tmp_path / "out" / "report.json").read_text())) == report
+    assert (tmp_path / "out" / "gap.csv").read_text() == report.table("gap").csv()
+    assert drawn == [("gap", tmp_path / "out")]
+
+
+def test_the_command_lists_the_experiments_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["experiment", "--list"], ["experiment"]):
+        assert main(words) == 0
+        out = capsys.readouterr().out
+        assert all(f"{about.key}: {about.question}" in out for about in EXPERIMENTS.values())
+        assert "--option k=none: heads to remove" in out
+    assert main(["experiment", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["experiments"]
+    assert [about["key"] for about in listed] == list(EXPERIMENTS)
+    assert listed[1]["options"]["runs"] == {
+        "default": 10, "help": "random choices of heads", "fits": "int of 1 or more"
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("known_task")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], "no experiment 'nothing'"),
+        (["gap", "--option", "heads=3"], "no option heads"),
+        (["gap", "-o", "sampels=3"], "has no option sampels"),
+        (["gap", "--method", "magic"], "unknown method 'magic'"),
+        (["iterative", "--method", "shapley"], "iterative does not choose a method"),
+        (["gap", "--ablation", "half"], "unknown ablation 'half'"),
+        (["transfer", "--languages", "xx"], "needs 2 or more, given 1"),
+    ],
+)
+def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["experiment", *words, "--task", "tiny", "--model", str(folder), "--cache", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("key", EXPERIMENTS)
+def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> None:
+    about, page = EXPERIMENTS[key], (Path(__file__).parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    (section,) = (part for part in page.split("\n## ") if part.startswith(f"`{key}`\n"))
+    assert f"*{about.question}*" in section
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
+    documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
+    own = {name: o for name, o in about.options.items() if name not in ("method", "method_options")}
+    assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in own.items()}
+    assert all(option.help for option in about.options.values())
