@@ -4,9 +4,8 @@ import streamlit as st
 
 from headlab.records import HeadGrid
 from headlab.ui import attention_draw, jobs_offer
-from headlab.ui.attention_choose import pick_heads, pick_sentences
+from headlab.ui.attention_choose import head_names, pick_heads, pick_sentences
 from headlab.ui.attention_view import Panel
-from headlab.ui.names import head_key, head_words
 from headlab.ui.shell import client, found, page
 
 INTRO = "What chosen heads look at, token by token, in a sentence of the task or one of your own."
@@ -34,6 +33,5 @@ with page("Attention", INTRO) as choice:
         asked = [list(head) for head in heads]
         answers = [attention(worker, choice.model, loaded["fingerprint"], s.text, s.pair, asked) for s in sentences]
         panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
-        names = {head_key(head): head_words(head, len(grid.stacks) > 1) for head in heads}
-        attention_draw.draw(view, panels, names)
+        attention_draw.draw(view, panels, head_names(grid, heads))
     jobs_offer.panel(choice, results, "With them, this page begins with the strongest head of these languages.")

@@ -2,81 +2,69 @@
 
 import streamlit as st
 
-from headlab import plots
-from headlab.stats import cluster_order
-from headlab.ui import heads_maps, jobs_offer
+from headlab.experiments import agreement_tables, heads_tables
+from headlab.experiments.heads_tables import has_intervals
+from headlab.plots.languages import agreement_matrix, dendrogram
+from headlab.ui import experiments_heads, heads_maps, jobs_offer
 from headlab.ui import languages_tables as tables
-from headlab.ui.heads_table import shown_unit
+from headlab.ui.experiments_report import show
+from headlab.ui.figures import figure
 from headlab.ui.links import page_link
 from headlab.ui.names import language_title
 from headlab.ui.shell import found, page
+from headlab.values import shown_unit
 
-CHART = "Spearman correlations of head scores, language by language; the tab Table has the same figures"
-
-
-def csv(table, name, index=False):
-    st.download_button(
-        "Download this table as CSV",
-        lambda: table.to_csv(index=index),
-        f"{name}.csv",
-        "text/csv",
-        key=f"csv-{name}",
-        on_click="ignore",
-        icon=":material/download:",
-    )
-
-
-def show(table, name, what, otherwise, number="%+.3f"):
-    st.caption(what)
-    if table.empty:
-        st.info(otherwise)
-        return
-    signed = [column for column in ("lowest", "highest", "mean value") if column in table]
-    columns = {column: st.column_config.NumberColumn(format=number) for column in signed}
-    st.dataframe(table, hide_index=True, column_config=columns, height=min(420, 38 + 35 * len(table)))
-    csv(table, name)
+CHART = "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
+TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has the same figures"
 
 
 def matrix(scores):
     st.subheader("Do languages rank the heads alike?")
-    clustered = st.toggle("Order by similarity", key="clustered", bind="query-params")
-    table = tables.agreement_table(scores)
-    if clustered:
-        order = cluster_order(table.to_numpy())
-        table = table.iloc[order, order]
-    chart, twin = st.tabs(["Chart", "Table"])
-    figure = plots.agreement(table.to_numpy(), list(table.columns))
-    chart.plotly_chart(figure, key="agreement", config={"displayModeBar": False}, alt=CHART)
-    with twin:
-        st.dataframe(table.round(3))
-        csv(table, "agreement", index=True)
-    st.caption(tables.agreement_note(scores))
+    compared = tables.compared(scores)
+    pairs, languages, clusters, *_ = agreement_tables.agreement_tables(compared)
+    st.caption(f"Spearman ρ over {compared.heads} heads.")
+    if words := agreement_tables.outlier_words(compared):
+        st.markdown(words)
+    if compared.found.noise is None:
+        st.info(f"{tables.noise_note(scores)} {agreement_tables.no_halves()}")
+    chart, tree, twin, each, merged = st.tabs(["Chart", "Tree", "Pairs", "Each language", "Clusters"])
+    with chart:
+        similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
+        figure(agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART)
+    with tree:
+        figure(dendrogram(clusters, languages), "agreement-clusters", alt=TREE)
+        st.caption("Where two clusters meet: the share of resamples of heads that have the cluster; blue from 80 %.")
+    for place, table in ((twin, pairs), (each, languages), (merged, clusters)):
+        with place:
+            show(table, "languages")
 
 
 def shared(scores):
     st.subheader("Heads that every language needs")
-    size, n = next(iter(scores.values())).grid.size, len(scores)
-    k = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
-    chance = tables.expected_shared(size, n, k)
-    what = f"Heads among the {k} highest of each of the {n} languages; unrelated rankings would share {chance:.2g}."
-    nothing = f"No head is among the top {k} of all {n} languages."
-    number = "%+.3f" if heads_maps.is_signed(next(iter(scores.values()))) else "%.3f"
-    show(tables.shared_top(scores, k), "shared", what, nothing, number)
+    size = next(iter(scores.values())).grid.size
+    top = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
+    return top, listed(heads_tables.shared_table(scores, top), f"No head is among the top {top} of every language.")
 
 
 def specific(scores):
     st.subheader("Heads for a few languages")
     most = len(scores) - 1
     few = st.slider("Positive in at most", 1, most, min(3, most), key="few", bind="query-params") if most > 1 else 1
-    what = f"Heads with a positive value in at most {few} of the languages and a negative one in all others."
-    if tables.has_intervals(scores):
-        what += " “Sure” counts the languages whose interval excludes 0; elsewhere a sign may be noise."
     nothing = "No head is positive in so few languages and negative in all others."
-    show(tables.specific_heads(scores, few), "specific", what, nothing)
-    if tables.has_intervals(scores):
-        what = "Heads that surely help one language and surely harm another (intervals not adjusted for many heads):"
+    tables = [listed(heads_tables.few_table(scores, few), nothing)]
+    if has_intervals(scores):
         nothing = "No head has an interval above 0 in one language and below 0 in another."
-        show(tables.sign_changes(scores), "sign-changes", what, nothing)
+        tables.append(listed(heads_tables.specific_table(scores), nothing))
+    return few, tables
+
+
+def listed(table, otherwise):
+    if table.rows:
+        show(table, "languages")
+    else:
+        st.markdown(f"##### {table.title}")
+        st.info(otherwise)
+    return table
 
 
 def body(scores):
@@ -84,9 +72,12 @@ def body(scores):
     names = ", ".join(map(language_title, scores))
     st.caption(f"{len(scores)} languages: {names}. {tables.sample_note(scores)} Values in {shown_unit(first.unit)[1]}.")
     matrix(scores)
-    shared(scores)
+    top, agnostic = shared(scores)
     if heads_maps.is_signed(first):
-        specific(scores)
+        few, own = specific(scores)
+        st.subheader("How many heads, and how sure")
+        show(heads_tables.count_table(scores, top, few), "languages")
+        experiments_heads.draw([agnostic, *own])
     else:
         st.info("This method has no signs, so no head can be positive in one language and negative in another.")
 

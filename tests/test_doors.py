@@ -280,7 +280,7 @@ def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> 
             inner["model"] = name
             answer = httpx.post(f"{locked.url}{path}", json=body, headers={"authorization": f"Bearer {TOKEN}"})
             assert (answer.status_code, path) == (404, path), answer.text
-            assert f"serves {OURS} only, not {name!r}" in answer.json()["error"]
+            assert f"serves {', '.join(embedded_names())} only, not {name!r}" in answer.json()["error"]
     assert set(asked) >= {"/model", "/attention", "/evaluate", "/jobs"}
     assert locked.jobs.list() == []
 

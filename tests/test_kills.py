@@ -272,10 +272,10 @@ def worker_of(cache: Path, app: int) -> bool:
 
 
 @pytest.mark.slow
-def test_the_command_line_on_the_embedded_model_killed_twice_gives_the_same_bits(tmp_path: Path) -> None:
+def test_the_command_line_on_the_embedded_model_killed_gives_the_same_bits(tmp_path: Path) -> None:
     """As a user starts it: a new process each time, on all cores."""
-    rng, killed = np.random.default_rng(6), 0
-    command = [sys.executable, "-m", "headlab.cli", "score", "--languages", "de", "--size", "32", "-o", "samples=32",
+    rng = np.random.default_rng(6)
+    command = [sys.executable, "-m", "headlab.cli", "score", "--languages", "de", "--size", "32", "-o", "samples=16",
                "-o", "target=none", "--json", "--cache"]  # fmt: skip
 
     def begin(cache: str) -> subprocess.Popen[str]:
@@ -290,14 +290,11 @@ def test_the_command_line_on_the_embedded_model_killed_twice_gives_the_same_bits
     started = time.monotonic()
     whole = end(begin("undisturbed"))
     seconds = time.monotonic() - started
-    for _ in range(2):
-        process = begin("killed")
-        try:
-            process.communicate(timeout=float(rng.uniform(0.4, 0.9)) * seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            killed += process.returncode == -signal.SIGKILL
+    process = begin("killed")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=float(rng.uniform(0.4, 0.8)) * seconds)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert end(begin("killed")) == whole
-    assert killed >= 1  # the run itself may be over before the second
     assert Store(tmp_path / "killed").scan().problems == ()

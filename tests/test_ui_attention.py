@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -15,7 +16,15 @@ from headlab.errors import HeadlabError
 from headlab.records import Head, HeadGrid, Stack
 from headlab.ui import attention_view
 from headlab.ui.attention_choose import heads_of_link
-from headlab.ui.attention_view import MAX_TOKENS, Panel, head_view, shading, strongest_links, weights_table
+from headlab.ui.attention_view import (
+    MAX_TOKENS,
+    Panel,
+    head_view,
+    separator_words,
+    shading,
+    strongest_links,
+    weights_table,
+)
 
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
 NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
@@ -110,6 +119,31 @@ def test_weights_over_another_sequence_are_refused():
     wrong = answer(["a", "b"]) | {"weights": {"cross.0.0": [[0.1, 0.2, 0.7]] * 2}}
     with pytest.raises(HeadlabError, match=r"cross\.0\.0"):
         Panel.of("x", wrong)
+
+
+def test_tokens_that_look_at_a_separator_most_are_counted_and_a_tie_is_not():
+    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.2, 0.6]])
+    seen = Panel("German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, ::-1]}, separators=(2,))
+    assert (seen.to_separators("h"), seen.to_separators("g")) == (2, 0)
+    every = dataclasses.replace(seen, title="Thai", weights={"h": rows[[0, 0, 2]], "g": rows})
+    told = separator_words([seen, every], {"h": "Layer 1"})
+    assert told == ["Layer 1: German 2 of 3, Thai every one of 3", "g: German 0 of 3, Thai 2 of 3"]
+    assert separator_words([dataclasses.replace(seen, separators=())], {}) == []
+
+
+def test_a_separator_behind_the_cut_is_left_out():
+    long = answer([f"t{i}" for i in range(MAX_TOKENS + 9)]) | {"separators": [3, MAX_TOKENS + 8]}
+    assert Panel.of("x", long).separators == (3,)
+
+
+def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():
+    both = [panel("a", "b", heads=("encoder.3.7", "encoder.0.1"), title=title) for title in ("German", "Thai")]
+    page = Tags(head_view([alone for one in both for alone in one.heads()], NAMES, in_row=2))
+    assert [attrs["class"] for tag, attrs in page.tags if tag == "div" and attrs.get("class") in ("row", "panel")] == [
+        "row", "panel", "panel", "row", "panel", "panel",
+    ]  # fmt: skip
+    shown = [json.loads(bertviz_params(script)) for script in page.scripts[3:]]
+    assert [np.shape(params["attention"]["0"]["attn"]) for params in shown] == [(1, 1, 2, 2)] * 4
 
 
 def test_shading_is_by_share_of_the_largest_weight():

@@ -29,7 +29,6 @@ from headlab.ui import (
     heads_table,
     jobs_offer,
     jobs_sharpening,
-    languages_tables,
     names,
     overview_coverage,
     shell,
@@ -370,44 +369,6 @@ def test_the_verdict_is_the_intervals():
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
     assert heads_table.verdict(scores, GRID.heads[undecided]).startswith("undecided")
     assert heads_table.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")
-
-
-def signs(*rows) -> dict[str, object]:
-    """Scores of heads 0.. with these values (in points), interval ± 1 point, a language each."""
-    scores = {}
-    for code, row in zip(("de", "th", "fi", "hu"), rows, strict=False):
-        values = np.zeros(GRID.size)
-        values[: len(row)] = np.array(row) / 100
-        scores[code] = dataclasses.replace(
-            made_up(code, "shapley"), values=values, low=values - 0.01, high=values + 0.01
-        )
-    return scores
-
-
-def test_specific_heads_are_positive_in_few_and_negative_in_all_others():
-    scores = signs([5, -2, 3, 0.5, 0], [-2, -2, 3, -0.5, 1], [-0.5, -2, -1.5, -0.5, -1])
-    table = languages_tables.specific_heads(scores, 1)
-    assert table["head"].tolist() == ["encoder.0.0", "encoder.0.3"]
-    assert table.loc[0, ["sure positive", "sure negative", "positive languages"]].tolist() == [1, 1, "de"]
-    assert "encoder.0.2" in languages_tables.specific_heads(scores, 2)["head"].tolist()
-    assert languages_tables.sign_changes(scores)["head"].tolist() == ["encoder.0.2", "encoder.0.0"]
-    assert languages_tables.specific_heads(signs([1], [1]), 1).empty
-
-
-def test_heads_in_every_top_k_and_what_chance_would_give():
-    scores = signs([5, 4, 3], [5, 3, 4], [4, 5, -1])
-    assert languages_tables.shared_top(scores, 2)["head"].tolist() == ["encoder.0.0"]
-    assert languages_tables.shared_top(scores, 1).empty
-    assert languages_tables.expected_shared(10, 2, 5) == pytest.approx(2.5)
-    assert languages_tables.expected_shared(10, 3, 10) == 10
-
-
-def test_agreement_is_a_rank_correlation():
-    scores = signs([1, 2, 3], [10, 20, 30], [-1, -2, -3])
-    table = languages_tables.agreement_table(scores)
-    assert table.loc["de", "th"] == pytest.approx(1)
-    assert table.loc["de", "fi"] < 0
-    assert "not known" in languages_tables.agreement_note({"de": made_up("de", "gradient")})
 
 
 def test_coverage_counts_and_names_what_is_missing():

@@ -494,13 +494,13 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
 def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=admit_embedded) as run:
         for name in ("/etc", "../..", "someone/model"):
-            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
                 run.client.model(name)
-            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
                 run.client.submit(spec={**SPEC, "model": name})
-            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
                 run.client.forecast("curve", {**SPEC, "model": name})
-            with pytest.raises(HeadlabError, match="serves e5-small-intents only"):
+            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
                 run.client.gradient(name, "intents", "de")
 
 

@@ -35,6 +35,7 @@ from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
+from headlab.training.base import embedded_base
 from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneOptions
 from headlab.worker.kinds import finetune as tuning
@@ -56,7 +57,7 @@ def letters_task() -> Task:
     return Task("letters", ("first", "second"), ("en", "xx"), False, letters)
 
 
-TASKS = {"tiny": tiny_task, "letters": letters_task}
+TASKS = {"tiny": lambda _: tiny_task(), "letters": lambda _: letters_task()}
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +203,7 @@ def undisturbed(base: Path, out: Path) -> Path:
     examples = letters("en", "train", 0)
     options = FinetuneOptions(steps=24, learning_rate=0.01, seed=3)
     labels = letters_task().labels
-    return finetune(base, [e.text for e in examples], [e.label for e in examples], labels, out=out, options=options)
+    return finetune(embedded_base(base), examples, labels, out=out, options=options)
 
 
 def test_a_fine_tuning_job_leaves_an_adapter_below_the_cache(worker: Running, base: Path, tmp_path: Path) -> None:
@@ -418,11 +419,11 @@ def test_a_curve_s_forecast_counts_points_and_examples(worker: Running, model: M
 def test_a_fine_tuning_s_forecast_is_that_of_earlier_ones(worker: Running, tmp_path: Path) -> None:
     before = worker.client.forecast("finetune", TUNED)
     assert before["forwards"] == 24 * 32 + 2 * 512
-    assert "as in 1 training on such a device (cpu)" in before["basis"]  # that of the embedded model
+    assert "as in 2 trainings on such a device (cpu)" in before["basis"]  # those of the embedded models
     submit(worker, "finetune", TUNED)
     assert worker.client.forecast("finetune", TUNED)["forwards"] == 0
     longer = worker.client.forecast("finetune", {**TUNED, "steps": 100})
-    assert "as in 2 trainings on such a device (cpu)" in longer["basis"]
+    assert "as in 3 trainings on such a device (cpu)" in longer["basis"]
     assert longer["seconds"] > 0
 
 
@@ -440,7 +441,7 @@ def test_a_forecast_answers_while_a_job_holds_another_model(fake: tuple[Running,
     stored = worker.client.forecast("score", spec_of(model, languages=["yy"], method="leave-one-out", options={}))
     assert stored["forwards"] == 24 * 12
     assert stored["seconds"] is None  # the stored pace is of a cpu, this device is a fake
-    assert len(worker.client.models()) == 1
+    assert len(worker.client.models()) == 2
     assert worker.client.job(job)["state"] == "running"
 
 

@@ -181,7 +181,7 @@ def worker(model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("headlab.worker.resident.score", slowed)
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
-    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": tiny_task})
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     with running(tmp_path, make) as run:
         yield run
         gate.open.set()

@@ -21,6 +21,7 @@ SIDE_BY_SIDE = 4
 MAX_CHARACTERS = 400
 SENTENCES = 500
 TASK, OWN = "of the task", "my own"
+KINDS = ("agnostic", "specific")
 
 
 class Sentence(NamedTuple):
@@ -42,6 +43,17 @@ def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str 
         except HeadlabError as error:
             wrong.append(str(error))
     return heads[:MAX_HEADS], "; ".join(wrong) or None
+
+
+def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
+    """How to write each chosen head; a link may say of which kind one is."""
+    asked = {kind: st.query_params.get_all(kind) for kind in KINDS}
+    names = {}
+    for head in heads:
+        key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
+        kinds = [f"language-{kind}" for kind, keys in asked.items() if key in keys]
+        names[key] = f"{name} ({', '.join(kinds)})" if kinds else name
+    return names
 
 
 def strongest(grid: HeadGrid, found: Found) -> Head:
@@ -130,9 +142,12 @@ def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
 
 
 def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
-    """Rows mean different things: choose what is meant (the label), then a sentence of it in each language."""
-    labels = sorted({e["label"] for every in examples.values() for e in every})
-    label = st.selectbox("What is meant (label)", labels, key="label", bind="query-params")
+    """Rows mean different things: choose what is meant (the label), then a sentence of it in each language.
+
+    Where words have labels, or a text is made, sentences have none: all can be chosen.
+    """
+    labels = sorted({e["label"] for every in examples.values() for e in every if e["label"] is not None})
+    label = st.selectbox("What is meant (label)", labels, key="label", bind="query-params") if labels else None
     picked = []
     for language, place in zip(examples, st.columns(len(examples)), strict=True):
         fitting = {e["text"]: e for e in examples[language] if e["label"] == label}

@@ -17,6 +17,8 @@ BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights"
 def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     """Draw the panels in one of VIEWS; names: how to write each head."""
     {BERTVIZ: _bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
+    if told := attention_view.separator_words(panels, names):
+        st.caption(f"Tokens whose largest weight goes to a separator. {_plain('; '.join(told))}.")
     if any(panel.cut for panel in panels):
         st.caption(f"Sentences are cut after {attention_view.MAX_TOKENS} tokens.")
 
@@ -27,9 +29,11 @@ def _bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
         "Point at a token for its own lines; click a square to hide a head, double-click to see it alone."
     )
     titles = ", ".join(panel.title for panel in panels)
+    apart = len(names) > 1 and st.toggle("A picture for each head", key="apart", bind="query-params")
+    shown = [alone for panel in panels for alone in panel.heads()] if apart else panels
     # The frame sets its own height once it has drawn.
     st.iframe(
-        attention_view.head_view(panels, names),
+        attention_view.head_view(shown, names, len(names) if apart else None),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
     )

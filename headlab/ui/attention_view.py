@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
 from importlib import metadata, resources
@@ -36,17 +36,19 @@ SHADE = "#2478c8"
 class Panel:
     """One sentence and how heads read it.
 
-    weights: by head's name, float [query, key]; rows sum to 1 unless the sentence was cut.
+    weights: by head's name, float [query, key]; rows sum to 1 unless the sentence was cut.  separators:
+    places of the tokens that end or part texts.
     """
 
     title: str
     tokens: tuple[str, ...]
     weights: Mapping[str, Floats]
     cut: bool = False
+    separators: tuple[int, ...] = ()
 
     @staticmethod
     def of(title: str, answer: Mapping[str, Any]) -> Panel:
-        """A panel from the worker's answer (tokens, weights, truncated), cut to 64 tokens.
+        """A panel from the worker's answer (tokens, weights, separators, truncated), cut to 64 tokens.
 
         Raises HeadlabError if the answer's parts do not fit each other.
         """
@@ -60,13 +62,26 @@ class Panel:
                 )
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens))
+        ends = tuple(int(place) for place in answer.get("separators", ()) if place < n)
+        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), ends)
+
+    def heads(self) -> list[Panel]:
+        """A panel for each head alone."""
+        return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
+
+    def to_separators(self, name: str) -> int:
+        """How many tokens a head makes look most at a separator; a tie does not count."""
+        ends = np.isin(np.arange(len(self.tokens)), self.separators)
+        rows = self.weights[name]
+        on, off = (rows[:, side].max(axis=1, initial=-1.0) for side in (ends, ~ends))
+        return int((on > off).sum())
 
 
-def head_view(panels: Sequence[Panel], names: Mapping[str, str]) -> str:
+def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
     """A whole HTML page: BertViz's head view of every panel, side by side where there is room.
 
-    names: how to write each head.  Raises HeadlabError if a script's package is missing.
+    names: how to write each head.  in_row: so many panels begin a new row; None: they all follow each other.
+    Raises HeadlabError if a script's package is missing.
     """
     scripts = [
         _package_file("XStatic-jQuery", "jquery.min.js"),
@@ -79,10 +94,12 @@ def head_view(panels: Sequence[Panel], names: Mapping[str, str]) -> str:
         # Once only: the marker stands in a comment of the same line again.
         scripts.append(_bertviz().replace("PYTHON_PARAMS", _params(panel, f"bertviz-{i}"), 1))
     tags = "".join(f"<script>{script}</script>" for script in scripts)
+    step = in_row or len(bodies)
+    rows = "".join(f'<div class="row">{"".join(bodies[at : at + step])}</div>' for at in range(0, len(bodies), step))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_policy(scripts)}'
         f"<title>Attention</title><style>{style}</style></head>"
-        f'<body><div class="row">{"".join(bodies)}</div>{tags}</body></html>'
+        f"<body>{rows}{tags}</body></html>"
     )
 
 
@@ -181,6 +198,18 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
         f'<span title="{weight:.3f}" style="display:inline-block;line-height:1.5;margin:0 2px 2px 0;padding:0 .3em;'
         f'border-radius:3px;border:{border};background:{colour}">{escape(token)}</span>'
     )
+
+
+def separator_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
+    """For each head, how many tokens of each sentence give their largest weight to a separator; nothing without one."""
+    seen = [panel for panel in panels if panel.separators]
+    heads = dict.fromkeys(name for panel in seen for name in panel.weights)
+    return [f"{names.get(name, name)}: {', '.join(_counted(panel, name) for panel in seen)}" for name in heads]
+
+
+def _counted(panel: Panel, name: str) -> str:
+    count, tokens = panel.to_separators(name), len(panel.tokens)
+    return f"{panel.title} {'every one' if count == tokens else count} of {tokens}"
 
 
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:

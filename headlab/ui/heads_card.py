@@ -12,11 +12,13 @@ import streamlit as st
 from headlab import plots
 from headlab.records import Head, HeadGrid
 from headlab.scores import HeadScores
+from headlab.ui import figures
 from headlab.ui.heads_maps import is_signed
-from headlab.ui.heads_table import one_head, shown_unit, verdict
+from headlab.ui.heads_table import one_head, verdict
 from headlab.ui.history import encode
 from headlab.ui.links import page_link
 from headlab.ui.names import head_key, head_words, language_title
+from headlab.values import shown_unit
 
 
 def _columns(sign: str) -> dict[str, Any]:
@@ -65,9 +67,8 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")
-    st.plotly_chart(
-        figure, key="head-figure", config={"displayModeBar": False}, alt=f"Value of {head_key(head)} in every language"
-    )
+    name = f"head-{head_key(head)}"
+    figures.figure(figure, name, key="head-figure", alt=f"Value of {head_key(head)} in every language")
     with st.container(horizontal=True, gap="medium"):
         page_link("attention", "What it attends to", {"heads": [head_key(head)]})
         page_link("prune", "Switch it off", {"m": _without(s.grid, head)})

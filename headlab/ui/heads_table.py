@@ -10,11 +10,7 @@ import pandas as pd
 from headlab.records import Floats, Head
 from headlab.scores import HeadScores
 from headlab.stats import holm
-
-
-def shown_unit(unit: str) -> tuple[float, str]:
-    """Factor and name under which a unit is shown: accuracies in points."""
-    return (100.0, "points") if unit == "accuracy" else (1.0, unit)
+from headlab.values import shown_unit
 
 
 def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:

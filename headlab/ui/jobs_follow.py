@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from headlab.ui.jobs_do import SAID, cancel, mine, said
+from headlab.ui.jobs_forecast import KNOWN
 from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
 from headlab.ui.jobs_words import share as share_of
 from headlab.ui.links import page_link
@@ -73,6 +74,7 @@ def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
     if tell and (failed := [failure(job) for job in ended if job["state"] == "failed"]):
         st.session_state[SAID] = " ".join(failed)
     if ended:
+        st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
         st.rerun()
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.methods.costs import caution
-from headlab.methods.table import METHODS, Option
-from headlab.tasks import TASKS
-from headlab.ui import jobs_forecast
+from headlab.methods.table import METHODS
+from headlab.tasks import names as task_names
+from headlab.ui import jobs_forecast, option_widget
 from headlab.ui.jobs_do import show, start, started
 from headlab.ui.jobs_draft import ABLATIONS, RATE, SIZE, SPLITS, STEPS, Draft, fitting, main_options, other_options
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.jobs_words import KINDS
+from headlab.ui.links import page_link
 from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, known_models, languages_of
 from headlab.ui.shell_worker import supervisor
@@ -33,7 +33,7 @@ def draw(choice: Choice) -> None:
     draft = Draft(choice.model, choice.task, choice.languages, choice.method)
     with st.container(border=True, key="new-job"):
         st.subheader("New job")
-        kind = st.radio("What", list(KINDS), format_func=KINDS.__getitem__, horizontal=True, key=draft.key("kind"))
+        kind = st.radio("What", list(ABOUT), format_func=KINDS.__getitem__, horizontal=True, key=draft.key("kind"))
         st.caption(ABOUT[kind])
         if kind == "finetune":
             _training(draft)
@@ -41,6 +41,7 @@ def draw(choice: Choice) -> None:
             _scores(draft, kind)
             _place(draft)
         _begin(draft)
+    page_link("experiments", "Whole analyses, which need many of these, start on the Experiments page")
 
 
 def _scores(draft: Draft, kind: str) -> None:
@@ -97,7 +98,7 @@ def _model(draft: Draft) -> None:
 
 
 def _task(draft: Draft) -> str:
-    return st.selectbox("Task", list(dict.fromkeys([draft.task, *TASKS])), key=draft.key("task"))
+    return st.selectbox("Task", list(dict.fromkeys([draft.task, *task_names()])), key=draft.key("task"))
 
 
 def _languages(draft: Draft, task: str) -> None:
@@ -128,25 +129,7 @@ def _title(method: str) -> str:
 
 
 def _option(draft: Draft, method: str, name: str) -> None:
-    option, key = METHODS[method].options[name], draft.key("option", method, name)
-    label, about = name.replace("_", " ").capitalize(), f"{option.help} ({option.range}; default {option.default})"
-    if option.choices:
-        st.selectbox(label, option.choices, index=option.choices.index(option.default), key=key, help=about)
-    elif option.kind is bool:
-        st.toggle(label, option.default, key=key, help=about)
-    else:
-        _number(label, option, key, about)
-
-
-def _number(label: str, option: Option, key: str, about: str) -> None:
-    limits: dict[str, Any] = {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
-    limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
-    looks: dict[str, Any] = {"format": "%g", "step": 0.005} if option.kind is float else {"step": 1}
-    if option.optional:  # only a field that begins empty can be emptied
-        st.session_state.setdefault(key, option.default)
-        st.number_input(label, value=None, placeholder="none", key=key, help=about, **limits, **looks)
-    else:
-        st.number_input(label, value=option.default, key=key, help=about, **limits, **looks)
+    option_widget.draw(name, METHODS[method].options[name], draft.key("option", method, name))
 
 
 def _curve(draft: Draft) -> None:

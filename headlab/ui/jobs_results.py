@@ -10,8 +10,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from headlab.experiments.table import EXPERIMENTS
 from headlab.methods.table import METHODS
 from headlab.store import Store, default_root
+from headlab.ui import experiments_link, experiments_plan
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
 from headlab.ui.overview_coverage import command
@@ -31,7 +33,10 @@ def draw(job: Job) -> None:
     if going():
         st.rerun()  # a page is switched by a whole run, not by a part of one
     choice, result = choice_of(job), job.get("result") or {}
-    if choice is not None:
+    if job.get("kind") == "experiment":
+        label = "Open on the Experiments page"
+        st.button(label, key="results-experiments", type="primary", on_click=_open_report, args=(job,))
+    elif choice is not None:
         with st.container(horizontal=True, gap="small"):
             for name, label in (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page")):
                 st.button(label, key=f"results-{name}", type="primary", on_click=go, args=(name, choice))
@@ -39,6 +44,15 @@ def draw(job: Job) -> None:
         _trained(result)
     elif result.get("keys"):
         _curves(result["keys"])
+
+
+def _open_report(job: Job) -> None:
+    params, keys = job.get("params") or {}, (job.get("result") or {}).get("keys") or [""]
+    before = st.session_state.get("_choice")
+    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    method = params.get("method") if params.get("method") in METHODS else usual
+    experiments_link.remember(str(params["experiment"]), str(keys[0]))
+    go("experiments", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
 
 
 def _trained(result: Mapping[str, Any]) -> None:
@@ -79,6 +93,8 @@ def terminal(job: Job) -> str:
     params = job.get("params") or {}
     if job.get("kind") in ("score", "curve") and params.get("method") in METHODS:
         return command(params, str(job["kind"]))
+    if job.get("kind") == "experiment" and params.get("experiment") in EXPERIMENTS:
+        return experiments_plan.command(params)
     if job.get("kind") == "finetune":
         words = ["headlab", "finetune", str(params["task"])]
         given = ("steps", "learning_rate", "seed")

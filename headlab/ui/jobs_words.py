@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from headlab.experiments.table import EXPERIMENTS
 from headlab.methods.table import METHODS
 from headlab.ui.names import language_title
 
 Job = Mapping[str, Any]
 LIVE = ("queued", "running")
-KINDS = {"score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning"}
+KINDS = {"score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment"}
 NAMED = 3
 
 
@@ -43,7 +44,7 @@ def describe(job: Job) -> str:
     """A job in few words: method and languages by their keys."""
     params = job.get("params") or {}
     languages = params.get("languages") or []
-    what = str(params.get("method", job.get("kind", "job")))
+    what = str(params.get("experiment") or params.get("method") or job.get("kind", "job"))
     return f"{what} for {', '.join(languages)}" if languages else what
 
 
@@ -53,10 +54,17 @@ def title(job: Job) -> str:
     method = METHODS.get(str(params.get("method")))
     what = method.title if method else str(params.get("method") or "")
     kind = str(job.get("kind", "job"))
-    if kind != "score" or not what:
+    if kind == "experiment":
+        what = _experiment(params)
+    elif kind != "score" or not what:
         what = KINDS.get(kind, kind) + (f", {what}" if what else "")
     languages = params.get("languages") or []
     return f"{what} for {spelled(languages)}" if languages else what
+
+
+def _experiment(params: Mapping[str, Any]) -> str:
+    key = str(params.get("experiment"))
+    return EXPERIMENTS[key].title if key in EXPERIMENTS else f"Experiment {key}"
 
 
 def spelled(languages: Sequence[str]) -> str:
@@ -71,6 +79,8 @@ def details(job: Job) -> list[tuple[str, str]]:
     params = dict(job.get("params") or {})
     method = METHODS.get(str(params.get("method")))
     rows = [("What", KINDS.get(str(job.get("kind")), str(job.get("kind"))))]
+    if params.get("experiment"):
+        rows.append(("Experiment", f"{_experiment(params)} ({params['experiment']})"))
     if method:
         rows.append(("Method", f"{method.title} ({method.key})"))
     plain = {"model": "Model", "task": "Task", "ablation": "Ablation"}
@@ -80,13 +90,20 @@ def details(job: Job) -> list[tuple[str, str]]:
     if params.get("languages"):
         rows.append(("Languages", ", ".join(map(language_title, params["languages"]))))
     rows += [("Seed", str(params["seed"]))] if params.get("seed") is not None else []
-    for name, value in (params.get("options") or {}).items():
+    own = "method_options" if "method_options" in params else "options"
+    if own != "options":
+        rows += [(f"Option {name}", _shown(value)) for name, value in (params.get("options") or {}).items()]
+    for name, value in (params.get(own) or {}).items():
         usual = method.options[name].default if method and name in method.options else value
         rows.append((f"Option {name}", _shown(value) + ("" if value == usual else f" (default {_shown(usual)})")))
-    known = {*plain, "split", "size", "method", "languages", "seed", "options"}
-    rows += [(name.capitalize(), _shown(value)) for name, value in params.items() if name not in known]
+    known = {*plain, "split", "size", "method", "languages", "seed", "options", "method_options", "experiment"}
+    rows += [(_spaced(name), _shown(value)) for name, value in params.items() if name not in known]
     rows.append(("Where", place(str(job.get("place", "here")))))
     return rows
+
+
+def _spaced(name: str) -> str:
+    return name.capitalize().replace("_", " ")
 
 
 def _shown(value: Any) -> str:

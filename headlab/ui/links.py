@@ -11,6 +11,7 @@ PAGES = {
     "heads": ("Heads", ":material/grid_on:"),
     "languages": ("Languages", ":material/translate:"),
     "prune": ("Prune", ":material/content_cut:"),
+    "experiments": ("Experiments", ":material/science:"),
     "attention": ("Attention", ":material/visibility:"),
     "jobs": ("Jobs", ":material/checklist:"),
 }

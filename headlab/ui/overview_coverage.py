@@ -12,9 +12,9 @@ import streamlit as st
 from headlab.methods.costs import cost_of, target_of
 from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
-from headlab.ui.heads_table import shown_unit
 from headlab.ui.names import language_title
 from headlab.ui.results import Found, spec_of
+from headlab.values import shown_unit
 
 USUAL: Mapping[str, Mapping[str, Any]] = {
     "score": {"seed": 0, "size": 512, "ablation": "zero"},

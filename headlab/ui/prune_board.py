@@ -13,11 +13,11 @@ from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
 from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetric_limit, take_clicks
 from headlab.ui.heads_maps import is_signed
-from headlab.ui.heads_table import shown_unit
 from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title
 from headlab.ui.prune_suggest import MEAN, RULES, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.results import Found
+from headlab.values import shown_unit
 
 GRID = "prune-grid"
 

@@ -19,8 +19,8 @@ from streamlit.runtime.pages_manager import PagesManager
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.store import Listing, Store, default_root
-from headlab.tasks import TASKS, task
-from headlab.ui import shell_worker
+from headlab.tasks import names, task
+from headlab.ui import shell_tasks, shell_worker
 from headlab.ui.results import Found, matching, select, spec_of
 from headlab.ui.shell_worker import client
 
@@ -167,8 +167,8 @@ def known_models() -> list[str]:
 
 
 def languages_of(name: str) -> list[str]:
-    """A task's languages; of a task that is not known here, those of its results."""
-    if name in TASKS:
+    """A task's languages; of a task that is not known here or cannot be read, those of its results."""
+    if name in names() and not shell_tasks.unreadable(name):
         return list(task(name).languages)
     return sorted({r.scores.language for r in matching(listing().results, task=name)})
 
@@ -265,11 +265,13 @@ def sidebar() -> Choice:
     _restore()
     _arrive()
     results = listing()
-    tasks = list(dict.fromkeys([*TASKS, *_cached(results, "task")]))
+    tasks = list(dict.fromkeys([*names(), *_cached(results, "task")]))
     with st.sidebar:
         model = _pick_model(known_models())
         _note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params")
+        for note in shell_tasks.notes(name):
+            st.caption(note)
         _note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")

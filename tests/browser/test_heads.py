@@ -139,3 +139,24 @@ CLICK = """async (i) => {
   while (!document.querySelector('h3')?.textContent.includes(wanted)) await new Promise(requestAnimationFrame);
   return performance.now() - before;
 }"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme):
+    """Drawn in the browser, on white: nothing is asked of the server, and the page's own figure stays as it was."""
+    page.emulate_media(color_scheme=theme)
+    visit("/heads?langs=de&langs=th&head=encoder.3.7")
+    before = page.locator(".js-plotly-plot .main-svg").first.inner_html()
+    files = {}
+    for kind in ("SVG", "PNG"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Save this figure as {kind}: head-encoder.3.7").click()
+        assert download.value.suggested_filename == f"head-encoder.3.7.{kind.lower()}"
+        files[kind] = Path(download.value.path()).read_bytes()
+    svg = files["SVG"].decode("utf-8")
+    assert svg.startswith('<svg class="main-svg"')
+    assert 'width="900"' in svg
+    assert "rgb(255, 255, 255)" in svg
+    assert files["PNG"].startswith(b"\x89PNG")
+    assert int.from_bytes(files["PNG"][16:20], "big") == 1800
+    assert page.locator(".js-plotly-plot .main-svg").first.inner_html() == before

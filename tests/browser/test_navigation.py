@@ -13,6 +13,7 @@ PAGES = {
     "/heads": "Heads",
     "/languages": "Languages",
     "/prune": "Prune",
+    "/experiments": "Experiments",
     "/attention": "Attention",
     "/jobs": "Jobs",
 }

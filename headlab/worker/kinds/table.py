@@ -9,13 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from headlab.worker.kinds.curve import CURVE, CurveSpec
+from headlab.worker.kinds.experiment import EXPERIMENT, ExperimentSpec
 from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
 from headlab.worker.kinds.kind import Kind
 from headlab.worker.kinds.score import SCORE
 from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.schemas import Place, Refusal, Strict
 
-KINDS: Mapping[str, Kind[Any]] = MappingProxyType({kind.key: kind for kind in (SCORE, CURVE, FINETUNE)})
+KINDS: Mapping[str, Kind[Any]] = MappingProxyType({kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT)})
 
 
 class ScoreJob(Strict):
@@ -42,7 +43,15 @@ class FinetuneJob(Strict):
     place: Literal["here"] = "here"
 
 
-Submission = Annotated[ScoreJob | CurveJob | FinetuneJob, Field(discriminator="kind")]
+class ExperimentJob(Strict):
+    """An experiment; it runs on the worker's own device."""
+
+    kind: Literal["experiment"]
+    spec: ExperimentSpec
+    place: Literal["here"] = "here"
+
+
+Submission = Annotated[ScoreJob | CurveJob | FinetuneJob | ExperimentJob, Field(discriminator="kind")]
 
 
 def kind_of(key: str) -> Kind[Any]:

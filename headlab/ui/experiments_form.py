@@ -1,0 +1,98 @@
+"""Putting an experiment together: its options, what it will cost before it starts, and Start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from headlab.methods.costs import caution
+from headlab.methods.table import METHODS
+from headlab.tasks.base import DEV_SIZE
+from headlab.ui import jobs_forecast, option_widget
+from headlab.ui.experiments_link import remember
+from headlab.ui.experiments_plan import ABLATIONS, Plan, command
+from headlab.ui.jobs_do import mine, start, started
+from headlab.ui.jobs_follow import progress
+from headlab.ui.jobs_offer import refusal
+from headlab.ui.links import page_link
+
+KEPT = "_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+DEV_HELP = "Examples that heads are chosen on."
+TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
+
+
+def values() -> dict[str, Any]:
+    """What the widgets say now, and what they said last where they are not drawn."""
+    now = {str(key): value for key, value in st.session_state.items() if str(key).startswith("plan-")}
+    st.session_state[KEPT] = {**st.session_state.get(KEPT, {}), **now}
+    return dict(st.session_state[KEPT])
+
+
+def draw(plan: Plan) -> dict[str, Any]:
+    """The form; returns the details of the job as they stand."""
+    kept = st.session_state.get(KEPT, {})
+    with st.container(border=True, key="plan"):
+        _options(plan, kept)
+        with st.expander("More options"):
+            _more(plan, kept)
+        spec = plan.spec(values())
+        _begin(plan, spec)
+        with st.expander("The same from a terminal"):
+            st.caption("It can be interrupted, and the same command goes on where it stopped:")
+            st.code(command(spec), language="bash", wrap_lines=True)
+    return spec
+
+
+def _options(plan: Plan, kept: dict[str, Any]) -> None:
+    """The experiment's own options, side by side."""
+    names = plan.own_options()
+    for name, place in zip(names, st.columns(len(names)) if names else (), strict=True):
+        with place:
+            key, option = plan.option_key(name), plan.about.options[name]
+            option_widget.draw(name, option, key, kept.get(key, option.default))
+
+
+def _more(plan: Plan, kept: dict[str, Any]) -> None:
+    def key(name: str) -> str:
+        return plan.key(name)
+
+    left, middle, right = st.columns(3)
+    size = kept.get(key("dev_size"), DEV_SIZE)
+    left.number_input("Examples of dev, at most", 1, 100_000, size, key=key("dev_size"), help=DEV_HELP)
+    st.session_state.setdefault(key("test_size"), kept.get(key("test_size")))
+    middle.number_input(
+        "Examples of test, at most", 1, 100_000, None, placeholder="all", key=key("test_size"), help=TEST_HELP
+    )
+    right.number_input("Seed", 0, None, kept.get(key("seed"), 0), step=1, key=key("seed"))
+    at = ABLATIONS.index(kept.get(key("ablation"), ABLATIONS[0]))
+    st.selectbox("A removed head gives", ABLATIONS, index=at, key=key("ablation"), help="Zero, or its mean output.")
+    method = METHODS[plan.choice.method]
+    if plan.method_options():
+        st.markdown(f"###### {method.title}")
+    for name in plan.method_options():
+        option, its = method.options[name], plan.method_key(name)
+        option_widget.draw(name, option, its, kept.get(its, option.default))
+
+
+def _begin(plan: Plan, spec: dict[str, Any]) -> None:
+    """The forecast, the button, jobs under way, and what became of the last click."""
+    trouble = plan.trouble(spec) or (refusal(plan.choice) if plan.uses_method else "")
+    if trouble:
+        st.warning(trouble)
+    else:
+        text = caution(plan.choice.method) if plan.uses_method else ""
+        jobs_forecast.draw("experiment", spec, f"{f'Caution: {text}. ' if text else ''}What it will take:", "")
+    icon, held = ":material/play_arrow:", bool(trouble)
+    st.button("Start", type="primary", icon=icon, key="plan-start", disabled=held, on_click=_start, args=(plan,))
+    if (made := started()) is not None and made.job in mine():
+        told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{told} Its report appears below when it is done.")
+            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+    progress()
+
+
+def _start(plan: Plan) -> None:
+    remember(plan.experiment)  # its report is the newest one
+    start("experiment", plan.spec(values()))  # as the widgets are now, not as they were when the button was drawn

@@ -1,0 +1,116 @@
+"""A report on the page: figures, tables to download, what to know before believing it, and how it was made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.experiments.table import EXPERIMENTS
+from headlab.plots import report_figures
+from headlab.store import ReportResult
+from headlab.tables import NOTHING, Report, Table
+from headlab.ui import experiments_heads
+from headlab.ui.experiments_plan import command
+from headlab.ui.experiments_store import differences, facts, job_spec, label
+from headlab.ui.figures import figure
+from headlab.ui.names import language_title
+
+LANGUAGE, TALL = "language", 420
+FEW = 3  # figures that are drawn below each other; of more, one is chosen
+FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
+
+
+def pick(results: Sequence[ReportResult], experiment: str, asked: str | None) -> ReportResult:
+    """The report to show: the newest, or the one that is chosen here or by the link."""
+    by_key = {result.key: result for result in results}
+    if len(results) == 1:
+        return results[0]
+    keys, key = ["", *by_key], f"report-{experiment}"
+    if asked and key not in st.session_state:
+        st.session_state[key] = asked
+    if st.session_state.get(key, "") not in keys:
+        del st.session_state[key]
+    chosen = st.selectbox("Report", keys, format_func=lambda k: label(by_key[k]) if k else "The newest", key=key)
+    return by_key.get(chosen, results[0])
+
+
+def draw(result: ReportResult, wanted: Mapping[str, Any]) -> None:
+    """A report. wanted: details of the job that is chosen above; where the report is another one, that is said."""
+    report = result.report
+    st.caption(label(result))
+    if other := differences(job_spec(report.spec), wanted):
+        st.info(f"This report was made with other settings than those chosen above: {'; '.join(other)}.")
+    for note in report.notes:
+        st.markdown(f"- {note}")
+    _figures(report)
+    experiments_heads.draw(report.tables)
+    for table in report.tables:
+        show(table, result.key)
+    _made(result)
+
+
+def _figures(report: Report) -> None:
+    try:
+        figures = report_figures(report)
+    except HeadlabError as error:
+        st.warning(f"The figures cannot be drawn: {error}.")
+        return
+    names = list(figures)
+    if len(names) > FEW:
+        names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
+    for name in names:
+        figure(figures[name], name)
+
+
+def show(table: Table, key: str) -> None:
+    """A table with what to know about it, and as a CSV file."""
+    st.markdown(f"##### {table.title}")
+    formats = dict(zip(table.columns, table.formats, strict=True))
+    columns = {
+        name: st.column_config.NumberColumn(format=f"%{form}")
+        for name, form in formats.items()
+        if FORMAT.fullmatch(form)
+    }
+    height = min(TALL, 38 + 35 * max(1, len(table.rows)))
+    st.dataframe(frame(table), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
+    for note in table.notes:
+        st.caption(note)
+    st.download_button(
+        "Download this table as CSV", table.csv, f"{table.name}.csv", "text/csv", key=f"csv-{key[:12]}-{table.name}",
+        on_click="ignore", icon=":material/download:",
+    )  # fmt: skip
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """A table as its reader sees it; numbers stay numbers, so that columns can be sorted."""
+    shown = table.shown()
+    columns = {}
+    for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
+        cells = [row[place] for row in table.rows]
+        plain = all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
+        columns[name] = cells if plain and FORMAT.fullmatch(form) else [row[place] for row in shown]
+    if LANGUAGE in columns:
+        columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
+    return pd.DataFrame(columns, columns=list(table.columns))
+
+
+def _made(result: ReportResult) -> None:
+    with st.expander("How it was made"):
+        spec = job_spec(result.report.spec)
+        if about := EXPERIMENTS.get(result.report.name):
+            st.caption(f"After {about.paper}.")
+        table = pd.DataFrame(facts(result), columns=["what", "value"])
+        st.table(table, border="horizontal", hide_index=True, hide_header=True)
+        st.caption("The same from a terminal; what is in the cache is not computed again:")
+        st.code(command(spec), language="bash", wrap_lines=True)
+        st.download_button(
+            "Download the whole report as JSON", lambda: json.dumps(result.report.to_json(), indent=1),
+            f"{result.report.name}-{result.key[:12]}.json", "application/json", key=f"json-{result.key[:12]}",
+            on_click="ignore", icon=":material/download:",
+        )  # fmt: skip

@@ -1,0 +1,44 @@
+"""Plotly figures on a page, each with buttons that save it as SVG or PNG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from headlab.plots import PRINT_WIDTH, printed
+
+HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
+<button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
+# The save buttons press the camera; by itself it saves what is on the screen.
+CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
+
+
+def figure(fig: go.Figure, name: str, *, key: str | None = None, alt: str = "") -> None:
+    """Draw a figure, and below it buttons that save it as `name`.svg or `name`.png.
+
+    What is saved is the figure as `headlab.plots.printed` has it, whatever the theme and the window's width; the
+    browser makes it, so it needs no network and nothing of the server's.  key: as of any widget, by default
+    from the name.  alt: what the figure shows, for those who cannot see it.
+    """
+    chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
+    config = {**CONFIG, "toImageButtonOptions": {"filename": name}}
+    st.plotly_chart(fig, key=chart, config=config, alt=alt or None)
+    out = printed(fig, name)
+    data = {
+        "chart": chart, "name": name, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
+    }  # fmt: skip
+    _buttons()(key=f"save-{chart}", data=data)
+
+
+@cache
+def _buttons() -> Callable[..., Any]:
+    files = resources.files("headlab.ui") / "static"
+    css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    renderer: Callable[..., Any] = st.components.v2.component("headlab-savefigure", html=HTML, css=css, js=js)
+    return renderer

@@ -1,0 +1,210 @@
+"""Experiment jobs: an analysis of a paper, put together from scores, answers and curves that the store keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.experiments.table import METHOD, METHOD_OPTIONS, experiment
+from headlab.methods.table import method
+from headlab.records import HeadGrid, content_key
+from headlab.scores import HeadScores
+from headlab.store import Run
+from headlab.tasks import Example, Split, Task, task
+from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, named
+from headlab.worker.kinds.score import checked
+from headlab.worker.kinds.scorespec import Languages, Options
+from headlab.worker.running import Running
+from headlab.worker.schemas import Ablation, Forecast, Measured, MeasureRequest, Name, Refusal, Seed, Size, Strict
+from headlab.worker.snapshots import KeptStore
+
+if TYPE_CHECKING:  # they import torch
+    from headlab.experiments.pieces import Pieces
+    from headlab.methods.work import Progress
+
+# Options that say how much there is of something; a request may not ask for more.
+MOST = {"runs": 1000, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
+TEXT = 1000
+OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
+
+
+class ExperimentSpec(Strict):
+    """An experiment on some languages of a task ("all": on every one).
+
+    method, method_options: of the scores, where the experiment uses any.  options: the experiment's own.
+    dev_size, test_size: examples of each split, None for all.
+    """
+
+    experiment: Name
+    model: Name
+    task: Name
+    languages: Languages
+    method: Name = "shapley"
+    method_options: Options = Field(default_factory=dict)
+    options: OwnOptions = Field(default_factory=dict)
+    seed: Seed = 0
+    dev_size: Size | None = 512
+    test_size: Size | None = None
+    ablation: Ablation = "zero"
+
+
+def fill(spec: ExperimentSpec) -> ExperimentSpec:
+    """Details in full. Raises Refusal (422) for what does not exist or fit, and where the task's data are not here."""
+    try:
+        return _filled(spec)
+    except HeadlabError as error:
+        raise Refusal(str(error), 422) from error
+
+
+def _filled(spec: ExperimentSpec) -> ExperimentSpec:
+    about, chosen = experiment(spec.experiment), task(spec.task, spec.languages)
+    if len(chosen.languages) < about.least_languages:
+        raise HeadlabError(
+            f"experiment {about.key} compares languages; it needs {about.least_languages} or more, "
+            f"given {len(chosen.languages)}"
+        )
+    for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
+        if place in spec.options:
+            raise HeadlabError(f"the {about_it} stands beside the options of an experiment, not among them")
+    full = about.resolve(options_of(spec))
+    for split in ("dev", "test"):
+        chosen.examples(chosen.languages[0], split, 1)
+    own = {name: value for name, value in full.items() if name not in (METHOD, METHOD_OPTIONS)}
+    return spec.model_copy(
+        update={
+            "languages": list(chosen.languages),
+            "method": full.get(METHOD, method("shapley").key),
+            "method_options": checked(dict(full.get(METHOD_OPTIONS) or {})),
+            "options": modest(own),
+        }
+    )
+
+
+def modest(options: dict[str, Any]) -> dict[str, Any]:
+    """The options, none larger than a request may ask for. Raises Refusal (422)."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            checked(value)
+        if isinstance(value, int) and value > MOST.get(name, value):
+            raise Refusal(f"{name} is {value}; a job may ask for {MOST[name]} at most", 422)
+        if isinstance(value, str) and len(value) > TEXT:
+            raise Refusal(f"{name} has {len(value)} characters; a job may have {TEXT} at most", 422)
+    return options
+
+
+def options_of(spec: ExperimentSpec) -> dict[str, Any]:
+    """The options as the experiment takes them: those of the method among them where it uses one."""
+    beside = {METHOD: method(spec.method).key, METHOD_OPTIONS: dict(spec.method_options)}
+    fits = experiment(spec.experiment).options
+    given = {name: value for name, value in beside.items() if name in fits and value != {}}
+    return {**spec.options, **given}
+
+
+def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running: Running | None = None) -> Pieces:
+    """What the experiment is put together from. running: is told what is kept."""
+    from headlab.experiments.pieces import Pieces
+
+    model = lab.need(spec.model)
+    told = None if running is None else _Told(running, model.grid)
+    return Pieces(
+        model,
+        _ticking(lab.task(spec.task).restricted(named(spec.languages)), tick),
+        lab.store if told is None else KeptStore(lab.store.root, told),
+        seed=spec.seed,
+        dev_size=spec.dev_size,
+        test_size=spec.test_size,
+        ablation=spec.ablation,
+        tick=tick,
+    )
+
+
+def _ticking(task: Task, tick: Callable[[], None]) -> Task:
+    """The task; reading a split, which may take a while for many languages, lets others pass."""
+
+    def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+        tick()
+        return task.read(language, split, seed)
+
+    return replace(task, read=read)
+
+
+class _Told:
+    """What a running job's log says of the pieces, each once; scores that are being computed can be looked at."""
+
+    def __init__(self, running: Running, grid: HeadGrid) -> None:
+        self._running, self._grid = running, grid
+        self._seen: set[str] = set()
+
+    def __call__(self, run: Run, finished: bool) -> None:
+        """Something of a run is kept: all of it if it is finished."""
+        kind = str(run.spec.get("kind", "scores"))
+        language = str(run.spec["task"]["language"])
+        if run.key not in self._seen:
+            self._seen.add(run.key)
+            if kind in ("scores", "curve"):
+                self._running.began(run.folder.name, language)
+            if not finished or kind == "answers":
+                self._running.log(f"{language}: {_words(run)} begun")
+        if finished and kind != "answers":
+            self._running.log(f"{language}: {_words(run)} kept")
+        self._running.look = lambda: None if finished or kind != "scores" else _peek(run, self._grid)
+        self._running.kept()
+
+
+def _peek(run: Run, grid: HeadGrid) -> HeadScores | None:
+    from headlab.methods.peek import peek
+
+    return peek(run, grid)
+
+
+def _words(run: Run) -> str:
+    kind, about = run.spec.get("kind", "scores"), run.spec.get("method") or run.spec.get("order") or {}
+    name = about.get("name") or about.get("method") if isinstance(about, Mapping) else None
+    return f"{name} {kind}" if name else str(kind)
+
+
+def run(lab: Lab, running: Running, spec: ExperimentSpec) -> Mapping[str, Any]:
+    """Make the report; what the store has is not computed again."""
+    from headlab.experiments.run import run_experiment
+
+    running.progress(0, 0, "looking up what there is", fresh=True)
+    pieces = pieces_of(lab, spec, running.tick, running)
+    fresh = True
+
+    def on_progress(step: Progress) -> None:
+        nonlocal fresh
+        running.progress(step.done, step.total, step.note, fresh=fresh)
+        fresh = False
+
+    report = run_experiment(spec.experiment, pieces, options=options_of(spec), on_progress=on_progress)
+    done = max(1, pieces.forwards)
+    running.progress(done, done, "the report is kept")
+    return {"keys": [content_key(report.spec)]}
+
+
+def foresee(spec: ExperimentSpec, known: Known) -> Estimate:
+    """What the device's thread said when it was asked: it has the model, on which every piece's name depends."""
+    if known.measured is not None and known.measured.forecast is not None:
+        return Estimate(known.measured.forecast)
+    unknown = Forecast(forwards=None, seconds=None, basis="what the cache lacks for it is not known yet")
+    language = named(spec.languages)[0]
+    ask = MeasureRequest(model=spec.model, task=spec.task, language=language, experiment=spec.model_dump())
+    return Estimate(unknown, None if known.measured is not None else ask)
+
+
+def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+    """What an experiment will cost, by what the store lacks and the device's pace now. In the device's thread only."""
+    from headlab.experiments.run import forecast
+
+    spec = ExperimentSpec.model_validate(request.experiment)
+    pieces = pieces_of(lab, spec, tick)
+    cost = forecast(spec.experiment, pieces, options_of(spec))
+    told = Forecast(forwards=cost.forwards, seconds=cost.seconds, basis=cost.words)
+    return Measured(heads=pieces.model.grid.size, seconds=0.0, forecast=told)
+
+
+EXPERIMENT = Kind("experiment", ExperimentSpec, fill, run, foresee)

@@ -1,0 +1,34 @@
+"""Attention of chosen heads for one sentence, as it crosses the worker's door. Imports torch."""
+
+from __future__ import annotations
+
+import torch
+
+from headlab.gates import Model, attention
+from headlab.methods.confidence import excluded_ids
+from headlab.records import Head
+from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, Weights
+
+
+def weights_of(model: Model, request: AttentionRequest) -> Weights:
+    """Attention of the chosen heads for one sentence or pair, cut to 64 tokens. Raises HeadlabError for other heads."""
+    heads = [Head(*head) for head in request.heads]
+    for head in heads:
+        model.grid.index(head)
+    texts = (request.text,) if request.pair is None else (request.text, request.pair)
+    cut = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
+    full = model.tokenizer(*texts)["input_ids"]
+    inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
+    found = attention(model, inputs, heads)
+    ends = set(excluded_ids(model.tokenizer, "separator"))
+    return Weights(
+        tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
+        weights={f"{h.stack}.{h.layer}.{h.head}": _rounded(found[h]) for h in heads},
+        separators=[place for place, token in enumerate(cut) if token in ends],
+        truncated=len(full) > len(cut),
+    )
+
+
+def _rounded(weights: torch.Tensor) -> list[list[float]]:
+    rounded: list[list[float]] = weights.double().numpy().round(3).tolist()
+    return rounded

@@ -1,0 +1,55 @@
+"""The analyses of the papers, one question each: what they found here, and what it would cost to find out."""
+
+import streamlit as st
+
+from headlab.experiments.table import EXPERIMENTS
+from headlab.ui import experiments_form, experiments_link, experiments_report, experiments_store
+from headlab.ui.experiments_plan import Plan
+from headlab.ui.shell import page
+
+INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, take it with you."
+
+
+def pick():
+    experiments_link.begin()
+    key = st.selectbox(
+        "What do you want to know?",
+        list(EXPERIMENTS),
+        format_func=lambda k: f"{EXPERIMENTS[k].title}: {EXPERIMENTS[k].question}",
+        key="experiment",
+    )
+    st.caption(f"{EXPERIMENTS[key].question} After {EXPERIMENTS[key].paper}.")  # a phone cuts the line above short
+    return key
+
+
+def problems(sentences):
+    if sentences:
+        many = "reports were" if len(sentences) > 1 else "report was"
+        with st.expander(f"{len(sentences)} {many} skipped"):
+            for sentence in sentences:
+                st.markdown(sentence)
+
+
+def answer(plan, wanted):
+    st.subheader("What does it say?")
+    listing = experiments_store.listing()
+    results = experiments_store.matching(listing.results, plan.choice, plan.experiment)
+    shown, asked = "", experiments_link.report_of(plan.experiment, [result.key for result in results])
+    if results:
+        result = experiments_report.pick(results, plan.experiment, asked)
+        shown = st.session_state.get(f"report-{plan.experiment}") or ""
+        experiments_report.draw(result, wanted)
+    else:
+        st.info(
+            f"There is no report yet on {plan.choice.model} and task {plan.choice.task}. **Start** makes one: figures, "
+            "tables to download, and what to know before believing them."
+        )
+    problems(listing.problems)
+    experiments_link.write(plan.experiment, shown)
+
+
+with page("Experiments", INTRO) as choice:
+    plan = Plan(pick(), choice)
+    st.subheader("What will it cost?")
+    wanted = experiments_form.draw(plan)
+    answer(plan, wanted)

@@ -1,0 +1,85 @@
+"""The Experiments page as a user has it: a report that is there, and one that is made."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cached_reports import keep, made_up
+from playwright.sync_api import expect
+from saved import save_classifier
+
+SLOW = 120_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded(warm_up, cache_folder):
+    """Two reports in the cache, and a worker that has its model."""
+    for day in (1, 2):
+        keep(cache_folder, made_up("heads", seed=day), day)
+    warm_up("/prune?langs=de", '[data-c="0.0"]')
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A model so small that an experiment takes seconds."""
+    return str(save_classifier(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def choose(page, label, option):
+    page.get_by_role("combobox", name=label).first.click()
+    page.get_by_role("option", name=option).click()
+
+
+def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit, page):
+    visit("/experiments?langs=de&langs=th")
+    choose(page, "What do you want to know?", re.compile("^Heads of all languages and of one"))
+    page.wait_for_function("location.search.includes('experiment=heads')")
+    expect(page.get_by_text("2 Nov 2026")).to_be_visible()
+    choose(page, "Report", re.compile("^1 Nov 2026"))
+    page.wait_for_function("location.search.includes('report=')")
+    page.reload()
+    expect(page.get_by_test_id("stMain").get_by_text(re.compile("^1 Nov 2026")).first).to_be_visible()
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Download this table as CSV").first.click()
+    assert taken.value.path().read_text().splitlines()[1] == "de,encoder,9,0,1.25,0.01"
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    expect(page.get_by_role("button", name="Start")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_role("link", name="Their attention, side by side").click()
+    expect(page.locator("h1")).to_have_text("Attention")
+    heads = page.frame_locator('[data-testid="stIFrame"]').locator(".row").first.locator(".heads li")
+    expect(heads).to_have_text(["Layer 9, head 0 (language-agnostic)", "Layer 5, head 1 (language-specific)"])
+    expect(heads.first).to_be_visible()
+    told = page.get_by_text(re.compile("^Tokens whose largest weight goes to a separator"))
+    expect(told).to_be_visible()
+    frame = page.get_by_test_id("stIFrame")
+    page.wait_for_function("document.querySelector('[data-testid=stIFrame]').clientHeight > 500")  # it grew
+    assert frame.bounding_box()["y"] + frame.bounding_box()["height"] <= told.bounding_box()["y"]
+
+
+def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, page, tiny):
+    visit("/experiments?experiment=transfer&langs=de&langs=th&method=leave-one-out")
+    page.get_by_test_id("stSidebar").get_by_text("Another model").click()
+    box = page.get_by_role("textbox", name="Hub id or folder")
+    box.fill(tiny)
+    box.press("Enter")
+    expect(page.get_by_text(f"There is no report yet on {tiny}")).to_be_visible()  # the page has the model now
+    plan = page.locator(".st-key-plan")
+    plan.get_by_role("spinbutton", name="K", exact=True).fill("2")
+    plan.get_by_text("More options").click()
+    plan.get_by_role("spinbutton", name="Examples of dev, at most").fill("32")
+    plan.get_by_role("spinbutton", name="Examples of test, at most").fill("64")
+    plan.get_by_role("button", name="Start").click()
+    expect(page.get_by_text("There is no report yet")).to_have_count(0, timeout=SLOW)
+    expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
+    expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
+    expect(page.get_by_text("other settings")).to_have_count(0)
+    expect(page.get_by_text(re.compile("What it will take: No time: the report is in the cache"))).to_be_visible()
+    page.get_by_role("link", name="Jobs", exact=True).first.click()
+    page.get_by_role("button", name=re.compile("Transfer of masks for German")).first.click()
+    page.get_by_role("button", name="Open on the Experiments page").click()
+    expect(page.locator("h1")).to_have_text("Experiments")
+    expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()

@@ -1,0 +1,357 @@
+"""The Experiments page with a worker that is only a list of jobs, and reports that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from cached_reports import KEY_ROWS, keep, made_up
+from fake_client import FakeClient, FakeWorker, job
+from streamlit.testing.v1 import AppTest
+from typer.main import get_command
+
+from headlab.cli.experiment import options_of
+from headlab.cli.main import build
+from headlab.errors import HeadlabError
+from headlab.experiments.table import EXPERIMENTS
+from headlab.records import Head
+from headlab.tables import Table
+from headlab.tasks.intents.classes import LANGUAGES
+from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words, shell_worker
+from headlab.ui.experiments_plan import Plan, command, resolvable
+from headlab.ui.shell import Choice
+
+ROOT = Path(__file__).parents[1]
+FLAGS, OPTIONS = ("--size", "--seed", "--test-size"), ("--method", "-o", "--option")
+CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker's client for the whole app; streamlit's caches start and end empty."""
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
+    st.cache_resource.clear()
+    client = FakeClient()
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    shell_worker.supervisor().client(wait=5)
+    yield client
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def cache(tmp_path, worker):
+    return tmp_path / "cache"
+
+
+def run(path: str = "experiments", **query) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app.switch_page(f"pages/{path}.py")
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app: AppTest) -> str:
+    kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
+    return "\n".join(element.value for kind in kinds for element in kind)
+
+
+def press(app: AppTest, key: str) -> AppTest:
+    app.button(key=key).click().run()
+    assert not app.exception
+    return app
+
+
+# What would be computed.
+
+
+@pytest.mark.parametrize("key", list(EXPERIMENTS))
+def test_every_experiment_shows_its_question_and_what_it_would_take(worker, key):
+    app = run(experiment=key, langs=["de", "th"])
+    shown = app.selectbox(key="experiment")
+    assert shown.format_func(shown.value).endswith(EXPERIMENTS[key].question)
+    assert "What it will take: **About 2 min**, 147,456 forwards: measured here: 1 ms a forward." in said(app)
+    assert "There is no report yet on e5-small-intents and task intents" in said(app)
+    press(app, "plan-start")
+    assert worker.calls[0][1] == "experiment"
+    assert worker.calls[0][2]["experiment"] == key
+    assert worker.calls[0][2]["languages"] == ["de", "th"]
+    assert "Job 1 is in the queue." in said(app)
+    assert "cancel-1" in {str(button.key) for button in app.button}
+
+
+@pytest.mark.parametrize("key", list(EXPERIMENTS))
+def test_the_worker_takes_what_the_form_makes(key):
+    from headlab.worker.kinds.table import KINDS
+
+    spec = Plan(key, CHOICE).spec({})
+    full = KINDS["experiment"].check(spec)
+    full["options"] = {name: value for name, value in full["options"].items() if value != {}}
+    assert {name: full[name] for name in spec} == spec
+
+
+def test_options_typed_just_before_the_click_count_and_survive_a_page_switch(worker):
+    app = run(experiment="targeted", langs=["de", "th"])
+    app.number_input(key="plan-targeted-runs").set_value(3)
+    app.number_input(key="plan-test_size").set_value(200)
+    press(app, "plan-start")
+    assert (worker.calls[0][2]["options"]["runs"], worker.calls[0][2]["test_size"]) == (3, 200)
+    app.switch_page("pages/overview.py").run()
+    app.switch_page("pages/experiments.py").run()
+    assert app.selectbox(key="experiment").value == "targeted"
+    assert app.number_input(key="plan-targeted-runs").value == 3
+    assert app.number_input(key="plan-test_size").value == 200
+    app.number_input(key="plan-test_size").set_value(None).run()
+    assert press(app, "plan-start").exception.len == 0
+    assert worker.calls[1][2]["test_size"] is None
+
+
+def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
+    app = run(experiment="transfer", langs=["de"])
+    assert app.button(key="plan-start").disabled
+    assert "Transfer of masks takes 2 languages; 1 is chosen." in said(app)
+    app = run(experiment="targeted", langs=["de"], method="gradient")
+    assert app.button(key="plan-start").disabled
+    assert "method is 'gradient', but must be shapley" in said(app)
+    app = run(experiment="targeted", langs=[""])
+    assert app.button(key="plan-start").disabled
+    assert "Choose a language." in said(app)
+
+
+def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
+    def refuse(*_: Any) -> Any:
+        raise HeadlabError("task xnli needs its files: name their folder with --data or $HEADLAB_DATA")
+
+    monkeypatch.delenv("HEADLAB_DATA", raising=False)
+    monkeypatch.setattr(worker, "forecast", refuse)
+    monkeypatch.setattr(worker, "submit", refuse)
+    app = run(task="xnli", experiment="transfer")
+    assert "task xnli needs its files: name their folder with --data or $HEADLAB_DATA" in said(app)
+    press(app, "plan-start")
+    assert "task xnli needs its files" in app.error[0].value
+
+
+def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
+    def refuse():
+        raise HeadlabError("no worker in this test; start one")
+
+    keep(cache, made_up("heads"))
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    st.cache_resource.clear()
+    shell_worker.supervisor()._thread.join()
+    app = run(experiment="heads")
+    assert "not known, as no worker could be asked" in said(app)
+    assert len(app.dataframe) == 2
+
+
+# The link.
+
+
+def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
+    app = run(experiment="transfer")
+    assert app.selectbox(key="experiment").value == "transfer"
+    app.selectbox(key="experiment").set_value("gap").run()
+    assert app.query_params["experiment"] == "gap"
+    app.query_params["experiment"] = "heads"  # the way back, or a link on the page
+    app.run()
+    assert app.selectbox(key="experiment").value == "heads"
+
+
+def test_a_link_to_an_experiment_that_does_not_exist_is_said(worker):
+    app = run(experiment="dance")
+    assert "'dance'" in app.warning[0].value
+    assert app.selectbox(key="experiment").value == next(iter(EXPERIMENTS))
+
+
+def test_a_link_names_a_report_and_another_can_be_chosen(cache):
+    old, new = (keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2)))
+    app = run(experiment="heads")
+    assert "2 Nov 2026" in said(app)
+    assert "report" not in app.query_params
+    app = run(experiment="heads", report=old[:12])
+    assert "1 Nov 2026" in said(app)
+    app.selectbox(key="report-heads").set_value(new).run()
+    assert "2 Nov 2026" in said(app)
+    assert app.query_params["report"] == new[:12]
+    app = run(experiment="heads", report="0123456789ab")
+    assert "2 Nov 2026" in said(app)
+    assert "The link asks for report '0123456789ab', which is not here" in said(app)
+    assert "The link asks" not in said(app.run())
+
+
+def test_a_start_turns_to_the_newest_report(worker, cache):
+    old, _ = (keep(cache, made_up("heads", seed=seed), day=day) for seed, day in ((1, 1), (2, 2)))
+    app = run(experiment="heads", report=old[:12])
+    press(app, "plan-start")
+    assert "Job 1 is in the queue." in said(app)
+    keep(cache, made_up("heads", seed=3), day=3)
+    worker.rows[0]["state"] = "done"
+    app.run()
+    assert "3 Nov 2026" in said(app)
+    assert "is in the queue" not in said(app)
+
+
+# The report.
+
+
+def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
+    keep(cache, made_up("heads"))
+    app = run(experiment="heads", langs=["de", "th"])
+    assert "- Made up for a test." in said(app)
+    shown = app.dataframe[0].value
+    assert shown.columns.tolist() == ["language", "stack", "layer", "head", "difference, points", "p"]
+    assert shown["language"].tolist() == ["German (de)", "Thai (th)"]
+    assert shown["difference, points"].tolist() == [1.25, -2.5]
+    made = dict(app.table[-1].value.to_numpy().tolist())
+    assert made["Languages"] == "de, th"
+    assert made["Versions"] == "headlab 0.5"
+    assert made["Time"] == "12 s"
+    assert app.code[-1].value.startswith("headlab experiment heads --model e5-small-intents --task intents")
+    assert "other settings" not in said(app)
+
+
+def test_a_report_of_other_settings_says_which(cache):
+    keep(cache, made_up("heads"))
+    app = run(experiment="heads", langs=["de", "th", "fi"], method="leave-one-out")
+    told = "This report was made with other settings than those chosen above: languages de, th; method shapley."
+    assert told in said(app)
+
+
+def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
+    keep(cache, made_up("heads", model="another"))
+    keep(cache, made_up("heads", task="xnli"))
+    keep(cache, made_up("gap"))
+    assert "There is no report yet" in said(run(experiment="heads"))
+
+
+@pytest.mark.parametrize("what", ["torn", "foreign", "empty"])
+def test_a_bad_report_is_a_sentence(cache, what):
+    key = keep(cache, made_up("heads"))
+    path = cache / key / "result.npz"
+    data = path.read_bytes()
+    path.write_bytes(
+        {
+            "torn": data[:200],
+            "foreign": data.replace("Made up".encode("utf-32-le"), "Cooked!".encode("utf-32-le")),
+            "empty": b"",
+        }[what]
+    )
+    app = run(experiment="heads")
+    assert "1 report was skipped" in [expander.label for expander in app.expander]
+    assert key in said(app)
+    assert "There is no report yet" in said(app)
+
+
+def test_a_report_whose_tables_are_others_than_the_figures_need_is_still_shown(cache):
+    keep(cache, made_up("separators"))  # its tables are those of heads
+    app = run(experiment="separators")
+    assert "The figures cannot be drawn" in said(app)
+    assert len(app.dataframe) == 2
+
+
+def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
+    table = Table("x", "X.", ("language", "a", "b"), ("", ".1f", "d"), (("all", None, 3), ("de", 1.25, "none")))
+    shown = experiments_report.frame(table)
+    assert shown["language"].tolist() == ["all", "German (de)"]
+    assert shown["a"].isna().tolist() == [True, False]
+    assert shown["b"].tolist() == ["3", "none"]
+
+
+# Heads of both kinds.
+
+
+def test_heads_of_both_kinds_lead_to_their_attention():
+    report = made_up("heads")
+    assert experiments_heads.kinds_in(report.tables) == {
+        "agnostic": [Head("encoder", 9, 0), Head("encoder", 3, 7)],
+        "specific": [Head("encoder", 5, 1)],
+    }
+    table = Table("heads-specific", "X.", ("language",), ("",), (("de",),))
+    assert list(experiments_heads.heads_of(table)) == []
+    unsure = dataclasses.replace(report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few")))
+    assert experiments_heads.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
+
+
+def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
+    keep(cache, made_up("heads"))
+    app = run(experiment="heads")
+    assert app.selectbox(key="look-agnostic").options == ["Layer 9, head 0", "Layer 3, head 7"]
+    assert app.selectbox(key="look-specific").options == ["Layer 5, head 1"]
+
+
+# The Jobs page, words and commands.
+
+
+def job_of(state: str, **more: Any) -> dict[str, Any]:
+    spec = {**Plan("transfer", CHOICE).spec({}), "options": {"k": 3}, "test_size": 500}
+    return job(7, state, kind="experiment", params=spec, **more)
+
+
+def test_the_jobs_page_knows_an_experiment(worker):
+    worker.rows = [job_of("done", result={"keys": ["ab" * 32]})]
+    app = run("jobs", job="7")
+    assert app.subheader[0].value == "Job 7: Transfer of masks for German (de), Thai (th)"
+    rows = dict(app.table[0].value.to_numpy().tolist())
+    assert rows["Experiment"] == "Transfer of masks (transfer)"
+    assert (rows["Option k"], rows["Test size"], rows["Method"]) == ("3", "500", "Shapley value (TMAB) (shapley)")
+    assert rows["Option samples"] == "8192"
+    press(app, "results-experiments")
+    assert app.title[0].value == "Experiments"
+    assert app.selectbox(key="experiment").value == "transfer"
+    assert app.session_state["_choice"].languages == ("de", "th")
+
+
+def test_words_and_commands_of_an_experiment():
+    row = job_of("failed", error="it broke")
+    assert jobs_words.describe(row) == "transfer for de, th"
+    line = jobs_results.terminal(row)
+    assert line == command(row["params"])
+    assert line.startswith("headlab experiment transfer --model e5-small-intents --task intents --languages de,th ")
+    assert "--option k=3" in line
+    assert line.endswith("--test-size 500")
+
+
+@pytest.mark.parametrize("key", list(EXPERIMENTS))
+def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
+    own = {"points": 9, "runs": 4, "k": 5, "top": 7, "loss": 2.5}
+    options = {name: own.get(name, option.default) for name, option in EXPERIMENTS[key].options.items() if name in own}
+    spec = Plan(key, CHOICE).spec({}) | {"options": options, "dev_size": 64, "seed": 2}
+    if "method_options" in spec:
+        spec["method_options"] = {**spec["method_options"], "samples": 96, "target": None}
+    words = shlex.split(command(spec))
+    given = {flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in (*FLAGS, *OPTIONS)}
+    method = given["--method"][0] if given["--method"] else None
+    read = options_of(EXPERIMENTS[key], method, given["-o"], given["--option"])
+    assert read == EXPERIMENTS[key].resolve(resolvable(spec))
+    assert (given["--size"], given["--seed"], given["--test-size"]) == (["64"], ["2"], [])
+    assert set(FLAGS) | set(OPTIONS) <= {
+        word for o in get_command(build()).commands["experiment"].params for word in o.opts
+    }
+
+
+def test_a_report_s_command_is_that_of_its_job(cache):
+    keep(cache, made_up("heads"))
+    (result,) = experiments_store.listing().results
+    spec = experiments_store.job_spec(result.report.spec)
+    wanted = Plan("heads", CHOICE).spec({})
+    assert {name: spec[name] for name in wanted if name != "test_size"} == {
+        name: value for name, value in wanted.items() if name != "test_size"
+    }
+    assert spec["test_size"] == 1000
+    assert experiments_store.differences(spec, wanted) == []
+    turned = {**wanted, "languages": ["th", "de"], "test_size": 64, "options": {**wanted["options"], "top": 5}}
+    assert experiments_store.differences(spec, turned) == ["test size 1000", "top 20"]
+
+
+def test_every_kind_of_job_and_every_language_has_words():
+    assert len(KEY_ROWS) == 2
+    assert jobs_words.title(job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})) == (
+        f"Experiment old for {len(LANGUAGES)} languages"
+    )

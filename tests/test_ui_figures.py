@@ -1,0 +1,37 @@
+"""Figures on a page: what the chart and its save buttons are given; clicks are in tests/browser/test_heads.py."""
+
+from __future__ import annotations
+
+import json
+
+from streamlit.testing.v1 import AppTest
+
+
+def page() -> None:
+    import plotly.graph_objects as go
+
+    from headlab.ui.figures import figure
+
+    figure(go.Figure(go.Scatter(y=[1, 2]), {"height": 300}), "gain", alt="What is gained")
+    figure(go.Figure(go.Scatter(y=[3])), "two", key="my key")
+
+
+def test_a_figure_has_a_camera_and_buttons_that_know_it() -> None:
+    app = AppTest.from_function(page).run()
+    assert not app.exception
+    charts = [element.proto for element in app.get("plotly_chart")]
+    configs = [json.loads(chart.config) for chart in charts]
+    assert [config["modeBarButtons"] for config in configs] == [[["toImage"]]] * 2
+    assert [config["toImageButtonOptions"]["filename"] for config in configs] == ["gain", "two"]
+    assert charts[0].alt == "What is gained"
+    buttons = [json.loads(element.proto.json) for element in app.get("bidi_component")]
+    assert [data["chart"] for data in buttons] == ["figure-gain", "my-key"]
+    for data, chart in zip(buttons, charts, strict=True):
+        assert f"-{data['chart']}" in chart.id  # streamlit names the chart's place on the page by its key
+    printed = json.loads(buttons[0]["figure"])
+    assert (printed["layout"]["paper_bgcolor"], printed["layout"]["height"], buttons[0]["height"]) == (
+        "white",
+        300,
+        300,
+    )
+    assert buttons[1]["height"] == 420  # where a figure names no height

@@ -1,0 +1,128 @@
+"""The Languages page: what stands on it with and without halves, intervals and signs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import streamlit as st
+from cached_scores import GRID, fill, made_up
+from streamlit.testing.v1 import AppTest
+
+from headlab.errors import HeadlabError
+from headlab.store import Store
+from headlab.ui import languages_tables, shell_worker
+
+ROOT = Path(__file__).parents[1]
+NEW = "owner/new"  # a model whose scores have halves
+HALVES = ("de", "en", "fi")
+
+
+def measured(language):
+    """Made-up scores of which all languages share a part, with what each half of the examples says."""
+    made = made_up(language, "shapley")
+    shared = np.random.default_rng(1).normal(0, 0.01, GRID.size)
+    halves = shared + np.random.default_rng(list(language.encode())).normal(0, 0.004, (2, GRID.size))
+    values = halves.mean(axis=0)
+    spec = {**made.spec, "model": {**made.spec["model"], "name": NEW}}
+    return dataclasses.replace(
+        made, values=values, low=values - 0.006, high=values + 0.006, halves=halves, spec=spec
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Made-up results, without halves of one model and with halves of another; no worker to be had."""
+    root = fill(tmp_path_factory.mktemp("cache"))
+    for language in HALVES:
+        scores = measured(language)
+        Store(root).run(scores.spec).finish(scores, {"versions": {}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADLAB_CACHE", str(root))
+        st.cache_resource.clear()
+
+        def refuse():
+            raise HeadlabError("no worker in this test; start one")
+
+        patch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+        yield root
+    st.cache_resource.clear()
+
+
+def run(**query) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    return app.switch_page("pages/languages.py").run()
+
+
+def said(app: AppTest) -> str:
+    return "\n".join(e.value for kind in (app.error, app.info, app.caption, app.markdown) for e in kind)
+
+
+def columns(app: AppTest) -> list[list[str]]:
+    return [list(frame.value.columns) for frame in app.dataframe]
+
+
+def test_results_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it(cache):
+    app = run(langs=["de", "th", "fi"])
+    assert not app.exception
+    assert not app.error
+    assert "noise ceiling is not known: these scores" in said(app)
+    assert "compute them again" in said(app)
+    assert "median half-width is" in said(app)
+
+
+def test_results_with_halves_show_ceiling_reliability_and_the_outlier(cache):
+    app = run(model=NEW, langs=list(HALVES))
+    assert not app.exception
+    assert "ceiling is not known" not in said(app)
+    assert "By mean ρ, " in said(app)
+    pairs = next(frame.value for frame in app.dataframe if "ceiling" in frame.value)
+    assert len(pairs) == 3
+    assert pairs["ceiling"].notna().all()
+    assert any("reliability" in names for names in columns(app))
+    assert any("support, %" in names for names in columns(app))
+
+
+def test_heads_are_counted_raw_and_after_correction(cache):
+    app = run(langs=["de", "th", "fi"])
+    counts = next(frame.value for frame in app.dataframe if "heads that" in frame.value)
+    assert list(counts.columns)[2:5] == ["raw", "Benjamini–Hochberg", "Holm"]
+    assert "among the top 20 of every language" in counts["heads that"].tolist()
+    app.slider(key="top").set_value(3).run()
+    counts = next(frame.value for frame in app.dataframe if "heads that" in frame.value)
+    assert "among the top 3 of every language" in counts["heads that"].tolist()
+
+
+def test_two_languages_have_no_outlier_but_all_the_rest(cache):
+    app = run(langs=["de", "th"])
+    assert not app.exception
+    assert not app.error
+    assert "By mean ρ" not in said(app)
+
+
+def test_a_method_without_signs_or_intervals_has_what_is_left(cache):
+    app = run(langs=["de", "th", "fi"], method="gradient")
+    assert not app.exception
+    assert not app.error
+    assert "no signs" in said(app)
+    assert not any("heads that" in names for names in columns(app))
+
+
+def test_the_same_scores_are_resampled_once(cache, monkeypatch):
+    scores = {name: measured(name) for name in HALVES}
+    first = languages_tables.compared(scores)
+    monkeypatch.setattr(languages_tables, "compare_languages", None)
+    assert languages_tables.compared(scores).names == first.names
+    other = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
+    with pytest.raises(TypeError):
+        languages_tables.compared(other)
+
+
+def test_the_note_on_noise_is_of_the_intervals():
+    assert "not known" in languages_tables.noise_note({"de": made_up("de", "gradient")})
+    assert "median half-width is" in languages_tables.noise_note({"de": made_up("de", "shapley")})

@@ -1,0 +1,26 @@
+"""Attention as it crosses the worker's door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from saved import save_family
+
+from headlab.gates import load
+from headlab.worker.schemas import AttentionRequest
+from headlab.worker.weights import weights_of
+
+
+def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_path: Path) -> None:
+    model = load(str(save_family(tmp_path / "bert", "bert")))
+    heads = [("encoder", 0, 0)]
+
+    def ask(text: str, pair: str | None = None) -> tuple[list[str], list[int]]:
+        seen = weights_of(model, AttentionRequest(model="m", text=text, heads=heads, pair=pair))
+        return seen.tokens, seen.separators
+
+    assert ask("w5 w6") == (["<s>", "w5", "w6", "</s>"], [3])
+    assert ask("w5", "w6 w7") == (["<s>", "w5", "</s>", "w6", "w7", "</s>"], [2, 5])
+    tokens, separators = ask(" ".join(["w5"] * 100))
+    assert len(tokens) == 64
+    assert all(tokens[place] == "</s>" for place in separators)
