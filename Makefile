@@ -8,6 +8,8 @@ PORT ?= 8501
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
+# Two processes share the tests: the browser's waiting costs no time of the others.
+SHARED = -n 2 --dist loadgroup
 
 .PHONY: app test check bench clean install install-dev
 
@@ -17,13 +19,13 @@ app: install
 
 test: install-dev
 	@sh tools/chromium.sh
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(SHARED)
 
 check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not browser"
+	$(BIN)/python -m pytest $(SHARED) -m "not slow and not browser"
 
 bench:
 	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt

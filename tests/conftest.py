@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+BROWSER = Path(__file__).parent / "browser"
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Where two processes share the tests, one has all that drive a browser: they share an app; the rest goes by file."""
+    for item in items:
+        group = BROWSER.name if BROWSER in item.path.parents else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture

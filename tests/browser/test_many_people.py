@@ -75,9 +75,8 @@ def test_twenty_sessions_at_once_each_see_their_own_mask_and_figures(app: Any, c
     from headlab.tasks import task
 
     everyone = people(model.grid)
-    # A session is a connection of its own; what the browser keeps of the page's scripts they may share.
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=app.url)
-    tabs = [context.new_page() for _ in everyone]
+    contexts = [chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=app.url) for _ in everyone]
+    tabs = [context.new_page() for context in contexts]
     try:
         for person, tab in zip(everyone, tabs, strict=True):  # the page's own scripts take the browser seconds each
             tab.goto(person.path)
@@ -93,7 +92,8 @@ def test_twenty_sessions_at_once_each_see_their_own_mask_and_figures(app: Any, c
             shown[person.number] = (shown_percent(tab), tab.evaluate(LINKED))
             assert tab.get_by_test_id("stException").count() == 0
     finally:
-        context.close()
+        for context in contexts:
+            context.close()
     evaluators = {name: Evaluator(model, task(TASK), name, "dev", 512) for name in LANGUAGES}
     wanted = {}
     for person in everyone:
