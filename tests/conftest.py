@@ -12,7 +12,7 @@ BROWSER = Path(__file__).parent / "browser"
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Where two processes share the tests, one has all that drive a browser: they share an app; the rest goes by file."""
+    """Where two processes share the tests, one has all that drive a browser, which share an app; the rest by file."""
     for item in items:
         group = BROWSER.name if BROWSER in item.path.parents else item.path.stem
         item.add_marker(pytest.mark.xdist_group(group))

@@ -640,6 +640,15 @@ def test_members_are_read_off_the_bits() -> None:
         assert frozenset(np.flatnonzero(row).tolist()) == members(int(place), 4)
 
 
+def test_halves_are_of_different_examples_or_not_told() -> None:
+    """A draw of the full estimand is of two examples, which need not be of one half."""
+    found = {e: last(snapshots("shapley", table("majority", 4), samples=64, estimand=e)) for e in ESTIMANDS}
+    assert found["shapley"].outcome().halves is None
+    halves = found["shapley-top50"].outcome().halves
+    assert halves is not None
+    assert halves.shape == (2, 4)
+
+
 def test_a_tally_counts_what_it_is_given() -> None:
     tally = Tally.start(2, 5, planned(10))
     sums = np.array([[-2, 0], [1, 2], [1, -1]])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,12 @@ from headlab.gates import Model, gated
 from headlab.methods import gradient
 from headlab.methods.drive import Saver, saving
 from headlab.methods.model_game import ROUND
-from headlab.methods.run import score
+from headlab.methods.run import make_spec, score
 from headlab.methods.table import ALIASES, METHODS, method
 from headlab.methods.work import Arrays, Progress, Work
+from headlab.records import content_key
 from headlab.store import Store
-from headlab.tasks.base import Task
+from headlab.tasks.base import Example, Split, Task
 
 
 @pytest.fixture(scope="module", params=["bert", "albert", "gpt2"])
@@ -288,3 +290,19 @@ def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> No
     assert tried == [0, 1]
     with pytest.raises(HeadlabError, match="no space left"), saving(work.save) as saver:
         saver.offer(lambda: {"n": np.array(2)})
+
+
+def test_a_run_with_mean_ablation_is_named_by_the_examples_the_means_are_of() -> None:
+    """They are dev examples, whatever is scored or judged."""
+    model, task = tiny_model("bert", tokenizer=tiny_tokenizer()), tiny_task()
+
+    def read(language: str, split: Split, seed: int) -> Sequence[Example]:
+        rows = task.read(language, split, seed)
+        return rows[1:] if split == "dev" else rows
+
+    def key(of: Task, ablation: str) -> str:
+        return content_key(make_spec(Evaluator(model, of, "xx", "test"), METHODS["random"], {}, 0, ablation))
+
+    other = replace(task, read=read)
+    assert key(task, "zero") == key(other, "zero")
+    assert key(task, "mean") != key(other, "mean")

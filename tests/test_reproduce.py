@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from headlab.tables import Report
 from headlab.tasks import udpos, xnli
 
 PROMPTS, SENTENCES = 8, 14
+COMMAND = "headlab reproduce held --data DIR --smoke --nli-model FOLDER --udpos-model FOLDER --dtype float32"
 TINY = replace(held.SMOKE, dev=12, test=15, samples=4, randoms=2, points=3, k=2, steps=2, orders=2)
 
 
@@ -92,7 +94,7 @@ def test_every_experiment_is_done_for_both_tasks_and_found_again(
             assert f"{task}-{name}: " in said  # its cost, before it began
             kept = json.loads((tmp_path / "out" / f"{task}-{name}.json").read_text())
             assert Report.from_json(kept) == report
-            assert kept["command"] == first["command"] == "headlab reproduce held --data DIR --smoke --dtype float32"
+            assert kept["command"] == first["command"] == COMMAND
             for table in report.tables:
                 text = (tmp_path / "out" / f"{task}-{name}-{table.name}.csv").read_text()
                 assert len(text.splitlines()) > len(table.rows)
@@ -115,6 +117,25 @@ def test_without_json_the_tables_are_markdown(
 def test_a_folder_without_the_model_is_told(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "held", "--smoke", "--data", str(data), "--cache", str(tmp_path)]) == FAILED
     assert "holds no model fine-tuned on NLI; name its folder with --nli-model" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_lacking_is_told_before_anything_is_computed(
+    arguments: list[str], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hours of XNLI are not spent to find that there are no treebanks."""
+    shutil.copytree(data / "xnli", tmp_path / "xnli")
+    (tmp_path / "ud").mkdir()
+    shutil.copy(data / "ud" / "en.dev.conllu", tmp_path / "ud")
+    cache = ["--cache", str(tmp_path / "cache")]
+    assert main([*arguments, "--data", str(tmp_path), *cache]) == FAILED
+    said = capsys.readouterr().err
+    assert "en.test.conllu" in said
+    assert "xnli-agreement" not in said
+    assert main([*arguments, "--udpos-model", str(tmp_path), *cache]) == FAILED
+    assert "holds no model; name the folder of one with --udpos-model" in capsys.readouterr().err
+    assert main([*arguments[:-4], "--dtype", "float32", *cache]) == FAILED  # one is to be trained, and on what?
+    assert "udpos has no train examples in en" in capsys.readouterr().err
 
 
 def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

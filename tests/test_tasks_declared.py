@@ -307,3 +307,31 @@ def test_broken_and_doubled_declarations_harm_no_other(declare: Declare, monkeyp
         assert words in str(caught.value)
     with pytest.raises(HeadlabError, match="built-in task's name"):
         headlab.task(str(taken))
+
+
+def test_what_results_depend_on_names_them(declare: Declare) -> None:
+    """Labels are matched by name, groups are resampled together: other ones, other results."""
+
+    def sha(columns: str = TEXTS, **more: str) -> str:
+        task = headlab.task(str(declare(csv_task(columns, **more), TWO)))
+        return task.data_hash([*task.examples("de")])
+
+    usual = sha()
+    assert sha() == usual
+    assert sha(labels='["½", "1", "0"]') != usual
+    assert sha(aligned="true") != usual
+    assert sha('columns = { text = "review", label = "stars", group = "stars" }') != usual
+
+
+def test_a_file_that_is_gone_is_a_sentence(declare: Declare, tmp_path: Path) -> None:
+    path = declare(csv_task(), TWO)
+    (tmp_path / "fr.dev.csv").symlink_to(tmp_path / "nowhere.csv")
+    with pytest.raises(HeadlabError, match=r"cannot read .*fr\.dev\.csv \(No such file"):
+        headlab.task(str(path))
+
+
+def test_half_a_surrogate_pair_is_no_text(declare: Declare) -> None:
+    lines = 'format = "jsonl"\nfiles = "{language}.{split}.jsonl"\n' + TEXTS
+    path = declare(lines, {"en.dev.jsonl": '{"review": "\\ud800", "stars": "1"}\n'})
+    with pytest.raises(HeadlabError, match=r"en\.dev\.jsonl, line 1, column review: .* where a text belongs"):
+        headlab.task(str(path)).examples("en")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,18 +47,18 @@ def held(
     from headlab.cli.figures import write_figures
     from headlab.reproduce.held import REAL, SMOKE
     from headlab.reproduce.held import TASKS as PARTS
-    from headlab.reproduce.models import fast_dtype
+    from headlab.reproduce.models import check, fast_dtype
     from headlab.reproduce.run import as_json, keep, texts
 
     dtype = dtype or fast_dtype(device)
     plan, store = SMOKE if smoke else REAL, open_store(cache)
-    command = shlex.join(_command(smoke, dtype, seed))
+    given = {"xnli": nli_model, "udpos": udpos_model}
+    command = shlex.join(_command(smoke, dtype, seed, given))
+    check(plan, data, given)
     every: list[Found] = []
     with progress_bar("loading") as show:
         for name in PARTS:
-            model = _model(
-                name, plan, data, {"xnli": nli_model, "udpos": udpos_model}[name], store, device, dtype, show
-            )
+            model = _model(name, plan, data, given[name], store, device, dtype, show)
             for found in _steps(_held(name, model, plan, store, data, seed), name, show):
                 every.append(found)
                 if out is not None:
@@ -70,9 +70,11 @@ def held(
         print_json(as_json(command, plan, every))
 
 
-def _command(smoke: bool, dtype: str, seed: int) -> list[str]:
+def _command(smoke: bool, dtype: str, seed: int, given: Mapping[str, Path | None]) -> list[str]:
     """The command that makes the same, without the places of this machine."""
     words = ["headlab", "reproduce", "held", "--data", "DIR"] + ["--smoke"] * smoke
+    for option, folder in (("--nli-model", given["xnli"]), ("--udpos-model", given["udpos"])):
+        words += [option, "FOLDER"] if folder else []
     return [*words, "--dtype", dtype, *(["--seed", str(seed)] if seed else [])]
 
 

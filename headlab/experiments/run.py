@@ -69,12 +69,12 @@ def run_experiment(
     kept = None if run is None else _kept(run)
     if kept is not None:
         return kept
+    spec = report_spec(about, pieces, resolved)  # what is lacking is said before the work, not after it
     before, began = pieces.forwards, time.perf_counter()
     with _Watch(pieces, _expected(about, pieces, resolved), on_progress) as watch:
         tables, notes = _module(about).run(pieces, resolved, watch.say)
     report = Report(
-        about.key, tuple(tables), tuple(notes), report_spec(about, pieces, resolved), pieces.forwards - before,
-        time.perf_counter() - began,
+        about.key, tuple(tables), tuple(notes), spec, pieces.forwards - before, time.perf_counter() - began,
     )  # fmt: skip
     if run is not None:
         run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})

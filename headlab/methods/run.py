@@ -30,7 +30,7 @@ def make_spec(
 ) -> dict[str, Any]:
     """Everything the numbers depend on; its sha256 names the run."""
     task = evaluator.task
-    return {
+    spec = {
         "format": FORMAT,
         "model": evaluator.model.identity() | _precision(evaluator.model),
         "task": {
@@ -45,6 +45,9 @@ def make_spec(
         "method": {"name": chosen.key, "options": dict(options)},
         "seed": seed,
     }
+    if ablation == "mean":  # of heads over these examples, whatever the split is that is scored or judged
+        spec["means"] = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
+    return spec
 
 
 def _precision(model: Model) -> dict[str, str]:

@@ -53,11 +53,18 @@ def estimate(
     while not tally.finished:
         for numbers, gains in _cycle(game, tally, seed, estimand):
             sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
-            examples = [cycled_example(seed, n, game.examples, game.weights) for n in numbers]
-            tally = tally.add(sums, tally.active, len(numbers), np.array(examples) >= game.examples / 2)
+            tally = tally.add(sums, tally.active, len(numbers), _second_half(game, numbers, seed, estimand))
             if tally.draws % game.examples == 0:
                 tally = tally.looked_at()
             yield tally
+
+
+def _second_half(game: Game, numbers: range, seed: int, estimand: str) -> Bools:
+    """Which draws are of an example of the second half; none where a draw is of two, so that halves are not told."""
+    if is_full(estimand):
+        return np.zeros(len(numbers), bool)
+    examples = [cycled_example(seed, n, game.examples, game.weights) for n in numbers]
+    return np.array(examples) >= game.examples / 2
 
 
 def _cycle(game: Game, tally: Tally, seed: int, estimand: str) -> Iterator[tuple[range, Floats]]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headlab.tasks import udpos, xnli
 from headlab.tasks.base import Task
 
 XNLI, UDPOS = "xnli", "udpos"
 TASKS = (XNLI, UDPOS)
 # English is what the models were fine-tuned on; the others are far from it in different ways.
+PAPERS = {XNLI: xnli.LANGUAGES, UDPOS: udpos.LANGUAGES}
 FEW: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "zh", "sw"), UDPOS: ("en", "zh", "tr")}
 
 
@@ -35,8 +37,8 @@ class Plan:
     orders: int
 
     def languages(self, task: Task) -> tuple[str, ...]:
-        """Those that scores are made for."""
-        return tuple(name for name in task.languages if not self.few or name in FEW[task.name])
+        """Those of the paper that the data have; of the few, all."""
+        return FEW[task.name] if self.few else tuple(name for name in PAPERS[task.name] if name in task.languages)
 
 
 REAL = Plan(512, 999, False, 512, 0.01, 10, 13, 10, 400, 128)

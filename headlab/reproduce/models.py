@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,13 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.gates import Model, attach
 from headlab.models.load import pick_device, read
+from headlab.records import content_key
+from headlab.reproduce.held import TASKS, UDPOS, XNLI, Plan
 from headlab.store.runs import ADAPTERS
+from headlab.tasks import task as task_of
 from headlab.tasks.base import Task
 from headlab.training.base import find_base
+from headlab.training.encoded import facts
 from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneStep
 from headlab.training.presets import options_of
@@ -50,9 +54,25 @@ def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Cal
 
     As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
     """
-    out = root / ADAPTERS / f"{TAGGER}-{steps}"
+    examples, base = task.examples("en", "train"), find_base()
+    options = options_of("small", "full", len(examples), steps=steps)
+    key = content_key([facts(examples, task.labels), options.record(), base.sha256])
+    out = root / ADAPTERS / f"{TAGGER}-{key[:12]}"
     if not (out / "config.json").is_file():
-        examples = task.examples("en", "train")
-        options = options_of("small", "full", len(examples), steps=steps)
-        finetune(find_base(), examples, task.labels, out=out, options=options, device=device, progress=progress)
+        finetune(base, examples, task.labels, out=out, options=options, device=device, progress=progress)
     return out
+
+
+def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
+    """Raise HeadlabError, before hours are spent, for a model or for examples that are not there."""
+    nli_folder(data, given[XNLI])
+    for name in TASKS:
+        task = task_of(name, data=data)
+        for language in plan.languages(task):
+            for split in ("dev", "test"):
+                task.examples(language, split, 1)
+    tagger = given[UDPOS]
+    if tagger is None:
+        task_of(UDPOS, data=data).examples("en", "train", 1)
+    elif not (tagger / "config.json").is_file():
+        raise HeadlabError(f"{tagger} holds no model; name the folder of one with --udpos-model, or leave it out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from headlab.errors import HeadlabError
@@ -39,7 +39,8 @@ class Task:
     """A named task: its labels, its languages and where its examples come from.
 
     aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
-    the whole split, in an order that does not change.
+    the whole split, in an order that does not change.  salt: of a task that its user may change, what its
+    results depend on besides its examples' texts and labels.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Task:
     aligned: bool
     read: Callable[[str, Split, int], Sequence[Example]]
     seed: int = 0
+    salt: str = ""
 
     def examples(self, language: str, split: Split = "dev", size: int | None = None) -> tuple[Example, ...]:
         """The first `size` examples of a split (all if None).
@@ -70,14 +72,15 @@ class Task:
             raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}")
 
     def data_hash(self, examples: Sequence[Example]) -> str:
-        """sha256 over what a score depends on: ids, texts, labels, in order."""
-        return content_key([[e.id, e.text, e.pair, e.label, *_asked(e)] for e in examples])
+        """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, it and the groups too."""
+        rows = [[e.id, e.text, e.pair, e.label, *_asked(e)] for e in examples]
+        return content_key([rows, self.salt, [e.group for e in examples]] if self.salt else rows)
 
     def restricted(self, languages: Sequence[str]) -> Task:
         """The same task with some of its languages only."""
         for language in languages:
             self.check(language, "dev")
-        return Task(self.name, self.labels, tuple(languages), self.aligned, self.read, self.seed)
+        return replace(self, languages=tuple(languages))
 
     def card(self) -> Mapping[str, object]:
         """What to print about the task: name, labels, languages, alignment, seed."""

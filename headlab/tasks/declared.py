@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headlab.errors import HeadlabError
+from headlab.records import content_key
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.declaration import LANGUAGE, Declaration, read_declaration
 from headlab.tasks.folder import data_root
@@ -27,9 +28,19 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     """
     said, root = read_declaration(path), _root(path, data)
     files = (path, *(part.path for part in _parts(said, root)))
-    stats = ((file, file.stat()) for file in files)
-    languages, labels = _learned(path, root, tuple((file, s.st_mtime_ns, s.st_size) for file, s in stats))
-    return Task(said.name, labels, languages, said.aligned, partial(read, said, root, labels, languages[0]), seed)
+    languages, labels = _learned(path, root, tuple(_state(file) for file in files))
+    salt = content_key([list(labels), said.aligned])
+    reader = partial(read, said, root, labels, languages[0])
+    return Task(said.name, labels, languages, said.aligned, reader, seed, salt)
+
+
+def _state(file: Path) -> tuple[Path, int, int]:
+    """A file with what changes when it does. Raises HeadlabError where it cannot be looked at."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise HeadlabError(f"cannot read {file} ({error.strerror}); check the task's files") from error
+    return file, found.st_mtime_ns, found.st_size
 
 
 def declared_source(path: Path, data: Path | None = None) -> Source:
@@ -88,7 +99,7 @@ class Row:
         value = self.value(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, str) or not value.strip() or not _is_text(value):
             raise self.wrong(key, f"{value!r:.60}, where a text belongs")
         return value
 
@@ -96,13 +107,26 @@ class Row:
         """Texts: a JSON list, or what spaces separate."""
         value = self.value(key)
         texts: Any = value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
-        if not isinstance(texts, list) or not texts or not all(isinstance(one, str) and one.strip() for one in texts):
+        if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
             raise self.wrong(key, f"{value!r:.60}, where a list of texts belongs")
         return texts
 
     def wrong(self, key: str, what: str) -> HeadlabError:
         """What is wrong, with its place."""
         return HeadlabError(f"{self.path}, line {self.record.line}, column {self.said.columns[key]}: {what}")
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text can be written down: JSON may spell half a surrogate pair, which no file holds."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and _is_text(value)
 
 
 def _every(said: Declaration, path: Path) -> Iterator[Row]:
