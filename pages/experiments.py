@@ -33,12 +33,13 @@ def problems(sentences):
 def answer(plan, wanted):
     st.subheader("What does it say?")
     listing = experiments_store.listing()
-    results = experiments_store.matching(listing.results, plan.choice, plan.experiment)
+    weights = experiments_store.weights_of(plan.choice.model)
+    results = experiments_store.matching(listing.results, plan.choice, plan.experiment, weights)
     shown, asked = "", experiments_link.report_of(plan.experiment, [result.key for result in results])
     if results:
-        result = experiments_report.pick(results, plan.experiment, asked)
+        result = experiments_report.pick(results, plan.experiment, asked, weights)
         shown = st.session_state.get(f"report-{plan.experiment}") or ""
-        experiments_report.draw(result, wanted)
+        experiments_report.draw(result, {**wanted, "fingerprint": weights})
     else:
         st.info(
             f"There is no report yet on {plan.choice.model} and task {plan.choice.task}. **Start** makes one: figures, "

@@ -118,6 +118,24 @@ def resampled_difference(
     return float(low), float(high)
 
 
+def resampled_apart(
+    values: list[list[float]], groups: list[list[str]], draws: int, seed: int, made_up: tuple[float, float]
+) -> np.ndarray:
+    """Resamples of the mean over languages, each drawn from its own groups and made-up values, one by one: [draw]."""
+    rng, found = np.random.default_rng(seed), []
+    pools = []
+    for row, of in zip(values, groups, strict=True):
+        pools.append([[v for v, g in zip(row, of, strict=True) if g == name] for name in sorted(set(of))])
+        pools[-1] += [[v] for v in made_up]
+    for _ in range(draws):
+        means = []
+        for pool in pools:
+            drawn = [v for place in rng.integers(len(pool), size=len(pool)) for v in pool[place]]
+            means.append(sum(drawn) / len(drawn))
+        found.append(sum(means) / len(means))
+    return np.array(found)
+
+
 def resampled_means(values: np.ndarray, groups: tuple[str, ...], made_up: tuple[float, float]) -> np.ndarray:
     """Every resample of as many groups, the made-up ones among them, drawn with replacement: its mean, each once."""
     pool = [values[[g == name for g in groups]] for name in sorted(set(groups))] + [np.array([v]) for v in made_up]

@@ -287,10 +287,10 @@ def test_every_route_that_names_a_model_asks_whether_it_may(locked: Running) -> 
 
 def test_a_job_of_a_model_that_is_not_allowed_is_not_resumed(tmp_path: Path) -> None:
     """It may stand in the list from a time when the worker was on loopback."""
-    with running(tmp_path, lambda: FakeBench(tmp_path, 0.001), token=TOKEN, admit=Allowed()) as run:
-        job = run.jobs.submit("score", {"model": "/etc", "seed": 1}).id
+    with running(tmp_path, lambda: FakeBench(tmp_path, 0.5), token=TOKEN, admit=Allowed()) as run:
+        job = run.jobs.submit("score", {"model": "/etc", "seed": 1}).id  # twenty seconds' work: it is not over before
         run.jobs.cancel(job)
-        until(lambda: run.jobs.get(job).state == "cancelled")  # it may have begun; then it ends at its next batch
+        until(lambda: run.jobs.get(job).state == "cancelled")  # at its next batch, if it has begun
         answer = httpx.post(f"{run.url}/jobs/{job}/resume", headers={"authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 404
         assert run.jobs.get(job).state == "cancelled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from headlab.experiments.agreement_tables import Compared, compare_languages
 from headlab.experiments.agreement_tables import agreement_tables as tables_of
 from headlab.experiments.pieces import Pieces
 from headlab.experiments.run import forecast, run_experiment
+from headlab.methods import draws
 from headlab.plots.languages import agreement_matrix, dendrogram
 from headlab.scores import HeadScores
 from headlab.store import Store
@@ -92,6 +94,36 @@ def test_one_language_without_halves_leaves_the_others_their_ceiling() -> None:
     known = [agreement_tables.UNKNOWN if "zh" in row[:2] else "" for row in pairs.rows]
     assert pairs.column("noise") == known
     assert "the scores of zh do not keep" in " ".join(pairs.notes)
+
+
+def test_languages_with_unequally_many_examples_have_no_value_across_halves() -> None:
+    scores = languages(np.random.default_rng(3))
+    sized = {name: replace(s, spec={"task": {"size": 60 if name == "zh" else 100}}) for name, s in scores.items()}
+    found, plain = compare_languages(sized), compare_languages(scores)
+    pairs, others = tables_of(found)[0], tables_of(plain)[0]
+    at = pairs.columns.index("across halves")
+    for row, other in zip(pairs.rows, others.rows, strict=True):
+        want = other[at] if "zh" not in row[:2] else None
+        assert row == (*other[:at], want, *other[at + 1 :])
+        assert other[at] is not None
+    assert NOTHING in pairs.shown()[2][at]  # de and zh
+    assert "de 100, en 100, fi 100, zh 60" in " ".join(pairs.notes)
+    assert not any("unequally" in note for note in others.notes)
+    assert plain.found.noise is not None
+    assert plain.found.noise.outlier is not None
+    assert found.found.noise is not None
+    assert found.found.noise.outlier is None
+    assert "unequally many examples" in agreement_tables.outlier_words(found)
+
+
+def test_noise_that_unequally_many_examples_share_would_count_across_halves() -> None:
+    """What the rule is for: with other sizes the halves of a draw are other ones, so its noise is in both."""
+    rng, drawn, heads = np.random.default_rng(8), 1000, 2000
+    gains = rng.normal(size=(drawn, heads))  # of coalitions that both languages draw; nothing of the heads' own
+    late = {size: np.array([draws.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size for size in (100, 99)}
+    halves = {size: np.stack([gains[~half].mean(axis=0), gains[half].mean(axis=0)]) for size, half in late.items()}
+    cross = {size: stats.spearman(np.stack([halves[100][0], halves[size][1]]))[0, 1] for size in late}
+    assert abs(cross[100]) < 0.1 < 0.4 < cross[99]  # half of all draws, where none should be
 
 
 def test_a_ceiling_that_is_too_low_leaves_the_correction_out() -> None:

@@ -23,7 +23,7 @@ from headlab.experiments.ask import Ask, ask_answers, ask_curve, ask_scores
 from headlab.experiments.pace import Pace
 from headlab.experiments.pieces import DESKS, Pieces
 from headlab.experiments.run import duration, forecast, run_experiment
-from headlab.experiments.table import EXPERIMENTS, experiment
+from headlab.experiments.table import EXPERIMENTS, ORDERINGS, experiment
 from headlab.gates import Model
 from headlab.masks import Mask
 from headlab.methods.work import Progress
@@ -281,6 +281,31 @@ def test_whatever_numbers_depend_on_names_the_report(make: Callable[..., Pieces]
     assert len({first, *others}) == 9
 
 
+def test_options_left_out_and_defaults_spelled_out_give_one_report(make: Callable[..., Pieces]) -> None:
+    from headlab.experiments.run import report_spec
+    from headlab.methods.table import METHODS
+    from headlab.records import content_key
+
+    about = experiment("iterative")
+    full = {f"{name}_options": METHODS[key].resolve({}) for name, key in
+            (("method", "shapley"), ("monte_carlo", "monte-carlo"))}  # fmt: skip
+    spaced = {"orderings": " random, monte-carlo,shapley,gradient,leave-one-out,random,"}
+    keys = [
+        content_key(report_spec(about, make(), about.resolve(options)))
+        for options in ({}, full, spaced, about.resolve({}), {"method_options": {"samples": 9}})
+    ]
+    assert keys[:4] == keys[:1] * 4
+    assert keys[4] != keys[0]
+
+
+def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
+    from headlab.experiments.iterative import DEFAULT
+    from headlab.experiments.iterative import ORDERINGS as MADE
+
+    assert tuple(MADE) == ORDERINGS
+    assert experiment("iterative").resolve({})["orderings"] == DEFAULT
+
+
 def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
     from importlib import import_module
 
@@ -298,6 +323,11 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
         ("nothing", {}, "no experiment 'nothing'; there is agreement"),
         ("gap", {"runs": 3}, "no option runs; it has method"),
         ("gap", {"k": 0}, "k is 0, but must be int of 1 or more, or none"),
+        ("iterative", {"orderings": "random,foo"}, "orderings has foo; name some of random, monte-carlo, shapley"),
+        ("iterative", {"orderings": " ,"}, "orderings has none; name some of random"),
+        ("iterative", {"monte_carlo_options": {"nope": 1}}, "method monte-carlo has no option nope"),
+        ("iterative", {"method_options": {"samples": -3}}, "method shapley: samples is -3"),
+        ("iterative", {"method_options": 3}, "method_options is 3, but must be dict"),
         ("gap", {"k": 13, "method": "leave-one-out"}, "k is 13; the model has 12 heads"),
         ("targeted", {"method": "gradient"}, "method is 'gradient', but must be shapley or"),
         ("targeted", {"method_options": {"sampels": 3}}, "no option sampels"),
@@ -402,6 +432,8 @@ def test_the_command_lists_the_experiments_without_a_model(capsys: pytest.Captur
         (["gap", "-o", "sampels=3"], "has no option sampels"),
         (["gap", "--method", "magic"], "unknown method 'magic'"),
         (["iterative", "--method", "shapley"], "iterative does not choose a method"),
+        (["gap", "-o", "samples=3", "--option", 'method_options={"samples": 3}'], "by -o and by --option"),
+        (["gap", "--dtype", "float33"], "unknown dtype 'float33'"),
         (["gap", "--ablation", "half"], "unknown ablation 'half'"),
         (["transfer", "--languages", "xx"], "needs 2 or more, given 1"),
     ],
@@ -423,6 +455,7 @@ def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> 
     assert f"*{about.question}*" in section
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
     documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
-    own = {name: o for name, o in about.options.items() if name not in ("method", "method_options")}
+    shared = ("method", "method_options") if "method" in about.options else ()
+    own = {name: o for name, o in about.options.items() if name not in shared}
     assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in own.items()}
     assert all(option.help for option in about.options.values())

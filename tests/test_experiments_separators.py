@@ -190,3 +190,30 @@ def test_groups_of_one_name_are_drawn_together_where_the_task_is_aligned(rng: np
         row = kind_table({"xx": one, "yy": replace(one)}, kinds, aligned=aligned, rng=rng).rows[-1]
         spans[aligned] = row[5] - row[4]  # type: ignore[operator] # numbers
     assert spans[True] > 1.2 * spans[False]  # twice the same sentence is not twice the evidence
+
+
+def test_languages_that_are_not_aligned_are_resampled_each_for_itself_and_count_alike(
+    rng: np.random.Generator,
+) -> None:
+    """One head looks in nearly all sentences of xx and in few of the yy, which are fewer."""
+    found, kinds = {}, {"one": np.array([True, False]), "all": np.ones(2, bool)}
+    for language, groups, share in (("xx", 40, 0.95), ("yy", 20, 0.05)):
+        tokens = np.repeat((rng.random((groups, 2)) < (share, 0.5)).astype(float), 2, axis=0)
+        found[language] = Looks(tokens, tuple(str(i // 2) for i in range(2 * groups)))
+    wide = {}
+    for aligned, names in ((False, False), (True, True)):
+        each = {name: replace(seen, groups=tuple(f"{name if names else ''}{g}" for g in seen.groups))
+                for name, seen in found.items()}  # fmt: skip
+        row = kind_table(each, kinds, aligned=aligned, rng=np.random.default_rng(1)).rows[-2]
+        assert row[:2] == ("all languages", "one")
+        wide[aligned] = row
+    share, low, high, _, gain, below, above, _ = (float(cell) for cell in wide[False][3:])  # type: ignore[arg-type]
+    shares = [seen.tokens[:, 0] for seen in found.values()]
+    gains = [seen.tokens[:, 0] - seen.tokens.mean(axis=1) for seen in found.values()]
+    assert share == pytest.approx(100 * np.mean([row.mean() for row in shares]))
+    assert gain == pytest.approx(100 * np.mean([row.mean() for row in gains]))
+    names = [list(seen.groups) for seen in found.values()]
+    for rows, made_up, ends in ((shares, (1.0, 0.0), (low, high)), (gains, (1.0, -1.0), (below, above))):
+        slow = reference.resampled_apart([list(row) for row in rows], names, 1500, 2, made_up)
+        assert ends == pytest.approx(tuple(100 * np.quantile(slow, [0.025, 0.975])), abs=1.5)
+    assert 1.3 * (high - low) < wide[True][5] - wide[True][4]  # type: ignore[operator] # those of one pool

@@ -21,7 +21,7 @@ from headlab.experiments.pieces import Pieces
 from headlab.experiments.run import forecast, run_experiment
 from headlab.gates import Model
 from headlab.masks import Mask
-from headlab.stats import group_bootstrap
+from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap
 from headlab.store import Store
 from headlab.tables import Report, Table
 
@@ -273,6 +273,87 @@ def test_the_interval_of_a_mean_over_languages_covers_it(aligned: bool, monkeypa
         assert found.high is not None
         missed += not found.low <= 0.05 <= found.high
     assert missed <= 16  # 7.5 expected
+
+
+def far_apart(rng: np.random.Generator, runs: int = 1) -> dict[str, Gain]:
+    """Two languages of means 0.7 and -0.5, groups of three and of two: a pool of both varies most by which is drawn."""
+    out = {}
+    for name, size, wide, mean in (("a", 90, 3, 0.7), ("b", 60, 2, -0.5)):
+        of_group = rng.random(size // wide) < abs(mean)
+        out[name] = Gain(np.repeat(np.sign(mean) * of_group, wide), tuple(f"g{i // wide}" for i in range(size)), runs)
+    return out
+
+
+def test_languages_that_are_not_aligned_are_resampled_each_for_itself_as_a_slow_derivation_has_it() -> None:
+    gains = far_apart(np.random.default_rng(4))
+    found = over_languages(gains, 0, aligned=False)
+    assert found.mean == pytest.approx(np.mean([gain.values.mean() for gain in gains.values()]))
+    lists = [[list(gain[place]) for gain in gains.values()] for place in (0, 1)]
+    slow = reference.resampled_apart(*lists, 2000, seed=3, made_up=(1.0, -1.0))
+    low, high = np.quantile(slow, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.015)
+    assert found.p == pytest.approx(2 * min(np.mean(slow <= 0), np.mean(slow >= 0)), abs=0.05)
+    named = {name: Gain(g.values, tuple(f"{name} {label}" for label in g.groups)) for name, g in gains.items()}
+    pool = over_languages(named, 0, aligned=True)
+    assert found.low is not None
+    assert found.high is not None
+    assert pool.low is not None
+    assert pool.high is not None
+    assert 1.3 * (found.high - found.low) < pool.high - pool.low
+    assert over_languages({"a": gains["a"]}, 0, aligned=False) == difference(gains["a"], 0)
+
+
+def test_the_mean_over_languages_that_differ_is_missed_as_often_as_its_interval_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Missed by none of 200, as the pool's interval is, would be too wide."""
+    monkeypatch.setattr(differences, "DRAWS", 600)
+    rng, missed = np.random.default_rng(5), 0
+    for _ in range(200):
+        found = over_languages(far_apart(rng), int(rng.integers(1 << 30)), aligned=False)
+        assert found.low is not None
+        assert found.high is not None
+        missed += not found.low <= 0.1 <= found.high
+    assert 2 <= missed <= 20  # 10 expected
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_over_languages_thirds_that_cancel_out_lie_on_both_sides_of_0(aligned: bool) -> None:
+    """Equally many answers: all is counted in thirds, and runs of one language may differ from the other's."""
+    rng = np.random.default_rng(6)
+    counts = rng.integers(-2, 3, size=(2, 24)).astype(float)
+    counts[1] -= counts.sum() / 24
+    counts[1] = np.rint(counts[1])
+    groups = tuple(str(i // 3) for i in range(24))
+    found = over_languages(
+        {"a": Gain(counts[0] / 3, groups, 3), "b": Gain(counts[1] / 6, groups, 6)}, 0, aligned=aligned
+    )
+    whole = [2 * counts[0], counts[1]]  # sixths
+    if aligned:
+        want = group_bootstrap(np.concatenate(whole)[None], groups * 2, np.random.default_rng(0), made_up=(6.0, -6.0))
+    else:
+        strata = [(row[None], groups) for row in whole]
+        want = stratified_bootstrap(strata, np.random.default_rng(0), made_up=(6.0, -6.0))
+    assert found[1:] == (want.low[0] / 6, want.high[0] / 6, want.p[0])
+
+
+def test_ties_are_ties_where_languages_have_unequally_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirds that weigh 10/9 and 10/11: as whole numbers, 110 and 90 of 297, the same resamples are exactly 0."""
+    monkeypatch.setattr(bootstrap, "BIN_PICKS", 10**9)  # picked, so that both draw the same groups
+    rng, by_last_bit = np.random.default_rng(7), []
+    for _ in range(5):
+        counts = [rng.integers(-1, 2, size).astype(float) for size in (18, 22)]
+        groups = [tuple(str(i % 6) for i in range(len(row))) for row in counts]
+        gains = [Gain(row / 3, of, 3) for row, of in zip(counts, groups, strict=True)]
+        found = over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True)
+        whole = np.concatenate([110 * counts[0], 90 * counts[1]])[None]
+        want = group_bootstrap(whole, groups[0] + groups[1], np.random.default_rng(0), made_up=(297.0, -297.0))
+        assert found.p == want.p[0]
+        assert (found.low, found.high) == pytest.approx((want.low[0] / 297, want.high[0] / 297))
+        with monkeypatch.context() as exact:
+            exact.setattr(bootstrap, "DIGITS", 17)
+            by_last_bit.append(over_languages(dict(zip("ab", gains, strict=True)), 0, aligned=True).p != want.p[0])
+    assert any(by_last_bit)  # the rounding is what makes them equal
 
 
 def test_the_interval_of_a_difference_between_splits_covers_it(monkeypatch: pytest.MonkeyPatch) -> None:

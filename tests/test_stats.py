@@ -228,6 +228,39 @@ def test_the_bootstrap_covers_with_uneven_groups_and_uneven_gains(way: str, rng:
     assert np.mean(covered) >= 0.9
 
 
+def test_strata_are_averaged_draw_by_draw_and_one_stratum_is_the_plain_bootstrap() -> None:
+    rng = np.random.default_rng(4)
+    strata = [(rng.normal(size=(2, n)), tuple(str(i // 3) for i in range(n))) for n in (30, 12)]
+    one = stats.stratified_bootstrap(strata[:1], np.random.default_rng(5), draws=200)
+    plain = stats.group_bootstrap(*strata[0], np.random.default_rng(5), draws=200)
+    for got, want in zip(one, plain, strict=True):
+        assert_allclose(got, want, rtol=0)
+    both, again = stats.stratified_bootstrap(strata, np.random.default_rng(5), draws=200), np.random.default_rng(5)
+    drawn = [stats.resampled_means(*stratum, again, made_up=(1.0, -1.0), draws=200) for stratum in strata]
+    assert [d.shape for d in drawn] == [(2, 200)] * 2
+    assert_allclose(both.low, [np.quantile((a + b) / 2, 0.025) for a, b in zip(*drawn, strict=True)], atol=1e-11)
+
+
+def test_the_stratified_bootstrap_covers_when_strata_have_other_means(rng: np.random.Generator) -> None:
+    missed = 0
+    for _ in range(200):
+        strata = [
+            (np.repeat(rng.random(size // 2) < share, 2)[None].astype(float), tuple(str(i // 2) for i in range(size)))
+            for size, share in ((100, 0.9), (60, 0.2), (160, 0.4))
+        ]
+        low, high, _ = stats.stratified_bootstrap(strata, rng, made_up=(1.0, 0.0), draws=400)
+        missed += not low[0] <= 0.5 <= high[0]
+    assert 2 <= missed <= 20  # 10 expected
+
+
+def test_resamples_that_cancel_out_but_for_a_last_bit_are_ties() -> None:
+    """0.1 + 0.2 - 0.3 is not 0 in binary."""
+    tenths, groups = np.array([1.0, 2.0, -3.0, 1.0, 2.0, -3.0]), tuple("abcdef")
+    exact = stats.group_bootstrap(tenths[None], groups, np.random.default_rng(6), made_up=(10.0, -10.0))
+    found = stats.group_bootstrap(tenths[None] / 10, groups, np.random.default_rng(6))
+    assert found.p == exact.p
+
+
 def test_the_smallest_p_is_one_of_as_many_resamples_as_are_documented(rng: np.random.Generator) -> None:
     after = np.ones(300, dtype=bool)
     got = stats.paired_bootstrap(~after, after, tuple(map(str, range(300))), rng)

@@ -19,7 +19,7 @@ from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS
 from headlab.records import Head
-from headlab.tables import Table
+from headlab.tables import Report, Table
 from headlab.tasks.intents.classes import LANGUAGES
 from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words, shell_worker
 from headlab.ui.experiments_plan import Plan, command, resolvable
@@ -37,6 +37,7 @@ def worker(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
     st.cache_resource.clear()
     client = FakeClient()
+    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
     monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
     shell_worker.supervisor().client(wait=5)
     yield client
@@ -93,7 +94,7 @@ def test_the_worker_takes_what_the_form_makes(key):
 
     spec = Plan(key, CHOICE).spec({})
     full = KINDS["experiment"].check(spec)
-    full["options"] = {name: value for name, value in full["options"].items() if value != {}}
+    full["options"] = {name: full["options"][name] for name in spec["options"]}
     assert {name: full[name] for name in spec} == spec
 
 
@@ -231,6 +232,68 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
     assert "There is no report yet" in said(run(experiment="heads"))
 
 
+def of_weights(digit: str, **more: str) -> Report:
+    """A report whose model has another fingerprint, or another dtype."""
+    report = made_up("heads")
+    return dataclasses.replace(
+        report, spec={**report.spec, "model": {**report.spec["model"], "fingerprint": digit * 64, **more}}
+    )
+
+
+def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
+    keep(cache, of_weights("1", dtype="bfloat16"))
+    app = run(experiment="heads", langs=["de", "th"])
+    words = "made with other weights (111111111111…)", "in bfloat16"
+    assert f"than those chosen above: {'; '.join(words)}." in said(app)
+    assert " · ".join(words) in said(app)
+    assert app.code[-1].value.endswith("--dtype bfloat16")
+    assert dict(app.table[-1].value.to_numpy().tolist())["Dtype"] == "bfloat16"
+
+
+def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cache):
+    keep(cache, made_up("heads"), day=1)
+    keep(cache, of_weights("0", dtype="bfloat16"), day=2)
+    other = keep(cache, of_weights("1"), day=3)
+    app = run(experiment="heads", langs=["de", "th"])
+    assert "1 Nov 2026" in said(app)
+    assert "other settings" not in said(app)
+    options = app.selectbox(key="report-heads").options
+    assert options[0] == "The newest of the chosen model in float32"
+    assert [option.split(",")[0] for option in options[1:]] == ["1 Nov 2026", "2 Nov 2026", "3 Nov 2026"]
+    app.selectbox(key="report-heads").set_value(other).run()
+    assert "made with other weights (111111111111…)" in said(app)
+
+
+@pytest.mark.parametrize("models", [[], [{"name": "e5-small-intents", "fingerprint": None}], None])
+def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named(worker, cache, models):
+    def refuse():
+        raise HeadlabError("the worker is not reachable")
+
+    worker.models = refuse if models is None else lambda: models
+    keep(cache, made_up("heads"), day=1)
+    keep(cache, of_weights("1"), day=2)
+    app = run(experiment="heads", langs=["de", "th"])
+    assert "2 Nov 2026" in said(app)
+    assert "weights 111111111111…" in said(app)
+    assert "other settings" not in said(app)
+
+
+def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
+    about = EXPERIMENTS["iterative"]
+    wanted = Plan("iterative", CHOICE).spec({})
+
+    def other(options: dict[str, Any]) -> list[str]:
+        spec = experiments_store.job_spec({**made_up("iterative").spec, "options": options})
+        return experiments_store.differences(spec, {**wanted, "test_size": None})
+
+    assert other(about.resolve({})) == []
+    assert other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []  # as kept before
+    assert other({**about.resolve({}), "orderings": about.options["orderings"].default.replace(",", ", ")}) == []
+    assert other(about.resolve({"method_options": {"samples": 64}})) == ["samples 64"]
+    (told,) = other(about.resolve({"monte_carlo_options": {"samples": 64}}))
+    assert told.startswith("monte carlo options estimand shapley, value accuracy, samples 64,")
+
+
 @pytest.mark.parametrize("what", ["torn", "foreign", "empty"])
 def test_a_bad_report_is_a_sentence(cache, what):
     key = keep(cache, made_up("heads"))
@@ -318,6 +381,44 @@ def test_words_and_commands_of_an_experiment():
     assert line.endswith("--test-size 500")
 
 
+def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The options that the command line makes of a command, and what it says by flag."""
+    words, flags = shlex.split(line), (*FLAGS, *OPTIONS, "--dtype")
+    given = {flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in flags}
+    method = given["--method"][0] if given["--method"] else None
+    return options_of(EXPERIMENTS[key], method, given["-o"], given["--option"]), given
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("targeted", {"leave_one_out": False, "k": 3, "method_options": {"target": None, "samples": 5}}),
+        ("transfer", {"source": "true"}),
+        ("separators", {"method": "gradient", "method_options": {"normalise": True}}),
+        ("separators", {"method": "confidence", "method_options": {"exclude": "none"}}),
+        ("iterative", {}),
+        ("iterative", {"points": None, "monte_carlo_options": {"samples": 64, "target": None}}),
+        ("iterative", {"orderings": "random,shapley", "method_options": {"samples": 64, "stop": "width"}}),
+    ],
+)
+def test_the_command_of_a_report_gives_its_options_again(key, options):
+    full = EXPERIMENTS[key].resolve(options)
+    report = made_up(key)
+    line = command(experiments_store.job_spec({**report.spec, "options": full}))
+    read, given = read_back(key, line)
+    assert read == full
+    assert given["--dtype"] == []
+    assert len(given["--option"]) + len(given["-o"]) == len(
+        [n for n in options if n not in ("method", "method_options")]
+    ) + (1 if key == "iterative" and "method_options" in options else len(options.get("method_options", {})))
+
+
+def test_the_command_of_a_report_in_another_dtype_names_it():
+    line = command(experiments_store.job_spec(of_weights("1", dtype="bfloat16").spec))
+    assert line.endswith(" --dtype bfloat16")
+    assert "--dtype" in {word for o in get_command(build()).commands["experiment"].params for word in o.opts}
+
+
 @pytest.mark.parametrize("key", list(EXPERIMENTS))
 def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
     own = {"points": 9, "runs": 4, "k": 5, "top": 7, "loss": 2.5}
@@ -325,10 +426,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
     spec = Plan(key, CHOICE).spec({}) | {"options": options, "dev_size": 64, "seed": 2}
     if "method_options" in spec:
         spec["method_options"] = {**spec["method_options"], "samples": 96, "target": None}
-    words = shlex.split(command(spec))
-    given = {flag: [words[at + 1] for at, word in enumerate(words) if word == flag] for flag in (*FLAGS, *OPTIONS)}
-    method = given["--method"][0] if given["--method"] else None
-    read = options_of(EXPERIMENTS[key], method, given["-o"], given["--option"])
+    read, given = read_back(key, command(spec))
     assert read == EXPERIMENTS[key].resolve(resolvable(spec))
     assert (given["--size"], given["--seed"], given["--test-size"]) == (["64"], ["2"], [])
     assert set(FLAGS) | set(OPTIONS) <= {

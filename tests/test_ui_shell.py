@@ -89,7 +89,7 @@ def test_an_empty_or_missing_cache_is_a_sentence(cache, path, state):
     app = run(path)
     assert not app.exception
     assert app.title
-    assert app.info or app.error
+    assert app.info or app.error or app.warning  # the last where a busy machine has no worker yet
     if not path:
         assert "headlab score --model e5-small-intents" in app.code[0].value
 

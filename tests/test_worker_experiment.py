@@ -30,6 +30,7 @@ from headlab.worker.resident import Resident
 from headlab.worker.schemas import Job, Refusal
 
 METHOD = "leave-one-out"
+WALK: dict[str, Any] = {"experiment": "iterative", "options": {}}
 
 
 def absent_task(data: Path | None = None) -> Task:
@@ -86,7 +87,7 @@ def test_equal_work_has_equal_params() -> None:
     full = KINDS["experiment"].check(short)
     assert full == KINDS["experiment"].check({**short, "languages": ["xx", "yy"], "method": "shapley"})
     assert full == KINDS["experiment"].check(full)
-    assert full["options"] == {"k": None, "runs": 10}
+    assert full["options"] == {"k": None, "runs": 10, "leave_one_out": True}
     assert full["method_options"]["samples"] == 8192
     assert (full["dev_size"], full["test_size"], full["seed"], full["ablation"]) == (512, None, 0, "zero")
 
@@ -105,11 +106,27 @@ def test_equal_work_has_equal_params() -> None:
         ({"options": {"method": "shapley"}}, "stands beside the options"),
         ({"method_options": {"samples": 4}}, "no option samples"),
         ({"options": {"runs": 10**9}}, "a job may ask for 1000 at most"),
+        ({"method": "shapley", "method_options": {"samples": 10**9}}, "samples is 1000000000; a job may ask for"),
+        ({**WALK, "method_options": {"samples": 10**9}}, "samples is 1000000000; a job may ask for"),
+        ({**WALK, "options": {"monte_carlo_options": {"samples": 10**9}}}, "samples is 1000000000; a job may ask for"),
+        ({**WALK, "method_options": {"samples": -3}}, "samples is -3"),
+        ({**WALK, "options": {"monte_carlo_options": {"nope": 1}}}, "monte-carlo has no option nope"),
+        ({**WALK, "options": {"orderings": "foo"}}, "orderings has foo"),
     ],
 )
 def test_params_that_do_not_fit_are_refused(model: Model, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(HeadlabError, match=said):
+    with pytest.raises(HeadlabError, match=said) as caught:
         KINDS["experiment"].check(spec_of(model, **changes))
+    if isinstance(caught.value, Refusal):
+        assert caught.value.status == 422
+
+
+def test_options_of_orderings_are_in_full_in_the_params() -> None:
+    short = {"experiment": "iterative", "model": "m", "task": "tiny", "languages": "all"}
+    full = KINDS["experiment"].check(short)
+    assert full["method_options"]["samples"] == 8192
+    assert full["options"]["monte_carlo_options"]["samples"] == 1024
+    assert full == KINDS["experiment"].check(full)
 
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:

@@ -61,6 +61,9 @@ def experiment(
     seed: Seed = 0,
     ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
     device: Device = None,
+    dtype: Annotated[
+        str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")
+    ] = "float32",
     cache: CacheRoot = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures")
@@ -85,8 +88,8 @@ def experiment(
     chosen = headlab.task(task, split_languages(languages), data=data)
     store = open_store(cache)
     pieces = Pieces(
-        headlab.load(model, device=device), chosen, store, seed=seed, dev_size=size, test_size=test_size,
-        ablation=ablation,
+        headlab.load(model, device=device, dtype=dtype), chosen, store, seed=seed, dev_size=size,
+        test_size=test_size, ablation=ablation,
     )  # fmt: skip
     typer.echo(f"{key}: {forecast(key, pieces, options)}", err=True)
     with progress_bar(key) as show:
@@ -110,6 +113,8 @@ def options_of(about: Experiment, method: str | None, of_method: list[str], of_e
     if of_method:
         if METHOD_OPTIONS not in about.options:
             raise HeadlabError(f"experiment {about.key} takes no options of a method; leave -o out")
+        if METHOD_OPTIONS in given:
+            raise HeadlabError(f"options of the method are given by -o and by --option {METHOD_OPTIONS}; use one")
         own = method_of(str(given.get(METHOD, "shapley")))
         given[METHOD_OPTIONS] = own.resolve(parse_options(of_method, own.options))
     return about.resolve(given)
@@ -123,7 +128,7 @@ def show_list(*, json: bool) -> None:
     for about in EXPERIMENTS.values():
         typer.echo(f"{about.key}: {about.question} ({about.paper})")
         for name, option in about.options.items():
-            if name not in (METHOD, METHOD_OPTIONS):
+            if name != METHOD and (name != METHOD_OPTIONS or METHOD not in about.options):
                 default = "none" if option.default is None else option.default
                 typer.echo(f"    --option {name}={default}: {option.help} ({option.range})")
 

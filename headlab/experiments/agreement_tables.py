@@ -26,12 +26,19 @@ RHO = ".2f"
 class Compared:
     """The rank agreement of several languages' scores.
 
-    names: languages, in the order of `found`'s rows.  heads: how many there are.
+    names: languages, in the order of `found`'s rows.  heads: how many there are.  sizes: dev examples of each
+    language, None where that is not known.
     """
 
     names: tuple[str, ...]
     heads: int
     found: Agreement
+    sizes: tuple[int | None, ...]
+
+    @property
+    def unmatched(self) -> bool:
+        """Whether languages have unequally many examples, and so halves of other draws."""
+        return len(set(self.sizes)) > 1
 
 
 def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compared:
@@ -41,8 +48,11 @@ def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compar
     blank = np.full((2, values.shape[1]), np.nan)
     known = any(s.halves is not None for s in every)
     halves = np.stack([blank if s.halves is None else s.halves for s in every]) if known else None
-    found = agreement(values, halves, np.random.default_rng([seed, 5]))
-    return Compared(tuple(scores), values.shape[1], found)
+    sizes = tuple(s.spec.get("task", {}).get("size") for s in every)
+    # Which half a draw falls into hangs on how many examples there are.
+    matched = np.array([[one == other for other in sizes] for one in sizes])
+    found = agreement(values, halves, np.random.default_rng([seed, 5]), matched=matched)
+    return Compared(tuple(scores), values.shape[1], found, sizes)
 
 
 def agreement_tables(compared: Compared) -> tuple[Table, ...]:
@@ -86,8 +96,19 @@ def pair_notes(compared: Compared) -> tuple[str, ...]:
         "halves of the examples agree. corrected: rho over ceiling, at most 1; across halves: the same from halves of "
         "other examples only, so that noise which two languages share does not count as agreement. Both are left out "
         f"where the ceiling's interval reaches below {LOWEST_CEILING}: {UNCLEAR} to say.",
+        *([unmatched_halves(compared)] if compared.unmatched else ()),
         *([no_halves(lacking)] if lacking else ()),
     )  # fmt: skip
+
+
+def unmatched_halves(compared: Compared) -> str:
+    """Which languages have how many examples, and why some pairs have no value across halves."""
+    counts = ", ".join(f"{name} {size or 'unknown'}" for name, size in zip(compared.names, compared.sizes, strict=True))
+    return (
+        "across halves: no value for two languages with unequally many examples, as a draw may then be in the first "
+        f"half of one and in the second of the other, with its noise. Dev examples: {counts}. Score all with a --size "
+        "that each of them has."
+    )
 
 
 def no_halves(names: Sequence[str] = ()) -> str:
@@ -95,7 +116,7 @@ def no_halves(names: Sequence[str] = ()) -> str:
     whose = f"the scores of {', '.join(names)}" if names else "these scores"
     return (
         f"The noise ceiling is not known: {whose} do not keep what each half of the examples says. Newer scores by "
-        "shapley, monte-carlo and leave-one-out do: delete old results and compute them again."
+        "shapley (not estimand=shapley), monte-carlo and leave-one-out do: delete old results and compute them again."
     )
 
 
@@ -185,7 +206,9 @@ def outlier_words(compared: Compared) -> str:
             + ("." if sure else ", so which language stands apart is not settled.")
         )
     if compared.found.noise and not compared.found.noise.outlier:
-        words.append("Whether that is noise cannot be said: for some pairs the noise ceiling is too low, or unknown.")
+        why = "the noise ceiling is too low, or unknown"
+        why += ", or the languages have unequally many examples" if compared.unmatched else ""
+        words.append(f"Whether that is noise cannot be said: for some pairs {why}.")
     return " ".join(words)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headlab.records import Evaluation, Floats
-from headlab.stats import group_bootstrap, holm
+from headlab.stats import group_bootstrap, holm, stratified_bootstrap
 
 DRAWS = 10_000
 ALPHA = 0.05
@@ -19,8 +19,8 @@ Groups = tuple[str, ...]
 class Gain(NamedTuple):
     """What each answer gains, float [answer] in [-1, 1], and the groups that are resampled together, [answer].
 
-    runs: values are multiples of 1 / runs, 0 if of nothing: resampled as whole numbers, sums of 0 are 0 and no last
-    bit decides on which side of it they lie.
+    runs: values are multiples of 1 / runs, 0 if of nothing: resampled as whole numbers, those of equal sum and size
+    are alike, whatever their last bits.
     """
 
     values: Floats
@@ -71,27 +71,48 @@ def minus(one: Gain, other: Gain) -> Gain:
 def difference(gain: Gain, seed: int) -> Difference:
     """The mean gain, resampled by group."""
     scale = gain.runs or 1
-    values = np.rint(gain.values * scale) if gain.runs else gain.values
+    values = _scaled(gain, gain.runs)
     rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
     low, high, p = group_bootstrap(values[None], gain.groups, rng, made_up=made_up, draws=DRAWS)
     return Difference(float(values.mean() / scale), float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 
 
+def _scaled(gain: Gain, runs: int) -> Floats:
+    """Its values as whole numbers of 1 / runs; as they are if runs is 0."""
+    return np.rint(gain.values * runs) if runs else gain.values
+
+
 def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
     """Mean over languages of the mean gains: every language counts alike, however many answers it has.
 
-    aligned: groups of one name are the same texts in every language, and so are drawn together; else each
-    language has its own.
+    aligned: groups of one name are the same texts in every language, and so are drawn together; else each language
+    is resampled for itself, so that how many answers are drawn of which is no noise.
     """
-    return difference(pooled(gains, aligned=aligned), seed)
+    return difference(pooled(list(gains.values())), seed) if aligned else _stratified(list(gains.values()), seed)
 
 
-def pooled(gains: Mapping[str, Gain], *, aligned: bool) -> Gain:
-    """Answers of all languages as one, weighted so that their mean is the mean over the languages."""
-    total = sum(len(gain.values) for gain in gains.values())
-    parts = [gain.values * (total / (len(gains) * len(gain.values))) for gain in gains.values()]
-    names = [label if aligned else f"{name} {label}" for name, gain in gains.items() for label in gain.groups]
-    return Gain(np.concatenate(parts), tuple(names), 0)
+def pooled(gains: Sequence[Gain]) -> Gain:
+    """Answers of all languages as one, groups of one name together; their mean is the mean over the languages."""
+    sizes = [len(gain.values) for gain in gains]
+    parts = [gain.values * (sum(sizes) / (len(gains) * size)) for gain, size in zip(gains, sizes, strict=True)]
+    names = tuple(label for gain in gains for label in gain.groups)
+    # Of unequally many answers the weighted values are whole numbers of nothing.
+    return Gain(np.concatenate(parts), names, _common_runs(gains) if len(set(sizes)) == 1 else 0)
+
+
+def _common_runs(gains: Sequence[Gain]) -> int:
+    return math.lcm(*(gain.runs for gain in gains))
+
+
+def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
+    """The mean over languages, each resampled for itself."""
+    runs = _common_runs(gains)
+    scale, values = runs or 1, [_scaled(gain, runs) for gain in gains]
+    strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
+    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
+    low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)
+    mean = float(np.mean([v.mean() for v in values])) / scale
+    return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
 
 
 def adjusted(found: Sequence[Difference]) -> list[float | None]:

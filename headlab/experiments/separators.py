@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from headlab.lanes import Tick, spread
 from headlab.methods.confidence import excluded_ids
 from headlab.methods.work import Progress
 from headlab.records import Bools, Floats, HeadGrid
-from headlab.stats import group_bootstrap
+from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.tables import Table
 
 if TYPE_CHECKING:
@@ -183,14 +183,18 @@ def kind_table(
 ) -> Table:
     """A row per language (and for all of them) and kind of heads: its heads' mean share, and against all heads.
 
-    aligned: whether groups of one name are the same in every language, and so are drawn together.
+    aligned: whether groups of one name are the same in every language, and so are drawn together; else every
+    language is resampled for itself, and counts alike.
     """
-    every = tuple(label if aligned else f"{name} {label}" for name, seen in found.items() for label in seen.groups)
-    pooled = Looks(np.concatenate([seen.tokens for seen in found.values()]), every)
+    each = list(found.values())
+    pooled = Looks(np.concatenate([seen.tokens for seen in each]), tuple(label for s in each for label in s.groups))
+    sets = {language: [seen] for language, seen in found.items()}
+    if len(found) > 1:
+        sets["all languages"] = [pooled] if aligned else each
     rows = []
-    for language, seen in [*found.items(), *[("all languages", pooled)] * (len(found) > 1)]:
+    for language, strata in sets.items():
         for kind, chosen in kinds.items():
-            rows.append((language, kind, int(chosen.sum()), *_against_all(seen, chosen, rng)))
+            rows.append((language, kind, int(chosen.sum()), *_against_all(strata, chosen, rng)))
     return Table(
         "separator-kinds",
         "The same, as the mean over kinds of heads, and minus the mean over all heads",
@@ -202,14 +206,20 @@ def kind_table(
     )  # fmt: skip
 
 
-def _against_all(seen: Looks, chosen: Bools, rng: np.random.Generator) -> tuple[float | None, ...]:
+def _against_all(strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator) -> tuple[float | None, ...]:
+    """Mean over strata of the share of chosen heads and of its difference to all, with intervals, in percent; p."""
     if not chosen.any():
         return (None,) * 8
-    part, rest = seen.whole[:, chosen].mean(axis=1), seen.whole.mean(axis=1)
-    low, high, _ = group_bootstrap(part[None], seen.groups, rng, made_up=(1.0, 0.0))
-    shares = [100 * float(v) for v in (part.mean(), low[0], high[0], seen.tokens[:, chosen].mean())]
+    part = [(seen.whole[:, chosen].mean(axis=1)[None], seen.groups) for seen in strata]
+    low, high, _ = stratified_bootstrap(part, rng, made_up=(1.0, 0.0))
+    tokens = np.mean([seen.tokens[:, chosen].mean() for seen in strata])
+    shares = [100 * float(v) for v in (_mean(part), low[0], high[0], tokens)]
     if chosen.all():
         return (*shares, None, None, None, None)
-    gain = part - rest
-    below, above, p = group_bootstrap(gain[None], seen.groups, rng)
-    return (*shares, *(100 * float(v) for v in (gain.mean(), below[0], above[0])), float(p[0]))
+    gain = [(own - seen.whole.mean(axis=1), seen.groups) for (own, _), seen in zip(part, strata, strict=True)]
+    below, above, p = stratified_bootstrap(gain, rng)
+    return (*shares, *(100 * float(v) for v in (_mean(gain), below[0], above[0])), float(p[0]))
+
+
+def _mean(strata: Sequence[tuple[Floats, tuple[str, ...]]]) -> float:
+    return float(np.mean([values.mean() for values, _ in strata]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +20,9 @@ class Experiment:
 
     question: what it answers.  paper: where it comes from.  options: by name.  module: where its `run` and its
     `cost` live, below headlab.experiments.  version: rises when its tables change, so that reports kept before
-    are made anew.  least_languages: that it makes sense with.
+    are made anew.  least_languages: that it makes sense with.  options_of: {option: the method whose own
+    options it holds}, where these are not those of the chosen method.  lists: {option: what may stand in it,
+    comma-separated}.
     """
 
     key: str
@@ -31,9 +33,11 @@ class Experiment:
     module: str
     version: int = 1
     least_languages: int = 1
+    options_of: Mapping[str, str] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options, given ones checked, the rest at their defaults; those of the method in full, too.
+        """All options, given ones checked, the rest at their defaults; those of methods in full, too.
 
         Raises HeadlabError for one that does not exist or fit.
         """
@@ -52,7 +56,19 @@ class Experiment:
         if METHOD in out:
             chosen = method_of(out[METHOD])
             out |= {METHOD: chosen.key, METHOD_OPTIONS: chosen.resolve(out.get(METHOD_OPTIONS, {}))}
-        return out
+        out |= {name: METHODS[key].resolve(out[name]) for name, key in self.options_of.items()}
+        return out | {name: self._list(name, out[name]) for name in self.lists}
+
+    def _list(self, name: str, text: str) -> str:
+        """Each of the names in a comma-separated text once. Raises HeadlabError for one that does not fit."""
+        found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+        unknown = [word for word in found if word not in self.lists[name]]
+        if unknown or not found:
+            raise HeadlabError(
+                f"experiment {self.key}: {name} has {', '.join(unknown) or 'none'}; "
+                f"name some of {', '.join(self.lists[name])}, comma-separated"
+            )
+        return ",".join(found)
 
 
 SIGNED = tuple(key for key, method in METHODS.items() if method.signed)
@@ -66,6 +82,10 @@ HARMFUL_OR_K = Option(
     low=1,
     optional=True,
 )
+# The keys of `headlab.experiments.iterative.ORDERINGS`, which needs torch.
+ORDERINGS = (
+    "random", "monte-carlo", "shapley", "gradient", "gradient-token", "gradient-batch", "leave-one-out", "confidence"
+)  # fmt: skip
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
 HELD = "Held & Yang, EACL 2023"
 
@@ -127,6 +147,8 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
                     METHOD_OPTIONS: Option({}, "options of the ordering shapley", kind=dict),
                 },
                 "iterative",
+                options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
+                lists={"orderings": ORDERINGS},
             ),
             Experiment(
                 "heads",

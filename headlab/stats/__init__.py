@@ -20,7 +20,15 @@ from headlab.stats.betting import (
     log_capital,
     sample_mean,
 )
-from headlab.stats.bootstrap import Bootstrap, Paired, group_bootstrap, paired_bootstrap, share_interval
+from headlab.stats.bootstrap import (
+    Bootstrap,
+    Paired,
+    group_bootstrap,
+    paired_bootstrap,
+    resampled_means,
+    share_interval,
+    stratified_bootstrap,
+)
 from headlab.stats.many import benjamini_hochberg, holm
 from headlab.stats.ranks import (
     cluster_order,
@@ -57,10 +65,12 @@ __all__ = [
     "noise_ceiling",
     "paired_bootstrap",
     "reliability",
+    "resampled_means",
     "sample_mean",
     "share_interval",
     "spearman",
     "spearman_interval",
     "spearman_of_counts",
     "stepped_up",
+    "stratified_bootstrap",
 ]

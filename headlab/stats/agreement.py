@@ -42,8 +42,9 @@ class Noise:
 
     reliability: [row], expected rank correlation with a second measurement of the same size.  ceiling: [row,
     row], what two rows that rank alike would correlate.  corrected: [row, row], correlation over ceiling.  across:
-    [row, row], the same from halves of other examples only, which share no noise.  clear: bool [row, row], whether
-    the ceiling is surely above LOWEST_CEILING.  outlier: by `across`; None unless all are clear.
+    [row, row], the same from halves of other draws only, which share no noise; NaN where the halves of two rows do
+    not match.  clear: bool [row, row], whether the ceiling is surely above LOWEST_CEILING.  outlier: by `across`;
+    None unless all are clear and known.
     """
 
     reliability: Estimate
@@ -114,13 +115,22 @@ def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS, le
 
 
 def agreement(
-    values: Floats, halves: Floats | None, rng: np.random.Generator, draws: int = DRAWS, level: float = 0.95
+    values: Floats,
+    halves: Floats | None,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+    level: float = 0.95,
+    *,
+    matched: Bools | None = None,
 ) -> Agreement:
     """Everything about the agreement of rows, with intervals by resampling items.
 
     values: float [row, item].  halves: float [row, half, item], NaN where a row has none; None where no row has.
+    matched: bool [row, row], whether the first half of one row and the second of the other have no draw in common;
+    None if all are such.
     """
     rows = len(values)
+    matched = np.ones((rows, rows), bool) if matched is None else matched | np.eye(rows, dtype=bool)
     every = values if halves is None else np.concatenate([values, halves.reshape(2 * rows, -1)])
     found = _correlations(every, rng, draws)
     rho = found.of(lambda part: part[:, :rows, :rows])
@@ -131,7 +141,7 @@ def agreement(
         tree,
         cluster_support(tree, rho.resampled),
         _outlier(rho, level),
-        None if halves is None else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), level),
+        None if halves is None else _noise(rho, found.of(lambda part: part[:, rows:, rows:]), matched, level),
     )
 
 
@@ -154,7 +164,7 @@ def _own(of_halves: Floats) -> Floats:
 def _across(of_halves: Floats) -> Floats:
     """Correlation of one row's half with the other row's other half, over that of equal ranks: [..., row, row].
 
-    Halves are of other examples and samples, so what two rows share by chance is in neither.
+    Matched halves are of other examples and draws, so what two rows share by chance is in neither.
     """
     mean = (of_halves[..., ::2, 1::2] + of_halves[..., 1::2, ::2]) / 2
     return _over(mean, noise_ceiling(np.maximum(_own(of_halves), 0)))
@@ -185,10 +195,10 @@ def _outlier(rho: _Draws, level: float) -> Outlier | None:
     return Outlier(lowest, second, share, gap)
 
 
-def _noise(rho: _Draws, of_halves: _Draws, level: float) -> Noise:
+def _noise(rho: _Draws, of_halves: _Draws, matched: Bools, level: float) -> Noise:
     whole = of_halves.of(_own).of(stepped_up)
     ceiling = whole.of(noise_ceiling)
-    across = of_halves.of(_across)
+    across = of_halves.of(_across).of(lambda part: np.where(matched, part, np.nan))
     bounds = ceiling.estimate(level)
     clear = np.asarray(bounds.low > LOWEST_CEILING)
     corrected = _Draws(*(_over(r, c) for r, c in zip(rho, ceiling, strict=True)))

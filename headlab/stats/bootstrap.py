@@ -13,6 +13,8 @@ DRAWS = 10_000
 # A bin of a multinomial takes as long as picking so many groups one by one (benchmarks/bootstrap.py).
 BIN_PICKS = 24
 BLOCK = 1 << 17  # groups picked at once: what stays in a processor's cache
+# To so many digits are resamples compared with 0: sums that cancel out do so whatever their last bits are.
+DIGITS = 12
 
 
 class Bootstrap(NamedTuple):
@@ -39,12 +41,42 @@ def group_bootstrap(
     difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's answer depends on
     that row and the state of `rng` alone: rows share a stream of numbers, not the groups that are drawn.
     """
+    return _summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
+
+
+def stratified_bootstrap(
+    strata: Sequence[tuple[Floats, tuple[str, ...]]],
+    rng: np.random.Generator,
+    *,
+    made_up: tuple[float, float] = (1.0, -1.0),
+    draws: int = DRAWS,
+    level: float = 0.95,
+) -> Bootstrap:
+    """Percentile intervals for the mean over strata of their means, each stratum resampled for itself.
+
+    strata: values [row, example] and groups [example] of each, as many rows in all.  Every stratum counts alike and
+    keeps its size, has its own made-up values and its own stream of `rng`.  The rest as in `group_bootstrap`, which
+    one stratum equals.
+    """
+    found = [resampled_means(values, groups, rng, made_up=made_up, draws=draws) for values, groups in strata]
+    return _summary(np.mean(found, axis=0), level)
+
+
+def resampled_means(
+    values: Floats, groups: tuple[str, ...], rng: np.random.Generator, *, made_up: tuple[float, float], draws: int
+) -> Floats:
+    """Means of resamples of whole groups, float [row, draw]; arguments as in `group_bootstrap`."""
     _, member = np.unique(np.array(groups), return_inverse=True)
     sizes = np.append(np.bincount(member), [1, 1]).astype(np.float64)
     sums = [np.append(np.bincount(member, row, minlength=len(sizes) - 2), made_up) for row in values]
-    resampled = _resampled(sums, sizes, int(rng.integers(2**63)), draws)
-    low, high = np.array([np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in resampled]).T
-    tails = [1 + min((row <= 0).sum(), (row >= 0).sum()) for row in resampled]
+    return np.array(_resampled(sums, sizes, int(rng.integers(2**63)), draws))
+
+
+def _summary(resampled: Floats, level: float) -> Bootstrap:
+    """Quantiles and two-sided p of resampled means, float [row, draw]."""
+    rounded, draws = np.round(resampled, DIGITS), resampled.shape[1]
+    low, high = np.array([np.quantile(row, [(1 - level) / 2, (1 + level) / 2]) for row in rounded]).T
+    tails = [1 + min((row <= 0).sum(), (row >= 0).sum()) for row in rounded]
     return Bootstrap(low, high, np.minimum(1.0, 2 * np.array(tails) / (draws + 1)))
 
 

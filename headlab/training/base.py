@@ -122,16 +122,22 @@ def heads(module: PreTrainedModel) -> list[nn.Module]:
     return [child for name, child in module.named_children() if name != module.base_model_prefix]
 
 
+@torch.no_grad()
 def draw_head(module: PreTrainedModel) -> None:
-    """New weights for all above the encoder, whatever came with the base; from torch's generator."""
+    """New weights for all above the encoder, whatever came with the base; from torch's generator.
+
+    Not by `nn.init`: while it loads a model, in any thread, transformers lets those functions skip loaded weights.
+    """
     spread = float(getattr(module.config, "initializer_range", 0.02))
     for part in (part for head in heads(module) for part in head.modules()):
         if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=spread)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+            part.weight.normal_(0.0, spread)
         elif isinstance(part, nn.LayerNorm):
-            part.reset_parameters()
+            part.weight.fill_(1.0)
+        else:
+            continue
+        if part.bias is not None:
+            part.bias.zero_()
 
 
 def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:

@@ -5,6 +5,7 @@ Whoever starts the job reads the values anew, as with a new job of the Jobs page
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -107,15 +108,41 @@ def command(spec: Mapping[str, Any]) -> str:
     if METHOD in about.options and spec.get(METHOD) in METHODS:
         words += ["--method", str(spec[METHOD])]
         words += _given("-o", spec.get(METHOD_OPTIONS) or {}, METHODS[spec[METHOD]].options)
-    words += _given("--option", spec["options"], about.options)
+    words += _given("--option", _shortened(about, spec), about.options)
     for name, usual in USUAL.items():
         if spec.get(name, usual) != usual:
             words += [FLAGS[name], str(ALL if spec[name] is None else spec[name])]
+    words += ["--dtype", str(spec["dtype"])] if spec.get("dtype") else []
     return shlex.join(words)
+
+
+def _shortened(about: Experiment, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The experiment's own options; of those that hold a method's options only what is not at its default."""
+    own = dict(spec["options"])
+    if METHOD_OPTIONS in about.options_of:
+        own[METHOD_OPTIONS] = spec.get(METHOD_OPTIONS) or {}
+    for name, key in about.options_of.items():
+        if isinstance(inner := own.get(name), Mapping):
+            usual = METHODS[key].options
+            own[name] = {k: v for k, v in inner.items() if k not in usual or v != usual[k].default}
+    return own
 
 
 def _given(flag: str, values: Mapping[str, Any], options: Mapping[str, Option]) -> Iterator[str]:
     """The options that are not at their defaults."""
     for name, value in values.items():
         if name not in options or value != options[name].default:
-            yield from (flag, f"{name}={'none' if value is None else value}")
+            yield from (flag, f"{name}={written(value)}")
+
+
+def written(value: Any) -> str:
+    """A value as the command line reads it: JSON, none, or a text as it is where that is no JSON."""
+    if value is None:
+        return "none"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    try:
+        json.loads(value)
+    except ValueError:
+        return value
+    return json.dumps(value)

@@ -17,7 +17,7 @@ from headlab.store import ReportResult
 from headlab.tables import NOTHING, Report, Table
 from headlab.ui import experiments_heads
 from headlab.ui.experiments_plan import command
-from headlab.ui.experiments_store import differences, facts, job_spec, label
+from headlab.ui.experiments_store import WEIGHTS, differences, facts, job_spec, label, made_at
 from headlab.ui.figures import figure
 from headlab.ui.names import language_title
 
@@ -26,8 +26,13 @@ FEW = 3  # figures that are drawn below each other; of more, one is chosen
 FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
-def pick(results: Sequence[ReportResult], experiment: str, asked: str | None) -> ReportResult:
-    """The report to show: the newest, or the one that is chosen here or by the link."""
+def pick(
+    results: Sequence[ReportResult], experiment: str, asked: str | None, weights: str | None = None
+) -> ReportResult:
+    """The report to show: the first, or the one that is chosen here or by the link.
+
+    weights: fingerprint of the chosen model's, None if it is not known.
+    """
     by_key = {result.key: result for result in results}
     if len(results) == 1:
         return results[0]
@@ -36,14 +41,20 @@ def pick(results: Sequence[ReportResult], experiment: str, asked: str | None) ->
         st.session_state[key] = asked
     if st.session_state.get(key, "") not in keys:
         del st.session_state[key]
-    chosen = st.selectbox("Report", keys, format_func=lambda k: label(by_key[k]) if k else "The newest", key=key)
+    newest = max(map(made_at, results)) == made_at(results[0])
+    first = "The newest" if newest else "The newest of the chosen model in float32"
+
+    def words(k: str) -> str:
+        return label(by_key[k], weights) if k else first
+
+    chosen = st.selectbox("Report", keys, format_func=words, key=key)
     return by_key.get(chosen, results[0])
 
 
 def draw(result: ReportResult, wanted: Mapping[str, Any]) -> None:
     """A report. wanted: details of the job that is chosen above; where the report is another one, that is said."""
     report = result.report
-    st.caption(label(result))
+    st.caption(label(result, wanted.get(WEIGHTS)))
     if other := differences(job_spec(report.spec), wanted):
         st.info(f"This report was made with other settings than those chosen above: {'; '.join(other)}.")
     for note in report.notes:

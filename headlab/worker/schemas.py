@@ -194,7 +194,7 @@ class Figure(Strict):
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], three decimals.
 
-    separators: which tokens end or part texts (</s>, [SEP]), by their place.  truncated: the sentence was longer.
+    separators: which tokens end or part texts (such as </s>), by their place.  truncated: the sentence was longer.
     """
 
     tokens: list[str]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # they import torch
     from headlab.methods.work import Progress
 
 # Options that say how much there is of something; a request may not ask for more.
-MOST = {"runs": 1000, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
+MOST = {"runs": 1000, "samples": 1 << 20, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
 TEXT = 1000
 OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
 
@@ -78,7 +78,7 @@ def _filled(spec: ExperimentSpec) -> ExperimentSpec:
         update={
             "languages": list(chosen.languages),
             "method": full.get(METHOD, method("shapley").key),
-            "method_options": checked(dict(full.get(METHOD_OPTIONS) or {})),
+            "method_options": modest(checked(dict(full.get(METHOD_OPTIONS) or {}))),
             "options": modest(own),
         }
     )
@@ -88,7 +88,7 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
     """The options, none larger than a request may ask for. Raises Refusal (422)."""
     for name, value in options.items():
         if isinstance(value, dict):
-            checked(value)
+            modest(checked(value))
         if isinstance(value, int) and value > MOST.get(name, value):
             raise Refusal(f"{name} is {value}; a job may ask for {MOST[name]} at most", 422)
         if isinstance(value, str) and len(value) > TEXT:
