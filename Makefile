@@ -8,8 +8,8 @@ PORT ?= 8501
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
-# Two processes share the tests: the browser's waiting costs no time of the others.
-SHARED = -n 2 --dist loadgroup
+# Two processes share the tests: the browser's waiting costs no time of the others. In order, as the browser's come first.
+SHARED = -n 2 --no-loadscope-reorder
 
 .PHONY: app test check bench clean install install-dev
 
