@@ -8,8 +8,6 @@ PORT ?= 8501
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
-# Two processes share the tests: the browser's waiting costs no time of the others. In order, as the browser's come first.
-SHARED = -n 2 --no-loadscope-reorder
 
 .PHONY: app test check bench clean install install-dev
 
@@ -19,13 +17,13 @@ app: install
 
 test: install-dev
 	@sh tools/chromium.sh
-	@$(BIN)/python -m pytest $(SHARED)
+	@$(BIN)/python -m pytest
 
 check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(SHARED) -m "not slow and not browser"
+	$(BIN)/python -m pytest -m "not slow and not browser"
 
 bench:
 	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
-from headlab.ui import headgrid, prune_results
-from headlab.ui.background import Crowd, Latest
+from headlab.ui import headgrid
+from headlab.ui.background import Latest
 from headlab.ui.history import History
 from headlab.ui.prune_board import GRID as BOARD
 from headlab.ui.prune_board import after_clicks
@@ -278,25 +277,3 @@ def test_a_click_that_came_with_undo_is_the_one_taken_back(monkeypatch):
     assert now.can_redo
     after_clicks(now.redo)()
     assert now.kept.tolist() == kept.tolist()
-
-
-def test_many_who_wait_at_once_look_less_often():
-    gates = [threading.Event() for _ in range(6)]
-
-    def held(gate):
-        yield 1
-        gate.wait(10)
-
-    crowd, lives = Crowd(), [Latest(partial(held, gate)) for gate in gates]
-    for live in lives:
-        crowd.join(live)
-    assert crowd.waiting() == 6
-    for gate in gates[:4]:
-        gate.set()
-    for live in lives[:4]:
-        live.wait(2, 10)
-    assert crowd.waiting() == 2
-    del live, lives
-    for gate in gates:
-        gate.set()
-    assert [prune_results.pause(n) for n in (0, 1, 2, 20)] == [0.2, 0.2, 0.2, 2.0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -52,21 +51,3 @@ class Latest(Generic[T]):
         with self._news:
             self.done = True
             self._news.notify_all()
-
-
-class Crowd:
-    """All iterators that somebody of this process waits for."""
-
-    def __init__(self) -> None:
-        self._members: WeakSet[Latest[Any]] = WeakSet()
-        self._lock = threading.Lock()
-
-    def join(self, live: Latest[Any]) -> None:
-        """Count an iterator from now on, until it is done or nobody holds it."""
-        with self._lock:
-            self._members.add(live)
-
-    def waiting(self) -> int:
-        """How many are not done."""
-        with self._lock:
-            return sum(not live.done for live in self._members)

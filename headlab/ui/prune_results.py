@@ -8,14 +8,13 @@ from typing import Any, Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from headlab.ui.background import Crowd, Latest
+from headlab.ui.background import Latest
 from headlab.ui.names import language_title
 from headlab.ui.prune_figures import Asks, Figure, Known, Question, figures, mean_figure, progress_words, table
 from headlab.ui.shell import guarded
 
 LIVE = "_live"
 POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
-CROWD = 2  # people who wait at once before each looks less often
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
 
@@ -45,19 +44,8 @@ def running(client: Asks, question: Question, languages: Sequence[str], known: K
     if held is not None:
         held[1].stop()
     begun = Latest(lambda: figures(client, question, languages, known))
-    _crowd().join(begun)
     st.session_state[LIVE] = (key, begun)
     return begun
-
-
-@st.cache_resource(show_spinner=False)
-def _crowd() -> Crowd:
-    return Crowd()
-
-
-def pause(waiting: int) -> float:
-    """Seconds between two looks at what is on its way: looks take time from the figures, so many people share them."""
-    return POLL_SECONDS * max(1.0, waiting / CROWD)
 
 
 def show(
@@ -71,7 +59,7 @@ def show(
     live.wait(2, FIRST_SECONDS)  # the first value is what was known before
     polling = not live.done
 
-    @st.fragment(run_every=pause(_crowd().waiting()) if polling else None)
+    @st.fragment(run_every=POLL_SECONDS if polling else None)
     def look() -> None:
         with guarded():
             _draw(headline, details, live, languages, question)
