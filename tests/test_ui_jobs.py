@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -365,6 +366,31 @@ def test_the_gradient_offer_asks_live(worker, tmp_path):
     app.run()
     assert [call[0] for call in worker.calls] == ["gradient", "gradient"]
     assert "compute" in buttons(app)  # this worker has stored nothing
+
+
+def test_a_live_request_is_followed_on_once_the_first_language_is_there(worker, tmp_path, monkeypatch):
+    hidden = {}
+    for folder in (tmp_path / "cache").iterdir():
+        text = (folder / "spec.json").read_text()
+        if '"gradient"' in text:
+            hidden['"hu"' in text] = (folder / "spec.json", text)
+            (folder / "spec.json").unlink()
+    asked, go_on = threading.Event(), threading.Event()
+
+    def gradient(model, task, language, **options):
+        if language == "hu":
+            hidden[True][0].write_text(hidden[True][1])
+        else:
+            asked.set()
+            go_on.wait(20)
+
+    monkeypatch.setattr(worker, "gradient", gradient)
+    app = press(run("languages", method="gradient", langs=["hu", "ml"]), "compute")
+    assert asked.wait(20)
+    app.run()
+    assert "gradient-stop" in buttons(app)
+    assert "compute" not in buttons(app)
+    go_on.set()
 
 
 # Words.

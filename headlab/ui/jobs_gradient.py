@@ -48,9 +48,13 @@ def draw(spec: Mapping[str, Any], label: str) -> None:
 
 def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     """Whether a request under way is of this choice; the languages it has done are not missing any more."""
-    names = (set(begun) | set(spec)) - {"languages"}
-    same = all(begun.get(name) == spec.get(name) for name in names)
-    return same and set(spec["languages"]) <= set(begun["languages"])
+    return _about(begun) == _about(spec) and set(spec["languages"]) <= set(begun["languages"])
+
+
+def _about(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """All but the languages; once one is done the spec is made like it, with every option written out."""
+    options = METHODS[spec["method"]].resolve(spec["options"])
+    return {name: value for name, value in spec.items() if name != "languages"} | {"options": options}
 
 
 def _begin(spec: Mapping[str, Any]) -> None:
