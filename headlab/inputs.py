@@ -188,11 +188,15 @@ def encode(
 
 def longest(model: Model) -> int:
     """Tokens that an input may have: what the model has positions for, 512 at most."""
-    config = model.module.config
-    positions = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
+    return min(MAX_TOKENS, positions(model.module.config))
+
+
+def positions(config: Any) -> int:
+    """Tokens that a model of this configuration has positions for; 512 where it does not say."""
+    found = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
     if "roberta" in config.model_type or config.model_type == "camembert":
-        positions -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
-    return min(MAX_TOKENS, positions)
+        found -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
+    return found
 
 
 def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch.Tensor]:

@@ -3,10 +3,11 @@
 import streamlit as st
 
 from headlab.methods.table import METHODS
+from headlab.store import default_root
 from headlab.ui import heads_maps, jobs_follow, jobs_offer, overview_coverage
 from headlab.ui.links import page_link
 from headlab.ui.names import head_key
-from headlab.ui.shell import default_root, found, listing, page
+from headlab.ui.shell import found, listing, page
 
 INTRO = (
     "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "

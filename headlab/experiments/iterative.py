@@ -10,6 +10,7 @@ import numpy as np
 from headlab.curves.compare import labels
 from headlab.errors import HeadlabError
 from headlab.experiments.ask import Ask, ask_curve, ask_scores
+from headlab.experiments.table import ORDERINGS
 from headlab.records import Floats
 from headlab.scores import Curve, band
 from headlab.stats import group_bootstrap, holm
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
 
 POINTS, RUNS, LOSS = 25, 10, 1.0
 RANDOM, SHAPLEY = "random", "shapley"
-# What heads can be ordered by: the method, and options that make it this ordering.
-ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    RANDOM: (RANDOM, {}),
-    "monte-carlo": ("monte-carlo", {}),
-    SHAPLEY: (SHAPLEY, {}),
-    "gradient": ("gradient", {"form": "example"}),
-    "gradient-token": ("gradient", {"form": "token"}),
-    "gradient-batch": ("gradient", {"form": "batch"}),
-    "leave-one-out": ("leave-one-out", {}),
-    "confidence": ("confidence", {}),
-}
 DEFAULT = "random,monte-carlo,shapley,gradient,leave-one-out"
 Report = Callable[[str], None]
 Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves, of which random has several

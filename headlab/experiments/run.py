@@ -65,11 +65,11 @@ def run_experiment(
     that are finished stay in the store.
     """
     about, resolved = prepared(key, pieces, options)
-    run = _run_of(about, pieces, resolved)
+    spec = report_spec(about, pieces, resolved)  # what is lacking is said before the work, not after it
+    run = None if pieces.store is None else pieces.store.run(spec)
     kept = None if run is None else _kept(run)
     if kept is not None:
         return kept
-    spec = report_spec(about, pieces, resolved)  # what is lacking is said before the work, not after it
     before, began = pieces.forwards, time.perf_counter()
     with _Watch(pieces, _expected(about, pieces, resolved), on_progress) as watch:
         tables, notes = _module(about).run(pieces, resolved, watch.say)
@@ -84,8 +84,7 @@ def run_experiment(
 def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
     """What an experiment will cost; times a few batches if the store does not say how long one takes."""
     about, resolved = prepared(key, pieces, options)
-    run = _run_of(about, pieces, resolved)
-    if run is not None and _kept(run) is not None:
+    if pieces.store is not None and _kept(pieces.store.run(report_spec(about, pieces, resolved))) is not None:
         return Cost(0, 0.0, "the report is in the cache already")
     lacking = _lacking(about, pieces, resolved)
     if not lacking:
@@ -135,10 +134,6 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
 
 def _module(about: Experiment) -> ModuleType:
     return import_module(f"headlab.experiments.{about.module}")
-
-
-def _run_of(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> Run | None:
-    return None if pieces.store is None else pieces.store.run(report_spec(about, pieces, options))
 
 
 def _kept(run: Run) -> Report | None:

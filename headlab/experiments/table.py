@@ -82,10 +82,17 @@ HARMFUL_OR_K = Option(
     low=1,
     optional=True,
 )
-# The keys of `headlab.experiments.iterative.ORDERINGS`, which needs torch.
-ORDERINGS = (
-    "random", "monte-carlo", "shapley", "gradient", "gradient-token", "gradient-batch", "leave-one-out", "confidence"
-)  # fmt: skip
+# What heads can be ordered by: the method, and options that make it this ordering.
+ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "random": ("random", {}),
+    "monte-carlo": ("monte-carlo", {}),
+    "shapley": ("shapley", {}),
+    "gradient": ("gradient", {"form": "example"}),
+    "gradient-token": ("gradient", {"form": "token"}),
+    "gradient-batch": ("gradient", {"form": "batch"}),
+    "leave-one-out": ("leave-one-out", {}),
+    "confidence": ("confidence", {}),
+}
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
 HELD = "Held & Yang, EACL 2023"
 
@@ -148,7 +155,7 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
                 },
                 "iterative",
                 options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
-                lists={"orderings": ORDERINGS},
+                lists={"orderings": tuple(ORDERINGS)},
             ),
             Experiment(
                 "heads",

@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.records import Bools, canonical_json
 from headlab.scores import Curve
 from headlab.store.arrays import Array, Arrays, npz
-from headlab.store.folder import FORMAT, check_array, kind_of, read_content, read_field, read_grid, read_spec
+from headlab.store.folder import FORMAT, check_array, kind_of, read_content, read_field, read_grid, read_spec, telling
 
 CURVE = "curve"
 FLOATS = ("low", "high", "p_values")
@@ -57,16 +57,12 @@ def pack_curve(curve: Curve, meta: Mapping[str, Any]) -> bytes:
 
 def read_curve(folder: Path) -> CurveResult:
     """Read one curve's folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
-    try:
+    with telling(folder, "curve"):
         spec = read_spec(folder)
         if kind_of(spec) != CURVE:
             raise HeadlabError(f"it holds a {kind_of(spec)}, not a curve")
         about, arrays = read_content(folder)
         return CurveResult(folder.name, folder, _curve(arrays, about, spec), dict(about["meta"]))
-    except HeadlabError as error:
-        raise HeadlabError(
-            f"{folder.name}: {error}. Delete that folder of the cache and run the curve again"
-        ) from error
 
 
 def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Curve:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ from headlab.store.arrays import Arrays, read_arrays
 
 FORMAT = 1
 SCORE = "score"
+
+
+@contextmanager
+def telling(folder: Path, command: str) -> Iterator[None]:
+    """Name the folder in an error about what it holds, and say what to do; command: what makes such a result."""
+    try:
+        yield
+    except HeadlabError as error:
+        raise HeadlabError(
+            f"{folder.name}: {error}. Delete that folder of the cache and run the {command} again"
+        ) from error
 
 
 def kind_of(spec: Any) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.records import canonical_json, content_key
 from headlab.store.arrays import npz
-from headlab.store.folder import FORMAT, kind_of, read_content, read_spec
+from headlab.store.folder import FORMAT, kind_of, read_content, read_spec, telling
 from headlab.tables import Report
 
 REPORT = "report"
@@ -42,16 +42,12 @@ def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
 
 def read_report(folder: Path) -> ReportResult:
     """Read one report's folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
-    try:
+    with telling(folder, "experiment"):
         spec = read_spec(folder)
         if kind_of(spec) != REPORT:
             raise HeadlabError(f"it holds a {kind_of(spec)}, not a report")
         about, _ = read_content(folder)
         return ReportResult(folder.name, folder, _report(about, spec), dict(about["meta"]))
-    except HeadlabError as error:
-        raise HeadlabError(
-            f"{folder.name}: {error}. Delete that folder of the cache and run the experiment again"
-        ) from error
 
 
 def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from headlab.store.score_file import Result, pack_scores, read_result
 from headlab.tables import Report
 from headlab.tasks.base import Example
 
+R = TypeVar("R")
 OWNER = "run"  # in a checkpoint: the key of the run it is of
 
 
@@ -192,25 +193,21 @@ class Store:
 
     def curves(self) -> CurveListing:
         """Read every finished curve; a torn or foreign one becomes a sentence instead."""
-        results, problems = [], []
-        for folder in self.folders():
-            if (folder / "result.npz").exists() and _kind(folder) == CURVE:
-                try:
-                    results.append(read_curve(folder))
-                except HeadlabError as error:
-                    problems.append(f"skipped: {error}")
-        return CurveListing(tuple(results), tuple(problems))
+        return CurveListing(*self._finished(CURVE, read_curve))
 
     def reports(self) -> ReportListing:
         """Read every finished report; a torn or foreign one becomes a sentence instead."""
+        return ReportListing(*self._finished(REPORT, read_report))
+
+    def _finished(self, kind: str, read: Callable[[Path], R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
         results, problems = [], []
         for folder in self.folders():
-            if (folder / "result.npz").exists() and _kind(folder) == REPORT:
+            if (folder / "result.npz").exists() and _kind(folder) == kind:
                 try:
-                    results.append(read_report(folder))
+                    results.append(read(folder))
                 except HeadlabError as error:
                     problems.append(f"skipped: {error}")
-        return ReportListing(tuple(results), tuple(problems))
+        return tuple(results), tuple(problems)
 
     def find(
         self,

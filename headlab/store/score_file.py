@@ -13,7 +13,17 @@ from headlab.errors import HeadlabError
 from headlab.records import canonical_json
 from headlab.scores import HeadScores
 from headlab.store.arrays import Arrays, npz
-from headlab.store.folder import FORMAT, SCORE, check_array, kind_of, read_content, read_field, read_grid, read_spec
+from headlab.store.folder import (
+    FORMAT,
+    SCORE,
+    check_array,
+    kind_of,
+    read_content,
+    read_field,
+    read_grid,
+    read_spec,
+    telling,
+)
 
 FLOATS = ("values", "low", "high", "p_values")
 ARRAYS = (*FLOATS, "samples", "halves")
@@ -52,12 +62,8 @@ def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
 
 def read_result(folder: Path) -> Result:
     """Read one run folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
-    try:
+    with telling(folder, "score"):
         return _read(folder)
-    except HeadlabError as error:
-        raise HeadlabError(
-            f"{folder.name}: {error}. Delete that folder of the cache and run the score again"
-        ) from error
 
 
 def _read(folder: Path) -> Result:

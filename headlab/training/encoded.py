@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.inputs import IGNORED, MAX_TOKENS, Rows, first_tokens, padded
+from headlab.inputs import IGNORED, Rows, first_tokens, padded, positions
 from headlab.records import Ints
 from headlab.tasks.base import Example
 
@@ -61,7 +61,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[E
 
     max_length: in tokens; the base's own limit holds too.
     """
-    longest = min(max_length, places(config))
+    longest = min(max_length, positions(config))
     words = bool(examples[0].words)
     texts: list[Any] = [list(e.words) if words else e.text for e in examples]
     pairs = [e.pair for e in examples]
@@ -73,14 +73,6 @@ def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[E
     else:
         targets = [[e.label] for e in examples]
     return Encoded(tokenizer, tokens, targets, words)
-
-
-def places(config: Any) -> int:
-    """Tokens that a model has positions for."""
-    positions = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
-    if "roberta" in config.model_type or config.model_type == "camembert":
-        positions -= int(config.pad_token_id or 0) + 1  # theirs are counted from behind the padding's
-    return positions
 
 
 def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:

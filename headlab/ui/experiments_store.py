@@ -11,8 +11,9 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
-from headlab.store import ReportListing, ReportResult, Store, default_root
+from headlab.store import ReportListing, ReportResult, Store
 from headlab.ui.background import Latest
+from headlab.ui.cache_folder import Stamp, listed
 from headlab.ui.experiments_plan import resolvable
 from headlab.ui.jobs_words import duration, spelled
 from headlab.ui.shell import Choice
@@ -26,23 +27,11 @@ WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
 
 def listing() -> ReportListing:
     """Every readable report of the cache folder, read again only when one of its folders changed."""
-    root = default_root()
-    try:
-        return _scan(root, _stamp(root))
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another"
-        ) from error
-
-
-def _stamp(root: Path) -> tuple[tuple[str, int, int], ...]:
-    names = ("spec.json", "result.npz")
-    stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
-    return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
+    return listed(_scan)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: tuple[tuple[str, int, int], ...]) -> ReportListing:
+def _scan(root: Path, stamp: Stamp) -> ReportListing:
     return Store(root).reports()
 
 

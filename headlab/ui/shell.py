@@ -18,9 +18,10 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
-from headlab.store import Listing, Store, default_root
+from headlab.store import Listing, Store
 from headlab.tasks import names, task
 from headlab.ui import shell_tasks, shell_worker
+from headlab.ui.cache_folder import Stamp, listed
 from headlab.ui.results import Found, matching, select, spec_of
 from headlab.ui.shell_worker import client
 
@@ -119,27 +120,14 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
         yield choose()
 
 
-def _stamp(root: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of every file that makes a result: changes whenever the listing may."""
-    names = ("spec.json", "result.npz")
-    stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
-    return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
-
-
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: tuple[tuple[str, int, int], ...]) -> Listing:
+def _scan(root: Path, stamp: Stamp) -> Listing:
     return Store(root).scan()
 
 
 def listing() -> Listing:
     """Every readable result of the cache folder, read again only when the folder changed."""
-    root = default_root()
-    try:
-        return _scan(root, _stamp(root))
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another"
-        ) from error
+    return listed(_scan)
 
 
 def found(choice: Choice, method: str | None = None) -> Found:
