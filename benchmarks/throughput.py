@@ -31,9 +31,9 @@ import transformers
 from torch.profiler import ProfilerActivity, profile
 
 import headlab
+from headlab.batches import token_budget
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, attach
-from headlab.methods.batches import token_budget
 from headlab.methods.model_game import ModelGame
 from headlab.methods.tmab import coalitions
 from headlab.models.checkpoint import Checkpoint

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 
+from headlab.batches import Batch, cut, token_budget
 from headlab.errors import HeadlabError
 from headlab.gates import Active, LayerStates, Model, as_gates, gated, head_means
 from headlab.inputs import IGNORED, read
+from headlab.lanes import one_thread, spread
 from headlab.masks import Mask, full_mask
 from headlab.memory import Rows, halving
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
@@ -27,22 +29,6 @@ CHUNKS = (32, 224)
 STATE_BYTES = 192 << 20
 REMEMBERED = 64
 Tick = Callable[[], None]
-
-
-@dataclass
-class Batch:
-    """Examples of similar length: which rows of the evaluator, their tensors, and what is kept of the last pass."""
-
-    rows: Ints
-    inputs: Mapping[str, torch.Tensor]
-    states: LayerStates | None = None
-    gates: np.ndarray[Any, Any] | None = None
-
-    def cut(self) -> tuple[Batch, ...]:
-        """Two halves of it, padded as it was and with nothing kept; nothing where it has one row only."""
-        middle = len(self.rows) // 2
-        parts = (slice(0, middle), slice(middle, None)) if middle else ()
-        return tuple(Batch(self.rows[part], {k: t[part] for k, t in self.inputs.items()}) for part in parts)
 
 
 @dataclass
@@ -103,7 +89,11 @@ class Evaluator:
     def _make_chunks(self) -> list[list[Batch]]:
         edges = [0, *(int(e) for e in np.cumsum(CHUNKS)), len(self.examples)]
         edges = sorted({min(e, len(self.examples)) for e in edges})
-        return [self.batches(np.arange(a, b)) for a, b in pairwise(edges)]
+        return [self.cut(np.arange(a, b)) for a, b in pairwise(edges)]
+
+    def cut(self, rows: Ints) -> list[Batch]:
+        """Batches of the given rows that suit `answers`: of as many tokens as suit the device."""
+        return list(cut(self.inputs, rows, token_budget(self.model), self.batch_size))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its own longest."""
@@ -145,30 +135,40 @@ class Evaluator:
             return
         predicted = np.full(len(self.inputs.answers), -1, dtype=np.int64)
         gates, seen = self.model.grid.gates(kept.kept), 0
-        self.fill(ablation)  # before the batches, since it runs batches of its own
         for chunk in self._chunks:
-            self._answer(chunk, gates, ablation, predicted)
+            fitted = []
+            for batch, found in self.answers(chunk, gates, ablation):
+                predicted[self._places(batch.rows)] = found
+                fitted.append(batch)
+            chunk[:] = fitted  # those that did not fit in memory stay cut
             seen += sum(len(batch.rows) for batch in chunk)
             evaluation = self._record(seen, predicted[: self._last[seen - 1]])
             if evaluation.done:
                 self._remember(key, evaluation)
             yield evaluation
 
-    def _answer(self, chunk: list[Batch], gates: Bools, ablation: str, predicted: Ints) -> None:
-        """Fill in the answers to a chunk's batches; those that did not fit in memory stay cut."""
-        fitted: list[Batch] = []
+    def answers(self, batches: Iterable[Batch], gates: Bools, ablation: str) -> Iterator[tuple[Batch, Ints]]:
+        """Answers to batches side by side, int [answer] each, row by row; those that do not fit in memory are cut.
 
-        def run(batch: Batch) -> None:
+        gates: bool [layer, head].  Each batch has a thread of its own, so no answer depends on the number of cores.
+        """
+        fitted: list[Batch] = []
+        with one_thread(self.model.device):
+            self.fill(ablation)  # before the batches, since it runs batches of its own
+
+        def run(batch: Batch, _: Tick) -> tuple[Ints, int]:
+            lane = copy(self)
+            lane.forwards = 0
             try:
-                predicted[self._places(batch.rows)] = self._predict(batch, gates, ablation)
+                return lane._predict(batch, gates, ablation), lane.forwards
             except (RuntimeError, MemoryError):
                 self.forget_states(fitted)  # their memory may be what is missing
                 raise
-            fitted.append(batch)
-            self.tick()
 
-        if halving(chunk, run):
-            chunk[:] = fitted
+        for batch, (found, forwards) in spread(batches, run, device=self.model.device, tick=self.tick):
+            self.forwards += forwards
+            fitted.append(batch)
+            yield batch, found
 
     def _remember(self, key: str, evaluation: Evaluation) -> None:
         self._seen[key] = evaluation
@@ -189,20 +189,28 @@ class Evaluator:
 
     def _predict(self, batch: Batch, gates: Bools, ablation: str) -> Ints:
         """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
-        resume = (
-            self.model.resumable and ablation == "zero" and (batch.states is not None or self.bytes < self.state_bytes)
-        )
-        active = Active(gates=as_gates(self.model, gates), fill=self.fill(ablation))
-        if resume:
-            batch.states = batch.states or LayerStates(self.model.grid.layers)
-            changed = 0 if batch.gates is None else _first_change(batch.gates, gates)
-            start = None if batch.gates is None else torch.full((len(batch.rows),), changed, device=self.model.device)
-            batch.states.begin(start)
-            active.states, batch.gates = batch.states, None  # a pass cut short must not be resumed from
+        room = batch.states is not None or self.bytes < self.state_bytes
+        able = room and self.model.resumable and ablation == "zero"
+        # What is kept has one writer: a request served between this one's batches may come to the same batch.
+        if not able or not batch.held.acquire(blocking=False):
+            return self._pass(batch, Active(gates=as_gates(self.model, gates), fill=self.fill(ablation)))
+        try:
+            states = batch.states or LayerStates(self.model.grid.layers)
+            start = None
+            if batch.gates is not None:
+                changed = _first_change(batch.gates, gates)
+                start = torch.full((len(batch.rows),), changed, device=self.model.device)
+            states.begin(start)
+            batch.gates = None  # a pass cut short must not be resumed from
+            found = self._pass(batch, Active(gates=as_gates(self.model, gates), states=states))
+            batch.states, batch.gates = states, gates  # even if they were forgotten meanwhile
+        finally:
+            batch.held.release()
+        return found
+
+    def _pass(self, batch: Batch, active: Active) -> Ints:
         with torch.inference_mode(), self.model.active(active):
             out = self.logits(batch.inputs).argmax(dim=-1)
-        if resume:
-            batch.gates = gates
         return np.asarray(out[self.inputs.targets(batch.rows) != IGNORED].cpu().numpy(), dtype=np.int64)
 
     def fill(self, ablation: str) -> torch.Tensor | None:

@@ -25,6 +25,7 @@ LEVELS = (
     {"models"},
     {"gates", "store", "plots"},
     {"inputs"},
+    {"batches"},
     {"evaluator"},
     {"methods", "training", "prune", "roles"},
     {"curves"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
@@ -70,6 +71,36 @@ def test_a_pass_cut_short_is_not_resumed_from(model: Model) -> None:
         evaluator.evaluate(mask_of(model, 1, 2))
     evaluator.tick = lambda: None
     assert (evaluator.evaluate(mask_of(model, 5)).predicted == fresh(model, mask_of(model, 5)).predicted).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_masks_asked_for_between_the_batches_of_another_leave_its_answers_alone(model: Model, threads: int) -> None:
+    """A worker serves one session while the batches of another, on the same examples, are under way."""
+    evaluator = Evaluator(model, tiny_task(), "xx", "dev", 24, batch_size=3)
+    evaluator.evaluate()
+    masks = [mask_of(model, *removed) for removed in ([0], [model.grid.size - 1], [1, 2], [3])]
+    answers: dict[int, Evaluation] = {}
+    inside: list[int] = []
+
+    def serve() -> None:
+        if not inside and len(answers) < len(masks) - 1:
+            inside.append(len(answers) + 1)
+            answers[inside[0]] = evaluator.evaluate(masks[inside[0]])
+            inside.clear()
+
+    evaluator.tick = serve
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        answers[0] = evaluator.evaluate(masks[0])
+        evaluator.tick = lambda: None
+        again = evaluator.evaluate(mask_of(model, 0, 1))
+    finally:
+        torch.set_num_threads(before)
+    assert len(answers) == len(masks)
+    for place, mask in enumerate(masks):
+        assert (answers[place].predicted == fresh(model, mask).predicted).all()
+    assert (again.predicted == fresh(model, mask_of(model, 0, 1)).predicted).all()
 
 
 def test_comparison_counts_flips(model: Model) -> None:

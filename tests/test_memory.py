@@ -82,6 +82,7 @@ def test_batches_that_did_not_fit_stay_small() -> None:
     assert max(tried[first:]) == 6
 
 
+@pytest.mark.usefixtures("one_lane")
 def test_layer_inputs_kept_for_the_next_mask_are_given_back_first() -> None:
     kept = evaluator(batch_size=8)
     kept.evaluate(mask_of(kept.model, 1))

@@ -9,17 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from headlab.evaluator import Evaluator
-from headlab.experiments.answer import answered, cut
 from headlab.experiments.ask import Ask
 from headlab.experiments.pieces import Pieces
-from headlab.masks import full_mask
 from headlab.methods.costs import pace as pace_of
 
 EXAMPLES = 48  # of one split; spread over it, since its examples differ in length
 # A forward and its backward pass, in forwards.
 BACKWARD = 3.0
-# One of a curve on a processor, whose batches use all threads one after the other.
-ALONE = 2.0
 PARTIAL = ("shapley", "leave-one-out", "exact", "monte-carlo")
 
 
@@ -64,9 +60,6 @@ class Pace:
 
     def _share(self, ask: Ask) -> float:
         """What a forward costs, in plain ones."""
-        if ask.kind == "curve" and self._pieces.model.device.type == "cpu":
-            self._rests["curves at twice that, since their batches do not run side by side"] = None
-            return ALONE
         if ask.kind != "scores":
             return 1.0
         if ask.method == "gradient":
@@ -90,11 +83,10 @@ def timed(evaluator: Evaluator) -> float:
     """Seconds a plain forward takes on this device now, over examples from the whole split; nothing is kept."""
     model, count = evaluator.model, len(evaluator.examples)
     rows = np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64))
-    batches = list(cut(evaluator, rows))
-    whole = full_mask(model.grid)
-    deque(answered(evaluator, batches[:1], whole, "zero"), maxlen=0)  # the first batch of a model is slow
+    batches, gates = evaluator.cut(rows), model.grid.gates(np.ones(model.grid.size, bool))
+    deque(evaluator.answers(batches[:1], gates, "zero"), maxlen=0)  # the first batch of a model is slow
     began = time.perf_counter()
-    deque(answered(evaluator, batches, whole, "zero"), maxlen=0)
+    deque(evaluator.answers(batches, gates, "zero"), maxlen=0)
     return (time.perf_counter() - began) / len(rows)
 
 

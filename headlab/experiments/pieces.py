@@ -11,7 +11,6 @@ import numpy as np
 
 from headlab.curves import curve_spec, prune_curve
 from headlab.evaluator import Evaluator, compare
-from headlab.experiments.answer import Answers
 from headlab.gates import Model
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
@@ -26,7 +25,7 @@ from headlab.store import ANSWERS, Run, Store
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
 CHANCE = "random"  # scores that are drawn anew faster than they are read
-DESKS = 3  # splits whose tokens are kept
+EVALUATORS = 3  # splits whose tokens are kept
 REMEMBERED = 512  # evaluations
 
 
@@ -70,7 +69,7 @@ class Pieces:
         self._specs: dict[tuple[str, Split], dict[str, Any]] = {}
         self._known: list[HeadScores] | None = None
         self._answers: OrderedDict[tuple[str, Split, str], Evaluation] = OrderedDict()
-        self._desks: OrderedDict[tuple[str, Split], Answers] = OrderedDict()
+        self._evaluators: OrderedDict[tuple[str, Split], Evaluator] = OrderedDict()
         self._task = replace(self.task, read=self._read_once)
 
     @property
@@ -144,8 +143,8 @@ class Pieces:
         found = self._lookup(language, mask, split)
         if found is not None:
             return found
-        desk = self._desk(language, split)
-        evaluator, before, note = desk.evaluator, self.forwards, f"{split} answers in {language}, {_gone(mask)}"
+        evaluator = self.evaluator(language, split)
+        before, note = self.forwards, f"{split} answers in {language}, {_gone(mask)}"
         first = evaluator.forwards
 
         def counted() -> None:
@@ -157,7 +156,7 @@ class Pieces:
             self.tick()
 
         evaluator.tick = between
-        evaluation = desk.under(mask, self.ablation)
+        evaluation = evaluator.evaluate(mask, ablation=self.ablation)
         run = self._answers_run(language, split)
         if run is not None:
             run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
@@ -217,7 +216,15 @@ class Pieces:
 
     def evaluator(self, language: str, split: Split) -> Evaluator:
         """An evaluator of the split's examples; those of a few languages stay, with their tokens and nothing else."""
-        return self._desk(language, split).evaluator
+        if (language, split) not in self._evaluators:
+            # Masks of a few heads each seldom leave the first layers alone, so nothing is kept from one to the next.
+            self._evaluators[language, split] = Evaluator(
+                self.model, self._task, language, split, self.size(split), state_bytes=0
+            )
+        self._evaluators.move_to_end((language, split))
+        if len(self._evaluators) > EVALUATORS:
+            self._evaluators.popitem(last=False)
+        return self._evaluators[language, split]
 
     def _read_once(self, language: str, split: Split, seed: int) -> Sequence[Example]:
         key = language, split, seed
@@ -230,15 +237,6 @@ class Pieces:
             examples = self._task.examples(language, split, self.size(split))
             self._sources[language, split] = Source(self.model, self._task, language, split, examples)
         return self._sources[language, split]
-
-    def _desk(self, language: str, split: Split) -> Answers:
-        if (language, split) not in self._desks:
-            evaluator = Evaluator(self.model, self._task, language, split, self.size(split), state_bytes=0)
-            self._desks[language, split] = Answers(evaluator)
-        self._desks.move_to_end((language, split))
-        if len(self._desks) > DESKS:
-            self._desks.popitem(last=False)
-        return self._desks[language, split]
 
     def _score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
         chosen, source = method_of(method), cast(Evaluator, self._source(language, "dev"))

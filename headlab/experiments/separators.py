@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headlab.evaluator import Batch, Evaluator
+from headlab.batches import Batch
+from headlab.evaluator import Evaluator
 from headlab.experiments.ask import Ask, ask_passes, ask_scores
 from headlab.experiments.heads_tables import RAW, claimed, in_every_top
 from headlab.gates import Model, sum_weights

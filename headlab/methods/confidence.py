@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.evaluator import Batch
+from headlab.batches import Batch
 from headlab.gates import sum_weights
 from headlab.lanes import Tick, spread
 from headlab.methods.work import Outcome, Progress, Work

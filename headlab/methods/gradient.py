@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headlab.evaluator import Batch, Evaluator
+from headlab.batches import Batch
+from headlab.evaluator import Evaluator
 from headlab.gates import Active
 from headlab.inputs import IGNORED
 from headlab.lanes import Tick, spread

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from headlab.batches import token_budget
 from headlab.evaluator import Evaluator
 from headlab.gates import Active, FanOut, LayerStates, as_gates
 from headlab.lanes import Tick, one_thread, spread
-from headlab.methods.batches import Batch, token_budget
+from headlab.methods.batches import Batch
 from headlab.methods.game import Ask, in_turn
 from headlab.records import Bools, Floats, Ints
 from headlab.values import FINE, Value, value_of
