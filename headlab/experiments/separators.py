@@ -13,9 +13,8 @@ from headlab.batches import Batch
 from headlab.evaluator import Evaluator
 from headlab.experiments.ask import Ask, ask_passes, ask_scores
 from headlab.experiments.heads_tables import RAW, claimed, in_every_top
-from headlab.gates import Model, sum_weights
+from headlab.gates import Model, excluded_ids, sides, sum_weights
 from headlab.lanes import Tick, spread
-from headlab.methods.confidence import excluded_ids
 from headlab.methods.work import Progress
 from headlab.records import Bools, Floats, HeadGrid
 from headlab.stats import group_bootstrap, stratified_bootstrap
@@ -77,7 +76,7 @@ def _shares(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
 
     def add(row: int, weights: torch.Tensor) -> None:
-        looking, target = _sides(batch, stacks[row], pairs=bool(model.module.config.is_encoder_decoder))
+        looking, target = sides(model, batch.inputs, stacks[row])
         real = target[1][:, None, None, :]
         separator = torch.isin(target[0], ids)[:, None, None, :] & real
         on, off = (weights.masked_fill(~which, -1).amax(dim=-1) for which in (separator, ~separator & real))
@@ -86,18 +85,6 @@ def _shares(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
 
     sum_weights(model, batch.inputs, add)
     return out
-
-
-Side = tuple[torch.Tensor, torch.Tensor]
-
-
-def _sides(batch: Batch, stack: str, *, pairs: bool) -> tuple[Side, Side]:
-    """Token ids and whether they are real, of those that look and of those looked at: two of int, bool [row, token]."""
-    source = (batch.inputs["input_ids"], batch.inputs["attention_mask"].bool())
-    if not pairs or stack == "encoder":
-        return source, source
-    target = (batch.inputs["decoder_input_ids"], batch.inputs["decoder_attention_mask"].bool())
-    return target, source if stack == "cross" else target
 
 
 def run(

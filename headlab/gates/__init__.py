@@ -1,5 +1,6 @@
 """The only place that touches a forward pass: switching heads off, watching them, starting midway."""
 
+from headlab.gates.look import excluded_ids, sides
 from headlab.gates.model import Model, as_gates, gated
 from headlab.gates.observe import attention, head_means, sum_weights
 from headlab.gates.open import load
@@ -15,8 +16,10 @@ __all__ = [
     "as_gates",
     "attach",
     "attention",
+    "excluded_ids",
     "gated",
     "head_means",
     "load",
+    "sides",
     "sum_weights",
 ]

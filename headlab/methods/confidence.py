@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from headlab.batches import Batch
-from headlab.gates import sum_weights
+from headlab.gates import excluded_ids, sum_weights
 from headlab.lanes import Tick, spread
 from headlab.methods.work import Outcome, Progress, Work
 from headlab.records import Floats
-
-
-def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
-    """Token ids that do not count as targets: the separator / end of sentence, all specials, or none."""
-    if exclude == "none":
-        return []
-    if exclude == "special":
-        return sorted(tokenizer.all_special_ids)
-    return sorted({i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None})
 
 
 def run(work: Work) -> Outcome:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headlab.gates import Model, attention
-from headlab.methods.confidence import excluded_ids
+from headlab.gates import Model, attention, excluded_ids
 from headlab.records import Head
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, Weights
 
