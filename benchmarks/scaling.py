@@ -27,7 +27,8 @@ import torch
 import headlab
 from headlab.cluster.rays import team
 from headlab.gates import Model
-from headlab.methods.run import score, versions
+from headlab.methods.run import score
+from headlab.models.versions import versions
 from headlab.scores import HeadScores
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from headlab.gates import LayerStates, Model
-from headlab.inputs import Inputs
+from headlab.inputs import Sized
 from headlab.records import Ints
 
 # Tokens of a batch on a processor: enough to fill the matrix units, few enough to stay in its caches.
@@ -56,7 +56,7 @@ def token_budget(model: Model) -> int:
     return max(CPU_TOKENS, min(GPU_TOKENS, 1 << max(fit, 1).bit_length() - 1))
 
 
-def cut(inputs: Inputs, rows: Ints, tokens: int, most: int | None = None) -> Iterator[Batch]:
+def cut(inputs: Sized, rows: Ints, tokens: int, most: int | None = None) -> Iterator[Batch]:
     """Batches of the given rows, sorted by length, each padded to its own longest.
 
     tokens: that one may have, padding included; a row that has more is a batch of its own.  most: rows of one.

@@ -18,7 +18,20 @@ IGNORED = -100
 Rows = list[list[int]]
 
 
-class Inputs(Protocol):
+class Sized(Protocol):
+    """What batches are cut from: how long every row is, int [row], and the inputs of some rows, padded."""
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of every row."""
+        ...
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some rows, padded to the longest of them."""
+        ...
+
+
+class Inputs(Sized, Protocol):
     """Examples of one language, tokenised once.
 
     lengths: int [example], tokens that a batch is padded by.  units: int [example], answers an example

@@ -24,6 +24,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
     "targeted": {"runs": 2},
     "transfer": {"source": "xx"},
     "iterative": {"orderings": "random,shapley,gradient", "points": 4, "runs": 2},
+    "methods": {"methods": "shapley,gradient", "points": 4, "runs": 2, "top": 6},
     "heads": {"top": 6},
     "separators": {"top": 6},
     "gap": {},

@@ -184,3 +184,138 @@ def area(right: list[bool], removed: list[int]) -> float:
     """One answer's area under a curve: a trapezoid between every two counts, its base a share of the last count."""
     steps = zip(removed, removed[1:], right, right[1:], strict=False)
     return sum((b - a) / removed[-1] * (int(x) + int(y)) / 2 for a, b, x, y in steps)
+
+
+class Neuron:
+    """One number of a network, with the weight ratio w of every neuron it is made of (Voita et al. 2019, A.2)."""
+
+    def __init__(self, value: float, ratios: list[tuple[Neuron, float]] | None = None) -> None:
+        self.value, self.ratios = value, ratios or []
+
+    @staticmethod
+    def summed(inputs: list[Neuron], weights: Any, bias: float = 0.0) -> Neuron:
+        """v = Σ W u + b, w = W u / v: what the bias takes goes to nobody."""
+        value = sum(float(w) * u.value for u, w in zip(inputs, weights, strict=True)) + float(bias)
+        return Neuron(value, [(u, float(w) * u.value / value) for u, w in zip(inputs, weights, strict=True)])
+
+    @staticmethod
+    def product_sum(left: list[Neuron], right: list[Neuron], left_part: float, scale: float = 1.0) -> Neuron:
+        """v = c Σ a b; of the share c a b / v of a product, its left factor takes a part and the right one the rest."""
+        value = scale * sum(a.value * b.value for a, b in zip(left, right, strict=True))
+        ratios = []
+        for a, b in zip(left, right, strict=True):
+            share = scale * a.value * b.value / value
+            ratios += [(a, left_part * share), (b, (1 - left_part) * share)]
+        return Neuron(value, ratios)
+
+    @staticmethod
+    def softmaxed(scores: list[Neuron]) -> list[Neuron]:
+        """Weights A of scores s, w = s_j (δ_jk - A_j): its first order at s, the rest taken by nobody."""
+        total = sum(exp(s.value) for s in scores)
+        weights = [exp(s.value) / total for s in scores]
+        return [
+            Neuron(own, [(s, s.value * ((s is scores[k]) - weights[j])) for j, s in enumerate(scores)])
+            for k, own in enumerate(weights)
+        ]
+
+    @staticmethod
+    def normed(inputs: list[Neuron], weight: Any, bias: Any, eps: float) -> list[Neuron]:
+        """Layer norm as a sum over its inputs, W_ij = γ_i / σ (δ_ij - 1/n), with σ a number."""
+        size, values = len(inputs), np.array([u.value for u in inputs])
+        scale = 1 / np.sqrt(values.var() + eps)
+        row = [(np.arange(size) == i) - 1 / size for i in range(size)]
+        return [Neuron.summed(inputs, float(weight[i]) * scale * row[i], bias[i]) for i in range(size)]
+
+    def relevance(self) -> dict[int, float]:
+        """r of every neuron for this one, by id: r_u = Σ over z made of u of w_uz r_z, last made first."""
+        order: list[Neuron] = []
+        seen: set[int] = set()
+
+        def visit(neuron: Neuron) -> None:
+            if id(neuron) not in seen:
+                seen.add(id(neuron))
+                for below, _ in neuron.ratios:
+                    visit(below)
+                order.append(neuron)
+
+        visit(self)
+        found = dict.fromkeys(map(id, order), 0.0) | {id(self): self.value}
+        for neuron in reversed(order):
+            for below, ratio in neuron.ratios:
+                found[id(below)] += ratio * found[id(neuron)]
+        return found
+
+
+def shared_by_chance(heads: int, one: int, other: int) -> list[float]:
+    """Probability of every number of heads that `one` first heads share with a choice of `other`: by all choices."""
+    shared = [sum(head < one for head in chosen) for chosen in combinations(range(heads), other)]
+    return [shared.count(number) / len(shared) for number in range(min(one, other) + 1)]
+
+
+def mean_correlation(languages: list[list[np.ndarray]], drawn: list[int]) -> float:
+    """Mean over languages of Spearman's rho of two methods' scores of the heads in `drawn`, repeats and all."""
+    return float(np.mean([spearman(one[drawn], other[drawn]) for one, other in languages]))
+
+
+def word_looks(weights: np.ndarray, places: list[int], causal: bool) -> dict[int, int]:
+    """{word: the word it looks at most}: rows of a word's tokens averaged, columns added. weights: [query, key]."""
+    out, words = {}, sorted(set(places) - {-1})
+    for looker in words:
+        mine = [t for t, place in enumerate(places) if place == looker]
+        best, most = -1, -1.0
+        for target in words:
+            its = [t for t, place in enumerate(places) if place == target]
+            got = sum(sum(float(weights[q, k]) for k in its) for q in mine) / len(mine)
+            if got > most and not (causal and target > looker):
+                best, most = target, got
+        out[looker] = best
+    return out
+
+
+def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[int]]]:
+    """{query: (the allowed key of the largest weight, all allowed keys)}. allowed: (query, key) -> bool."""
+    out = {}
+    for query in range(weights.shape[0]):
+        keys = [key for key in range(weights.shape[1]) if allowed(query, key)]
+        if keys:
+            out[query] = (max(keys, key=lambda k: float(weights[query, k])), keys)
+    return out
+
+
+def role_tally(looks: dict[int, tuple[int, list[int]]], special: list[bool], right: Any) -> tuple[int, int, float]:
+    """(hits, asked, hits by chance) of one sentence and head. right: (query, key) -> bool."""
+    hits = asked = 0
+    chance = 0.0
+    for query, (most, keys) in looks.items():
+        good = [key for key in keys if right(query, key)]
+        if not special[query] and 0 < len(good) < len(keys):
+            hits, asked, chance = hits + (most in good), asked + 1, chance + len(good) / len(keys)
+    return hits, asked, chance
+
+
+def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[float, float, float]:
+    """Share and its Clopper-Pearson bounds at the effective sample size, bounds found by halving."""
+    from scipy.special import betainc
+    from scipy.stats import t
+
+    pairs = [(h, n) for h, n in zip(hits, asked, strict=True) if n]
+    total, sentences = sum(n for _, n in pairs), len(pairs)
+    share = sum(h for h, _ in pairs) / total
+    size: float = sentences
+    if 0 < share < 1:
+        variance = sentences / (sentences - 1) * sum((h - share * n) ** 2 for h, n in pairs) / total**2
+        tail = (1 + level) / 2
+        fewer = (t.ppf(tail, total - 1) / t.ppf(tail, sentences - 1)) ** 2
+        size = min(total, share * (1 - share) / variance * fewer)
+    x, alpha = share * size, (1 - level) / 2
+
+    def halved(above: Any) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (low, middle) if above(middle) else (middle, high)
+        return low
+
+    low = halved(lambda p: betainc(x, size - x + 1, p) > alpha) if x else 0.0
+    high = halved(lambda p: 1 - betainc(x + 1, size - x, p) < alpha) if x < size else 1.0
+    return share, low, high

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LEVELS = (
     {"errors"},
     {"records", "files"},
-    {"stats", "memory", "tables"},
+    {"stats", "memory", "tables", "options", "progress"},
     {"lanes", "masks", "tasks", "values"},
     {"scores"},
     {"models"},
@@ -280,7 +280,12 @@ def declared() -> dict[str, Requirement]:
     extras = project["optional-dependencies"]
     parsed = [
         Requirement(text)
-        for text in project["dependencies"] + extras["app"] + extras["figures"] + extras["ray"] + extras["dev"]
+        for text in project["dependencies"]
+        + extras["app"]
+        + extras["figures"]
+        + extras["ray"]
+        + extras["roles"]
+        + extras["dev"]
     ]
     return {r.name.lower(): r for r in parsed}
 

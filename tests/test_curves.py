@@ -28,7 +28,8 @@ from headlab.evaluator import Evaluator, compare
 from headlab.gates import Model
 from headlab.masks import Mask, choose, mask_from_json
 from headlab.methods.run import score
-from headlab.methods.work import Arrays, Progress
+from headlab.methods.work import Arrays
+from headlab.progress import Progress
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, HeadScores, band
 from headlab.store import Store

@@ -28,8 +28,9 @@ from headlab.methods import draws, exact, monte_carlo, paper, tmab
 from headlab.methods.run import score
 from headlab.methods.table import METHODS
 from headlab.methods.tally import Plan, Tally, plan_of
-from headlab.methods.work import Arrays, Outcome, Progress
+from headlab.methods.work import Arrays, Outcome
 from headlab.models.checkpoint import Checkpoint
+from headlab.progress import Progress
 from headlab.records import Floats
 from headlab.stats import betting_interval
 from headlab.store import Store

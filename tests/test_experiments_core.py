@@ -26,7 +26,7 @@ from headlab.experiments.run import duration, forecast, run_experiment
 from headlab.experiments.table import EXPERIMENTS, experiment
 from headlab.gates import Model
 from headlab.masks import Mask
-from headlab.methods.work import Progress
+from headlab.progress import Progress
 from headlab.records import Bools
 from headlab.store import Store
 from headlab.tables import Report
@@ -309,7 +309,8 @@ def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
 def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
     from importlib import import_module
 
-    assert list(EXPERIMENTS) == ["agreement", "targeted", "transfer", "iterative", "heads", "separators", "gap"]
+    keys = ["agreement", "targeted", "transfer", "iterative", "methods", "heads", "separators", "gap"]
+    assert list(EXPERIMENTS) == keys
     for about in EXPERIMENTS.values():
         module = import_module(f"headlab.experiments.{about.module}")
         assert callable(module.run)

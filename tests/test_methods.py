@@ -24,7 +24,8 @@ from headlab.methods.drive import Saver, saving
 from headlab.methods.model_game import ROUND
 from headlab.methods.run import make_spec, score
 from headlab.methods.table import ALIASES, METHODS, method
-from headlab.methods.work import Arrays, Progress, Work
+from headlab.methods.work import Arrays, Work
+from headlab.progress import Progress
 from headlab.records import content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task

@@ -34,7 +34,7 @@ from headlab.scores import Curve
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.methods.work import Progress
+    from headlab.progress import Progress
 
 POINT = 0.01
 

@@ -33,7 +33,7 @@ from headlab.methods.table import method as method_of
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.methods.work import Progress
+    from headlab.progress import Progress
     from headlab.tables import Report
 
 KEYS = ", ".join(EXPERIMENTS)

@@ -10,7 +10,19 @@ from typing import Any
 
 import typer
 
-from headlab.cli import curve, evaluate, experiment, finetune, lists, prune, reproduce, score, worker
+from headlab.cli import (
+    curve,
+    evaluate,
+    experiment,
+    finetune,
+    lists,
+    prune,
+    reproduce,
+    reproduce_voita,
+    roles,
+    score,
+    worker,
+)
 from headlab.errors import HeadlabError
 
 OK, FAILED, INTERRUPTED = 0, 2, 130
@@ -30,6 +42,7 @@ def build() -> typer.Typer:
     app.command("prune")(prune.prune)
     app.command("curve")(curve.curve)
     app.command("experiment")(experiment.experiment)
+    app.command("roles")(roles.roles)
     app.command("finetune")(finetune.finetune)
     app.command("models")(lists.models)
     app.command("tasks")(lists.tasks)
@@ -37,6 +50,7 @@ def build() -> typer.Typer:
     app.command("worker")(worker.worker)
     papers = typer.Typer(help="Papers done again, whole.", no_args_is_help=True, rich_markup_mode=None)
     papers.command("held")(reproduce.held)
+    papers.command("voita-roles")(reproduce_voita.voita_roles)
     app.add_typer(papers, name="reproduce")
     return app
 

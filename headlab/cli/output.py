@@ -23,7 +23,7 @@ from rich.progress import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.methods.table import Option
+from headlab.options import Option
 from headlab.store import Store
 
 ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]

@@ -85,7 +85,7 @@ def _held(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: i
 
 
 def _steps(part: Held, name: str, show: Show) -> Any:
-    from headlab.methods.work import Progress
+    from headlab.progress import Progress
     from headlab.reproduce.held import steps
 
     for step in (s for s in steps(part.plan) if s.task == name):

@@ -40,7 +40,7 @@ from headlab.scores import HeadScores
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
     from headlab.cluster.team import Team
     from headlab.gates import Model
-    from headlab.methods.work import Progress
+    from headlab.progress import Progress
 
 MANY_FORWARDS = 2_000_000  # the default method's most, for a model of 144 heads, is below
 

@@ -14,8 +14,9 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model
 from headlab.masks import removal_order
-from headlab.methods.run import only_language, versions
-from headlab.methods.work import Progress
+from headlab.methods.run import only_language
+from headlab.models.versions import versions
+from headlab.progress import Progress
 from headlab.scores import Curve, HeadScores
 from headlab.store import Store
 from headlab.tasks.base import Split, Task

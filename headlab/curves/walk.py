@@ -16,7 +16,8 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import STATE_BYTES, Evaluator
 from headlab.masks import Mask
 from headlab.methods.drive import saving
-from headlab.methods.work import Arrays, Progress
+from headlab.methods.work import Arrays
+from headlab.progress import Progress
 from headlab.records import Bools, Ints
 from headlab.scores import Curve, kept_without
 from headlab.stats import Bootstrap, group_bootstrap

@@ -20,6 +20,7 @@ PAIR_COLUMNS = (
 )  # fmt: skip
 CLEAR, UNCLEAR, UNKNOWN = "", "too noisy", "unknown"
 RHO = ".2f"
+PAIR_FORMATS = ("", "", *[RHO] * 10, "")
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def _cells(estimate: Estimate, *at: int) -> tuple[float | None, ...]:
     return tuple(None if np.isnan(part[at]) else float(part[at]) for part in estimate)
 
 
-def pair_table(compared: Compared) -> Table:
-    """A row a pair of languages, each pair once."""
+def pair_rows(compared: Compared) -> list[tuple[Cell, ...]]:
+    """Cells of `PAIR_COLUMNS` for every pair of names, each pair once."""
     found, noise, rows = compared.found, compared.found.noise, []
     for a, b in combinations(range(len(compared.names)), 2):
         pair = (compared.names[a], compared.names[b], *_cells(found.rho, a, b))
@@ -77,9 +78,14 @@ def pair_table(compared: Compared) -> Table:
         clear = bool(noise.clear[a, b])
         corrected = (*_cells(noise.corrected, a, b), *_cells(noise.across, a, b)[:1]) if clear else [None] * 4
         rows.append((*pair, *_cells(noise.ceiling, a, b), *corrected, CLEAR if clear else UNCLEAR))
+    return rows
+
+
+def pair_table(compared: Compared) -> Table:
+    """A row a pair of languages, each pair once."""
     return Table(
         "agreement", f"Spearman correlation of the scores of {compared.heads} heads, every pair of languages",
-        PAIR_COLUMNS, ("", "", *[RHO] * 10, ""), tuple(rows), pair_notes(compared),
+        PAIR_COLUMNS, PAIR_FORMATS, tuple(pair_rows(compared)), pair_notes(compared),
     )  # fmt: skip
 
 

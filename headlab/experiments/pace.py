@@ -62,7 +62,7 @@ class Pace:
         """What a forward costs, in plain ones."""
         if ask.kind != "scores":
             return 1.0
-        if ask.method == "gradient":
+        if ask.method in ("gradient", "relevance"):
             self._rests["a backward pass as two forwards"] = None
             return BACKWARD
         if ask.method in PARTIAL and self._pieces.model.resumable:

@@ -18,7 +18,8 @@ from headlab.methods.random import run as random_scores
 from headlab.methods.run import make_spec, score
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Progress, Work
+from headlab.methods.work import Work
+from headlab.progress import Progress
 from headlab.records import Bools, Comparison, Evaluation, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store import ANSWERS, Run, Store

@@ -15,8 +15,8 @@ from headlab.experiments.ask import Ask
 from headlab.experiments.pace import Pace
 from headlab.experiments.pieces import Pieces
 from headlab.experiments.table import Experiment, experiment
-from headlab.methods.run import versions
-from headlab.methods.work import Progress
+from headlab.models.versions import versions
+from headlab.progress import Progress
 from headlab.records import content_key
 from headlab.store import FORMAT, REPORT, Run
 from headlab.tables import Report

@@ -15,7 +15,7 @@ from headlab.experiments.ask import Ask, ask_passes, ask_scores
 from headlab.experiments.heads_tables import RAW, claimed, in_every_top
 from headlab.gates import Model, excluded_ids, sides, sum_weights
 from headlab.lanes import Tick, spread
-from headlab.methods.work import Progress
+from headlab.progress import Progress
 from headlab.records import Bools, Floats, HeadGrid
 from headlab.stats import group_bootstrap, stratified_bootstrap
 from headlab.tables import Table

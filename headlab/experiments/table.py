@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.methods.table import METHODS, Option
+from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
+from headlab.options import Option
 
 METHOD, METHOD_OPTIONS = "method", "method_options"
 
@@ -92,8 +93,12 @@ ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gradient-batch": ("gradient", {"form": "batch"}),
     "leave-one-out": ("leave-one-out", {}),
     "confidence": ("confidence", {}),
+    "relevance": ("relevance", {}),
 }
+SCORES = tuple(name for name in ORDERINGS if name != "random")
 RUNS = Option(10, "random choices of heads", kind=int, low=1)
+POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True)
+LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
 HELD = "Held & Yang, EACL 2023"
 
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
@@ -145,17 +150,40 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
                 {
                     "orderings": Option(
                         "random,monte-carlo,shapley,gradient,leave-one-out",
-                        "what orders the heads, comma-separated; also gradient-token, gradient-batch and confidence",
+                        "what orders the heads, comma-separated; also gradient-token, gradient-batch, confidence and "
+                        "relevance",
                     ),
-                    "points": Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True),
+                    "points": POINTS,
                     "runs": RUNS,
-                    "loss": Option(1.0, "points of accuracy that may be lost", kind=float, low=0),
+                    "loss": LOSS,
                     "monte_carlo_options": Option({}, "options of the ordering monte-carlo", kind=dict),
                     METHOD_OPTIONS: Option({}, "options of the ordering shapley", kind=dict),
                 },
                 "iterative",
                 options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
                 lists={"orderings": tuple(ORDERINGS)},
+            ),
+            Experiment(
+                "methods",
+                "Agreement of the methods",
+                "Do the methods agree on which heads matter, and which score is to be trusted for this model?",
+                "Voita et al., ACL 2019, section 4; Michel, Levy & Neubig, NeurIPS 2019",
+                {
+                    "methods": Option(
+                        "shapley,gradient,leave-one-out,confidence",
+                        "what scores the heads, two or more, comma-separated; also monte-carlo, gradient-token, "
+                        "gradient-batch and relevance",
+                    ),
+                    "top": Option(20, "highest, and lowest, heads of every method", kind=int, low=1),
+                    "points": POINTS,
+                    "runs": Option(10, "random orders", kind=int, low=1),
+                    "loss": LOSS,
+                    "monte_carlo_options": Option({}, "options of monte-carlo", kind=dict),
+                    METHOD_OPTIONS: Option({}, "options of shapley", kind=dict),
+                },
+                "methods",
+                options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
+                lists={"methods": SCORES},
             ),
             Experiment(
                 "heads",

@@ -8,7 +8,8 @@ import torch
 from headlab.batches import Batch
 from headlab.gates import excluded_ids, sum_weights
 from headlab.lanes import Tick, spread
-from headlab.methods.work import Outcome, Progress, Work
+from headlab.methods.work import Outcome, Work
+from headlab.progress import Progress
 from headlab.records import Floats
 
 

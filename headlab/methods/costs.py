@@ -88,6 +88,7 @@ FORWARDS: Mapping[str, Count] = {
     "leave-one-out": _each_head,
     "gradient": _once,
     "confidence": _once,
+    "relevance": _once,
 }
 
 NARROWEST = 1e-6  # half-width, as a share of the span, that more samples than anybody draws would be needed for

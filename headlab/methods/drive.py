@@ -14,7 +14,8 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
-from headlab.methods.work import Arrays, Outcome, Progress, Work
+from headlab.methods.work import Arrays, Outcome, Work
+from headlab.progress import Progress
 from headlab.values import value_of
 
 # Of a run's time that its checkpoints may take.

@@ -14,7 +14,8 @@ from headlab.gates import Active
 from headlab.inputs import IGNORED
 from headlab.lanes import Tick, spread
 from headlab.memory import halving
-from headlab.methods.work import Outcome, Progress, Work
+from headlab.methods.work import Outcome, Work
+from headlab.progress import Progress
 from headlab.records import Floats, HeadGrid, by_layer
 
 

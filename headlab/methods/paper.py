@@ -12,7 +12,8 @@ from headlab.methods.draws import order
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
 from headlab.methods.monte_carlo import steps_of
-from headlab.methods.work import Arrays, Outcome, Progress, Work
+from headlab.methods.work import Arrays, Outcome, Work
+from headlab.progress import Progress
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import bernstein_width
 from headlab.values import value_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -11,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 
-from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Arrays, Helpers, Outcome, Progress, Work
+from headlab.methods.work import Arrays, Helpers, Outcome, Work
+from headlab.models.versions import versions
+from headlab.progress import Progress
 from headlab.scores import HeadScores
 from headlab.store import FORMAT, Run, Store
 from headlab.tasks.base import DEV_SIZE, Split, Task
@@ -54,18 +53,6 @@ def _precision(model: Model) -> dict[str, str]:
     """Numbers other than float32 give other scores, so they are part of what names a run."""
     name = str(model.module.dtype).removeprefix("torch.")
     return {} if name == "float32" else {"dtype": name}
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computed a result."""
-    return {
-        "headlab": __version__,
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
 
 
 def score(

@@ -2,57 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.options import Option
 from headlab.values import VALUES, value_of
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a method.
-
-    choices, if any, are all it may be; numbers lie in [low, high], or strictly between if `open`; None
-    fits if `optional`.
-    """
-
-    default: Any
-    help: str
-    choices: tuple[str, ...] = ()
-    kind: type = str
-    low: float = -math.inf
-    high: float = math.inf
-    open: bool = False
-    optional: bool = False
-
-    def fits(self, value: Any) -> bool:
-        """Whether a value has the right type and lies in range."""
-        good = type(value) is self.kind or (self.kind is float and type(value) is int)
-        if not good or (self.choices and value not in self.choices):
-            return False
-        if self.kind not in (int, float):
-            return True
-        try:
-            number = float(value)
-        except OverflowError:
-            return False
-        return self.low < number < self.high if self.open else self.low <= number <= self.high
-
-    @property
-    def range(self) -> str:
-        """What fits, in words."""
-        return self._numbers() + (", or none" if self.optional else "")
-
-    def _numbers(self) -> str:
-        if self.choices:
-            return " or ".join(self.choices)
-        if self.open:
-            above = f"above {self.low:g}" if self.high == math.inf else f"between {self.low:g} and {self.high:g}"
-            return f"a {self.kind.__name__} {above}"
-        return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
 
 
 @dataclass(frozen=True)
@@ -62,7 +18,7 @@ class Method:
     signed: positive = helps, negative = harms (else only larger = more).  intervals: gives intervals and
     p-values.  module: where its `run(work)` lives, below headlab.methods.  caution: what to know before
     its intervals are trusted.  most_heads: of a model that it can be run on.  whole: plays no game whose parts
-    several devices could share, so one runs all of it.
+    several devices could share, so one runs all of it.  raw_unit: of scores that are not normalised, if another.
     """
 
     key: str
@@ -78,9 +34,12 @@ class Method:
     caution: str = ""
     most_heads: int | None = None
     whole: bool = False
+    raw_unit: str = ""
 
     def unit_of(self, options: Mapping[str, Any]) -> str:
         """Unit of the scores that these options give."""
+        if self.raw_unit and options.get("normalise") is False:
+            return self.raw_unit
         return value_of(str(options["value"])).unit if "value" in options else self.unit
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,6 +200,23 @@ METHODS: dict[str, Method] = {
                 "exclude": Option("separator", "tokens that do not count as targets", ("separator", "special", "none")),
             },
             whole=True,
+        ),
+        Method(
+            "relevance",
+            "Relevance (LRP)",
+            "1 forward an example and 1 backward an answer",
+            "Voita et al., ACL 2019, section 4",
+            "relevance",
+            "share of relevance",
+            False,
+            False,
+            "relevance",
+            {
+                "attention_constant": Option(True, "attention weights pass no relevance on", kind=bool),
+                "normalise": Option(True, "share of its layer's relevance, not its size in logits", kind=bool),
+            },
+            whole=True,
+            raw_unit="logit",
         ),
         Method("random", "Random", "none", "baseline", "random", "none", False, False, "random", {}),
     )

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from headlab.methods.work import Arrays, Outcome, Progress
+from headlab.methods.work import Arrays, Outcome
+from headlab.progress import Progress
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import betting_interval, betting_p, sample_mean
 from headlab.values import value_of

@@ -13,19 +13,11 @@ from headlab.evaluator import Evaluator
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.table import method as method_of
+from headlab.progress import Progress
 from headlab.records import Floats, HeadGrid, Ints
 from headlab.scores import HeadScores
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: done of total (in the method's own steps), and a word about it."""
-
-    done: int
-    total: int
-    note: str = ""
 
 
 def _ignore(_: Any) -> None:

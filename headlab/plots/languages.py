@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -21,12 +23,31 @@ def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True, te
     names = list(dict.fromkeys([*pairs.column("language"), *pairs.column("other")]))
     if similar:
         names = [str(name) for name in languages.column("language")]
+    return correlation_matrix(pairs, names, ("language", "other"), "the same language", template=template)
+
+
+def correlation_matrix(
+    pairs: Table,
+    names: Sequence[str],
+    of: tuple[str, str],
+    same: str,
+    *,
+    where: Sequence[int] = (),
+    template: str | None = None,
+) -> go.Figure:
+    """Rank correlations of every pair of names; interval, ceiling and corrected value under the pointer.
+
+    pairs: a table with the columns of "agreement".  of: the two columns of names.  same: what the diagonal says.
+    where: rows of the table; all if empty.
+    """
     at = {name: i for i, name in enumerate(names)}
-    rho, words = np.eye(len(names)), [["the same language"] * len(names) for _ in names]
-    for row, shown in zip(pairs.rows, pairs.shown(), strict=True):
-        cell = dict(zip(pairs.columns, shown, strict=True))
-        for a, b in ((at[str(row[0])], at[str(row[1])]), (at[str(row[1])], at[str(row[0])])):
-            rho[a, b] = np.nan if row[2] is None else float(row[2])
+    rho, words = np.eye(len(names)), [[same] * len(names) for _ in names]
+    shown, values = pairs.shown(), pairs.column("rho")
+    for row in where or range(len(pairs.rows)):
+        cell = dict(zip(pairs.columns, shown[row], strict=True))
+        one, other = (at[cell[name]] for name in of)
+        for a, b in ((one, other), (other, one)):
+            rho[a, b] = np.nan if values[row] is None else values[row]
             words[a][b] = _words(cell)
     figure = agreement(rho, names, template)
     return figure.update_traces(customdata=words, hovertemplate="%{y} and %{x}: %{customdata}<extra></extra>")
@@ -35,6 +56,8 @@ def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True, te
 def _words(cell: dict[str, str]) -> str:
     """A pair's figures, a line each."""
     lines = [f"ρ = {cell['rho']} [{cell['low']}, {cell['high']}]"]
+    if cell["noise"] == NOTHING:  # a mean of correlations, which has no ceiling of its own
+        return lines[0]
     if cell["ceiling"] == NOTHING:
         lines.append("noise ceiling unknown")
     else:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from headlab.plots.dots import Dots, dots
 from headlab.plots.heads import share_map
-from headlab.plots.languages import agreement_matrix, dendrogram
+from headlab.plots.languages import agreement_matrix, correlation_matrix, dendrogram
 from headlab.plots.lines import Line, orderings_figure
 from headlab.plots.matrices import sign_matrix, transfer_matrix
 from headlab.records import Floats, Head
@@ -74,18 +74,43 @@ def side_by_side(
 
 
 def _iterative(report: Report, template: str | None) -> Figures:
-    points, differences = report.table("iterative"), report.table("iterative-differences")
-    found: dict[str, dict[str, Line]] = {}
-    values = [column(points, name) for name in ("removed", "accuracy, %", "low, %", "high, %")]
-    for (language, ordering), rows in rows_by(points, "language", "ordering").items():
-        removed, *rest = (value[rows] for value in values)
-        found.setdefault(language, {})[ordering] = Line(removed.astype(np.int64), *rest)
-    out = {f"iterative-{name}": orderings_figure(lines, name, template=template) for name, lines in found.items()}
+    out, differences = _curves(report.table("iterative"), template), report.table("iterative-differences")
     for (other,), rows in rows_by(differences, "minus").items():
         names, series = side_by_side(differences, "language", "ordering", POINTS, p="p", where=rows)
         unit = f"area minus that of {other}, points"
         out[f"iterative-minus-{other}"] = dots(names, series, unit, template=template)
     return out
+
+
+def _curves(points: Table, template: str | None) -> Figures:
+    """Each language's curves by every ordering."""
+    found: dict[str, dict[str, Line]] = {}
+    values = [column(points, name) for name in ("removed", "accuracy, %", "low, %", "high, %")]
+    for (language, ordering), rows in rows_by(points, "language", "ordering").items():
+        removed, *rest = (value[rows] for value in values)
+        found.setdefault(language, {})[ordering] = Line(removed.astype(np.int64), *rest)
+    return {f"{points.name}-{name}": orderings_figure(lines, name, template=template) for name, lines in found.items()}
+
+
+def _methods(report: Report, template: str | None) -> Figures:
+    pairs, verdicts = report.table("methods-agreement"), report.table("methods-verdict")
+    names = list(dict.fromkeys([*pairs.column("method"), *pairs.column("other")]))
+    out = {}
+    for (place,), rows in sorted(rows_by(pairs, "language").items(), key=lambda item: item[0] != ("mean",)):
+        out[f"methods-agreement-{place}"] = correlation_matrix(
+            pairs, names, ("method", "other"), "the same method", where=rows, template=template
+        )
+    cells = zip(*(verdicts.column(name) for name in ("language", "best", "next")), strict=True)
+    against = {"the next method": ("minus next, points", *POINTS[1:]),
+               "random": ("minus random, points", "random low, points", "random high, points")}  # fmt: skip
+    series = {}
+    for name, parts in against.items():
+        value, low, high = (column(verdicts, part) for part in parts)
+        series[name] = Dots(value, low, high, low > 0)
+    rows_named = [f"{place}: {best} (next: {following})" for place, best, following in cells]
+    unit = "area of the best method minus that of another, points"
+    out["methods-verdict"] = dots(rows_named, series, unit, template=template)
+    return out | _curves(report.table("methods-curves"), template)
 
 
 def _separators(report: Report, template: str | None) -> Figures:
@@ -191,6 +216,7 @@ DRAW: Mapping[str, Draw] = {
     "targeted": _targeted,
     "transfer": _transfer,
     "iterative": _iterative,
+    "methods": _methods,
     "heads": _heads,
     "separators": _separators,
     "gap": _gap,

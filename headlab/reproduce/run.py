@@ -11,7 +11,7 @@ from headlab.experiments.pieces import Pieces
 from headlab.experiments.run import Cost, forecast, run_experiment
 from headlab.files import write_atomic, write_json
 from headlab.gates import Model
-from headlab.methods.work import Progress
+from headlab.progress import Progress
 from headlab.reproduce.held import FEW, Plan, Step
 from headlab.store import Store
 from headlab.tables import Report

@@ -13,7 +13,8 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
-from headlab.methods.table import METHODS, Option
+from headlab.methods.table import METHODS
+from headlab.options import Option
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui.shell import Choice
 

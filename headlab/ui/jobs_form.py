@@ -42,6 +42,7 @@ def draw(choice: Choice) -> None:
             _place(draft)
         _begin(draft)
     page_link("experiments", "Whole analyses, which need many of these, start on the Experiments page")
+    page_link("roles", "What the heads do is found on the Roles page")
 
 
 def _scores(draft: Draft, kind: str) -> None:

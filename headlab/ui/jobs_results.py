@@ -13,11 +13,11 @@ import streamlit as st
 from headlab.experiments.table import EXPERIMENTS
 from headlab.methods.table import METHODS
 from headlab.store import Store, default_root
-from headlab.ui import experiments_link, experiments_plan
+from headlab.ui import experiments_link, experiments_plan, roles_plan
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
 from headlab.ui.overview_coverage import command
-from headlab.ui.shell import Choice, go, going
+from headlab.ui.shell import Choice, go, going, languages_of
 
 
 def choice_of(job: Job) -> Choice | None:
@@ -36,6 +36,9 @@ def draw(job: Job) -> None:
     if job.get("kind") == "experiment":
         label = "Open on the Experiments page"
         st.button(label, key="results-experiments", type="primary", on_click=_open_report, args=(job,))
+    elif job.get("kind") == "roles":
+        label = "Open on the Roles page"
+        st.button(label, key="results-roles", type="primary", on_click=_open_roles, args=(job,))
     elif choice is not None:
         with st.container(horizontal=True, gap="small"):
             for name, label in (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page")):
@@ -53,6 +56,17 @@ def _open_report(job: Job) -> None:
     method = params.get("method") if params.get("method") in METHODS else usual
     experiments_link.remember(str(params["experiment"]), str(keys[0]))
     go("experiments", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
+
+
+def _open_roles(job: Job) -> None:
+    """Turn to the Roles page; roles are of no method, and of no task where their sentences are a treebank's."""
+    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    if not isinstance(before, Choice):
+        return
+    task, languages = str(params.get("task") or before.task), list(params["languages"])
+    offered = tuple(name for name in languages if name in languages_of(task)) or before.languages
+    st.session_state["focus"] = languages[0]
+    go("roles", Choice(params["model"], task, offered, before.method))
 
 
 def _trained(result: Mapping[str, Any]) -> None:
@@ -95,6 +109,8 @@ def terminal(job: Job) -> str:
         return command(params, str(job["kind"]))
     if job.get("kind") == "experiment" and params.get("experiment") in EXPERIMENTS:
         return experiments_plan.command(params)
+    if job.get("kind") == "roles":
+        return roles_plan.command(params)
     if job.get("kind") == "finetune":
         words = ["headlab", "finetune", str(params["task"])]
         given = ("steps", "learning_rate", "seed")

@@ -12,7 +12,10 @@ from headlab.ui.names import language_title
 
 Job = Mapping[str, Any]
 LIVE = ("queued", "running")
-KINDS = {"score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment"}
+KINDS = {
+    "score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment",
+    "roles": "Roles of heads",
+}  # fmt: skip
 NAMED = 3
 
 

@@ -10,6 +10,7 @@ PAGES = {
     "overview": ("Overview", ":material/space_dashboard:"),
     "heads": ("Heads", ":material/grid_on:"),
     "languages": ("Languages", ":material/translate:"),
+    "roles": ("Roles", ":material/category:"),
     "prune": ("Prune", ":material/content_cut:"),
     "experiments": ("Experiments", ":material/science:"),
     "attention": ("Attention", ":material/visibility:"),

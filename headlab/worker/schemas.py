@@ -94,7 +94,8 @@ class GradientRequest(Strict):
 class MeasureRequest(Strict):
     """Work to be timed for a moment; method None: plain forward passes.
 
-    experiment: details of an experiment job, whose cost is wanted in place of a pace.
+    experiment: details of an experiment job, whose cost is wanted in place of a pace.  roles: details of a role job,
+    whose pace is wanted.
     """
 
     model: Name
@@ -103,6 +104,7 @@ class MeasureRequest(Strict):
     method: Name | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     experiment: dict[str, Any] | None = None
+    roles: dict[str, Any] | None = None
 
 
 class Health(Strict):

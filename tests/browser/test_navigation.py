@@ -12,6 +12,7 @@ PAGES = {
     "/": "headlab",
     "/heads": "Heads",
     "/languages": "Languages",
+    "/roles": "Roles",
     "/prune": "Prune",
     "/experiments": "Experiments",
     "/attention": "Attention",

@@ -24,7 +24,7 @@ from headlab.worker.snapshots import KeptStore
 
 if TYPE_CHECKING:  # they import torch
     from headlab.experiments.pieces import Pieces
-    from headlab.methods.work import Progress
+    from headlab.progress import Progress
 
 # Options that say how much there is of something; a request may not ask for more.
 MOST = {"runs": 1000, "samples": 1 << 20, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}

@@ -16,7 +16,7 @@ from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Strict
 
 if TYPE_CHECKING:  # they import torch, which a worker does after it has opened its door
     from headlab.gates import Model
-    from headlab.methods.work import Progress
+    from headlab.progress import Progress
     from headlab.tasks import Task
 
 PART = 1000  # a job's progress is counted in thousandths of a language

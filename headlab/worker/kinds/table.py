@@ -12,11 +12,14 @@ from headlab.worker.kinds.curve import CURVE, CurveSpec
 from headlab.worker.kinds.experiment import EXPERIMENT, ExperimentSpec
 from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
 from headlab.worker.kinds.kind import Kind
+from headlab.worker.kinds.roles import ROLES, RolesSpec
 from headlab.worker.kinds.score import SCORE
 from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.schemas import Place, Refusal, Strict
 
-KINDS: Mapping[str, Kind[Any]] = MappingProxyType({kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT)})
+KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
+    {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES)}
+)
 
 
 class ScoreJob(Strict):
@@ -51,7 +54,15 @@ class ExperimentJob(Strict):
     place: Literal["here"] = "here"
 
 
-Submission = Annotated[ScoreJob | CurveJob | FinetuneJob | ExperimentJob, Field(discriminator="kind")]
+class RolesJob(Strict):
+    """Roles of heads; it runs on the worker's own device."""
+
+    kind: Literal["roles"]
+    spec: RolesSpec
+    place: Literal["here"] = "here"
+
+
+Submission = Annotated[ScoreJob | CurveJob | FinetuneJob | ExperimentJob | RolesJob, Field(discriminator="kind")]
 
 
 def kind_of(key: str) -> Kind[Any]:

@@ -1,0 +1,83 @@
+"""Roles of the heads that remain at each size when heads leave lowest score first (Voita et al. 2019, figure 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.experiments.overlap import by_chance
+from headlab.masks import removal_order
+from headlab.records import Bools, Head, Ints
+from headlab.roles.table import KINDS, NAME, kind_of
+from headlab.scores import HeadScores, kept_without
+from headlab.tables import Cell, Report, Table
+
+NONE = "none of these"
+PLACE = ("stack", "layer", "head")
+
+
+def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table:
+    """A row per size and role: how many of the heads that have it are left, and how many random orders would leave.
+
+    report: of roles.  scores: what orders the heads, as in `headlab.prune_curve`.  sizes: counts of heads that are
+    left.  Raises HeadlabError for another report, for scores of another model and for sizes that do not fit.
+    """
+    _check(report, scores, sizes)
+    size, having = scores.grid.size, heads_by_role(report, scores)
+    order = removal_order(scores.values)
+    rows: list[tuple[Cell, ...]] = []
+    for left in sizes:
+        kept = kept_without(order[: size - left], size)
+        for role, heads in having.items():
+            some, there = int(heads.sum()), int((heads & kept).sum())
+            rows.append((left, role, there, some, 100 * there / some, *by_chance(size, some, left)))
+    return Table(
+        "roles-remaining",
+        f"Roles of the heads that remain when they leave by {scores.method}, lowest score first",
+        ("heads left", "role", "heads", "of", "kept, %", "by chance", "chance, low", "chance, high"),
+        ("d", "", "d", "d", ".0f", ".1f", "d", "d"),
+        tuple(rows),
+        ("heads: with the role among those left; of: in the whole model. A head may have several roles. by chance: "
+         "what random orders leave, with the range that holds at least 95 % of them, each row for itself.",),
+    )  # fmt: skip
+
+
+def heads_by_role(report: Report, scores: HeadScores) -> Mapping[str, Bools]:
+    """Heads that have a role, bool [head], by kind of role; of those that some head has, and last the heads of none."""
+    judged, having = np.zeros(scores.grid.size, bool), {kind: np.zeros(scores.grid.size, bool) for kind in KINDS}
+    table = report.table("roles")
+    columns = (table.column(name) for name in ("role", "has it"))
+    for place, role, has_it in zip(_places(table, scores), *columns, strict=True):
+        judged[place] = True
+        having.setdefault(kind_of(str(role)), np.zeros(scores.grid.size, bool))[place] |= bool(has_it)
+    having[NONE] = judged & ~np.any(list(having.values()), axis=0)
+    return {role: heads for role, heads in having.items() if heads.any()}
+
+
+def _places(table: Table, scores: HeadScores) -> Ints:
+    """Flat index of each row's head. Raises HeadlabError for one that the scores do not have."""
+    index = {head: at for at, head in enumerate(scores.grid.heads)}
+    heads = [
+        Head(str(stack), int(layer), int(head)) for stack, layer, head in zip(*map(table.column, PLACE), strict=True)
+    ]
+    unknown = [head for head in heads if head not in index]
+    if unknown:
+        raise HeadlabError(f"the roles are of head {unknown[0]}; the scores have {scores.grid}")
+    return np.array([index[head] for head in heads], np.int64)
+
+
+def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
+    if report.name != NAME:
+        raise HeadlabError(f"a report of roles is needed, given one of {report.name}; make one with `headlab roles`")
+    of_roles, of_scores = (dict(spec.get("model", {})) for spec in (report.spec, scores.spec))
+    if of_roles.get("fingerprint") != of_scores.get("fingerprint"):
+        raise HeadlabError(
+            f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
+            f"scores of {of_scores.get('name')} ({str(of_scores.get('fingerprint'))[:12]}); give those of one model"
+        )
+    wrong = [left for left in sizes if not 0 <= left <= scores.grid.size]
+    if wrong or not sizes:
+        given = wrong[0] if wrong else "none"
+        raise HeadlabError(f"asked for the roles of {given} heads left; name sizes from 0 to {scores.grid.size}")

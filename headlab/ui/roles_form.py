@@ -1,0 +1,129 @@
+"""Finding roles: on which sentences, what that will cost, Start, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.roles.table import OPTIONS
+from headlab.tasks.base import SPLITS
+from headlab.tasks.folder import VARIABLE
+from headlab.tasks.treebank import treebank_languages
+from headlab.ui import jobs_forecast, option_widget
+from headlab.ui.jobs_do import mine, start, started
+from headlab.ui.jobs_follow import progress
+from headlab.ui.jobs_words import spelled
+from headlab.ui.links import page_link
+from headlab.ui.names import language_title
+from headlab.ui.roles_plan import SOURCES, SPLIT, TEXTS, TREES, Plan, command, key, plans, trouble
+from headlab.ui.roles_store import Shelf
+from headlab.ui.shell import Choice, languages_of
+
+KEPT = "_roles_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+SIZE_HELP = "Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev."
+
+
+def values() -> dict[str, Any]:
+    """What the widgets say now, and what they said last where they are not drawn."""
+    now = {str(name): value for name, value in st.session_state.items() if str(name).startswith(key(""))}
+    st.session_state[KEPT] = {**st.session_state.get(KEPT, {}), **now}
+    return dict(st.session_state[KEPT])
+
+
+def draw(choice: Choice, shelf: Shelf) -> None:
+    """The form for the languages without a report; where all have one, folded, for others or other thresholds."""
+    if shelf.missing or not shelf.by_language:
+        st.subheader("What will it cost?")
+        with st.container(border=True, key="roles-plan"):
+            _form(choice, shelf.missing)
+    else:
+        with st.expander("Other languages, sentences or thresholds"), st.container(key="roles-plan"):
+            _form(choice, choice.languages)
+    _followed()
+
+
+def _form(choice: Choice, languages: tuple[str, ...]) -> None:
+    there, offered = treebanks(), languages_of(choice.task)
+    chosen = _languages(languages, list(dict.fromkeys([*languages, *offered, *there])))
+    source = _sentences()
+    with st.expander("Thresholds"):
+        places = st.columns(3)
+        for number, (name, option) in enumerate(OPTIONS.items()):
+            with places[number % len(places)]:
+                option_widget.draw(name, option, key(name), _kept(name, option.default))
+    made = plans(choice, chosen, there, offered, source)
+    if not chosen:
+        st.info("No language is chosen. Pick some here, or in the sidebar.")
+    for plan in made:
+        _begin(plan, lonely=source == TREES and plan.source == TEXTS)
+    without = [name for name in chosen if all(name not in plan.languages for plan in made)]
+    if without:
+        st.warning(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there.")
+    if made:
+        with st.expander("The same from a terminal"):
+            st.code("\n".join(command(plan.spec(values())) for plan in made), language="bash", wrap_lines=True)
+
+
+def _kept(name: str, usual: Any) -> Any:
+    return st.session_state.get(KEPT, {}).get(key(name), usual)
+
+
+def _languages(start: Sequence[str], every: list[str]) -> list[str]:
+    """Languages to find roles in; the sidebar knows those of the task only, a treebank may have others."""
+    place = key(f"languages-{','.join(start)}")
+    return st.multiselect("Languages", every, default=list(start), format_func=language_title, key=place)
+
+
+def _sentences() -> str:
+    """Where the sentences are from; which, and how many."""
+    left, middle, right = st.columns([2, 1, 1])
+    names = list(SOURCES)
+    source = left.selectbox(
+        "Sentences", names, names.index(_kept("source", TREES)), format_func=SOURCES.__getitem__, key=key("source")
+    )
+    middle.selectbox("Split", SPLITS, SPLITS.index(_kept("split", SPLIT)), key=key("split"))
+    st.session_state.setdefault(key("size"), _kept("size", None))
+    right.number_input("At most", 1, 100_000, None, placeholder="all", key=key("size"), help=SIZE_HELP)
+    return source
+
+
+def treebanks() -> tuple[str, ...]:
+    """Languages with a treebank where the pages look for one; a worker elsewhere says so if it has none."""
+    try:
+        return treebank_languages(None)
+    except HeadlabError:
+        return ()
+
+
+def _begin(plan: Plan, *, lonely: bool) -> None:
+    """What one job would do, its forecast and its button. lonely: trees were wanted, but there are none."""
+    spec = plan.spec(values())
+    st.markdown(f"**{spelled(plan.languages)}**: {plan.words}.")
+    if lonely:
+        st.caption(
+            f"There is no treebank of {spelled(plan.languages)} here; {VARIABLE} names the folder that holds them."
+        )
+    wrong = trouble(spec)
+    if wrong:
+        st.warning(wrong)
+    else:
+        jobs_forecast.draw("roles", spec, "What it will take:", "")
+    icon, name = ":material/play_arrow:", f"roles-start-{plan.source}"
+    st.button("Start", type="primary", icon=icon, key=name, disabled=bool(wrong), on_click=_start, args=(plan,))
+
+
+def _start(plan: Plan) -> None:
+    start("roles", plan.spec(values()))  # as the widgets are now, not as they were when the button was drawn
+
+
+def _followed() -> None:
+    """What became of the last click on Start, and the jobs under way."""
+    if (made := started()) is not None and made.job in mine():
+        told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{told} Its roles appear on this page when it is done.")
+            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+    progress()

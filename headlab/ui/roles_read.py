@@ -1,0 +1,152 @@
+"""A report of roles as the page reads it: trusting nothing, head by head. No streamlit here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.plots.heads_roles import IDLE, in_order, kind_of
+from headlab.records import Head, HeadGrid, Stack
+from headlab.tables import Report, Table
+
+ROLES = "roles"  # name of the report, and of its table of heads and roles
+PLACE = ("stack", "layer", "head")
+NUMBERS = (
+    "share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points", "hits",
+    "asked", "sentences", "p", "p (Benjamini-Hochberg)",
+)  # fmt: skip
+HAS = "has it"
+MOST = 1000  # layers of a stack, heads of a layer: more has no model
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one head does of one role; numbers: the columns of the table `roles`, None where there is no value."""
+
+    head: Head
+    role: str
+    numbers: Mapping[str, float | None]
+    has: bool
+
+    @property
+    def kind(self) -> str:
+        """The kind of its role."""
+        return kind_of(self.role)
+
+    @property
+    def above(self) -> float:
+        """Points above chance; below any other where they are not known."""
+        value = self.numbers["above chance, points"]
+        return -math.inf if value is None else value
+
+
+@dataclass(frozen=True)
+class Roles:
+    """A report of one language.
+
+    grid: heads up to the last one that was looked at.  judged: those that were looked at.  measures: {head: {column:
+    value}}.  rows: every head and role, in the report's order.
+    """
+
+    report: Report
+    grid: HeadGrid
+    measures: Mapping[Head, Mapping[str, float | None]]
+    rows: tuple[Found, ...]
+
+    @cached_property
+    def by_head(self) -> Mapping[Head, tuple[Found, ...]]:
+        """{head: what it does, what is farthest above chance first, looking at separators and the first token last}."""
+        out: dict[Head, list[Found]] = {}
+        for row in self.rows:
+            out.setdefault(row.head, []).append(row)
+        return {head: tuple(sorted(rows, key=lambda row: (row.kind in IDLE, -row.above))) for head, rows in out.items()}
+
+    def having(self, head: Head) -> list[Found]:
+        """The roles that a head has, the clearest first."""
+        return [row for row in self.by_head.get(head, ()) if row.has]
+
+    def kinds(self, head: Head) -> list[str]:
+        """The kinds of the roles that a head has, each once, the clearest first."""
+        return list(dict.fromkeys(row.kind for row in self.having(head)))
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """{kind of role: heads that have one of it}, of every kind that was looked for, in the legend's order."""
+        heads: dict[str, set[Head]] = {kind: set() for kind in in_order([row.kind for row in self.rows])}
+        for row in self.rows:
+            if row.has:
+                heads[row.kind].add(row.head)
+        return {kind: len(those) for kind, those in heads.items()}
+
+    @property
+    def syntax(self) -> bool:
+        """Whether the sentences had trees."""
+        return any(":" in row.role for row in self.rows)
+
+    def table(self, name: str) -> Table | None:
+        """A table of the report, None where it has none or an empty one."""
+        return next((table for table in self.report.tables if table.name == name and table.rows), None)
+
+
+def read(report: Report) -> Roles:
+    """A report of roles. Raises HeadlabError for one of another version or a torn one, naming what is wrong."""
+    measures, roles = report.table("measures"), report.table(ROLES)
+    names = [name for name in measures.columns if name not in PLACE]
+    values = [measures.column(name) for name in names]
+    by_head = {}
+    for at, head in enumerate(heads_of(measures)):
+        by_head[head] = {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
+    if not by_head:
+        raise HeadlabError("its table measures has no heads")
+    rows = tuple(_rows(roles))
+    return Roles(report, _grid([*by_head, *(row.head for row in rows)]), by_head, rows)
+
+
+def _rows(table: Table) -> list[Found]:
+    role, has = table.column("role"), table.column(HAS)
+    numbers = {name: table.column(name) for name in NUMBERS}
+    out = []
+    for at, head in enumerate(heads_of(table)):
+        if not isinstance(role[at], str) or not isinstance(has[at], bool):
+            raise HeadlabError(f"its table roles says {role[at]!r:.40} has it: {has[at]!r:.40}, which is no answer")
+        own = {name: _number(column[at], name) for name, column in numbers.items()}
+        out.append(Found(head, role[at], own, has[at]))
+    return out
+
+
+def heads_of(table: Table) -> list[Head]:
+    """The head that each row is about. Raises HeadlabError for what is none."""
+    rows = zip(*(table.column(name) for name in PLACE), strict=True)
+    return [_head(*row) for row in rows]
+
+
+def _head(stack: Any, layer: Any, head: Any) -> Head:
+    numbers = all(type(value) is int and 0 <= value < MOST for value in (layer, head))
+    if not isinstance(stack, str) or not stack or not numbers:
+        raise HeadlabError(f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is no head of a model")
+    return Head(stack, layer, head)
+
+
+def _number(value: Any, name: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise HeadlabError(f"{name} is {value!r:.40}, which is no number")
+    return value
+
+
+def _grid(heads: Sequence[Head]) -> HeadGrid:
+    sizes: dict[str, dict[int, int]] = {}
+    for stack, layer, head in heads:
+        layers = sizes.setdefault(stack, {})
+        layers[layer] = max(layers.get(layer, 0), head + 1)
+    return HeadGrid(
+        tuple(
+            Stack(name, tuple(layers.get(layer, 0) for layer in range(max(layers) + 1)))
+            for name, layers in sizes.items()
+        )
+    )

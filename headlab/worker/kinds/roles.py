@@ -1,0 +1,194 @@
+"""Role jobs: what a model's heads do, language after language, on a treebank's sentences or on a task's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.records import content_key
+from headlab.roles.sentences import TREEBANK, Sentences, of_task, of_trees
+from headlab.roles.table import NAME, VERSION, resolve
+from headlab.store import ReportResult, Store
+from headlab.tasks import task
+from headlab.tasks.base import DEV_SIZE, Split
+from headlab.tasks.folder import VARIABLE, subfolder
+from headlab.tasks.treebank import treebank, treebank_languages
+from headlab.tasks.udpos import FOLDER, SUFFIX
+from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named, reporter
+from headlab.worker.kinds.price import Part, measured, told
+from headlab.worker.kinds.scorespec import Languages, Options
+from headlab.worker.running import Running
+from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Name, Refusal, Size, SplitName, Strict
+
+MOST_EXAMPLES = 100  # sentences shown of a role; a request may not ask for more
+WARMING, TIMED = 4, 32  # sentences of a forecast
+KEPT = 256  # treebanks whose number of sentences is known
+
+
+class RolesSpec(Strict):
+    """Roles of a model's heads in some languages ("all": in every one of the source).
+
+    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: of source
+    "task", else of no account.  size: sentences; None for all, of a task's dev split for 512.  options: as in
+    `headlab.roles.table`.
+    """
+
+    model: Name
+    task: Name | None = None
+    languages: Languages
+    source: Literal["treebank", "task"] = "treebank"
+    split: SplitName = "dev"
+    size: Size | None = None
+    options: Options = Field(default_factory=dict)
+
+
+def fill(spec: RolesSpec) -> RolesSpec:
+    """Details in full. Raises Refusal (422) for what does not exist or fit, also where there is no treebank."""
+    try:
+        chosen = _of_treebank(spec) if spec.source == "treebank" else _of_task(spec)
+        options = resolve(spec.options)
+    except HeadlabError as error:
+        raise Refusal(str(error), 422) from error
+    if options["examples"] > MOST_EXAMPLES:
+        raise Refusal(f"examples is {options['examples']}; a job may ask for {MOST_EXAMPLES} at most", 422)
+    return chosen.model_copy(update={"options": options})
+
+
+def _of_treebank(spec: RolesSpec) -> RolesSpec:
+    """Languages in full, each with a readable treebank; the task does not matter."""
+    there = treebank_languages(None)
+    languages = list(there) if spec.languages == "all" else list(dict.fromkeys(spec.languages))
+    lacking = [language for language in languages if language not in there]
+    if lacking or not languages:
+        raise HeadlabError(
+            f"the worker has no treebank of {', '.join(lacking) or 'any language'}, it has "
+            f"{', '.join(there) or 'none'}; start it with {VARIABLE} naming a folder that holds "
+            f"{FOLDER}/LANGUAGE.{spec.split}.{SUFFIX}, or take the texts of a task (source task), which have no syntax"
+        )
+    for language in languages:
+        trees(language, spec.split)
+    return spec.model_copy(update={"languages": languages, "task": None})
+
+
+def _of_task(spec: RolesSpec) -> RolesSpec:
+    if spec.task is None:
+        raise HeadlabError("source task names no task; give one, or take source treebank")
+    chosen = task(spec.task, spec.languages)
+    chosen.examples(chosen.languages[0], spec.split, 1)
+    size = spec.size or (DEV_SIZE if spec.split == "dev" else None)
+    return spec.model_copy(update={"languages": list(chosen.languages), "size": size})
+
+
+def trees(language: str, split: Split) -> int:
+    """How many trees the worker's treebank has. Raises HeadlabError for a treebank that is not there or is broken."""
+    folder = subfolder(None, FOLDER)
+    path = (folder or Path()) / f"{language}.{split}.{SUFFIX}"
+    if folder is None or not path.is_file():
+        raise HeadlabError(f"the worker has no {split} treebank of {language}; choose another split or language")
+    stat = path.stat()
+    return _counted(folder, language, split, (str(path), stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(KEPT)
+def _counted(folder: Path, language: str, split: Split, stamp: tuple[str, int, int]) -> int:
+    return len(treebank(folder.parent, language, split))
+
+
+def sentences_of(lab: Lab, spec: RolesSpec, language: str, size: int | None) -> Sentences:
+    """The sentences of a language, `size` of them at most."""
+    if spec.source == "treebank":
+        return of_trees(treebank(None, language, spec.split), language, spec.split, size)
+    return of_task(lab.task(str(spec.task)), language, spec.split, size)
+
+
+def run(lab: Lab, running: Running, spec: RolesSpec) -> Mapping[str, Any]:
+    """A report a language; one that the store has is not made again."""
+    from headlab.roles.study import study  # imports torch
+
+    languages = named(spec.languages)
+    model, steps, keys = lab.need(spec.model), len(languages), []
+    for at, language in enumerate(languages):
+        running.progress(at * PART, steps * PART, language, fresh=True)
+        report = study(
+            model,
+            sentences_of(lab, spec, language, spec.size),
+            options=spec.options,
+            store=lab.watched(running, language),
+            on_progress=reporter(running, language, at, steps),
+            tick=running.tick,
+        )
+        keys.append(content_key(report.spec))
+    running.progress(steps * PART, steps * PART, f"{', '.join(languages)} done")
+    return {"keys": keys}
+
+
+def foresee(spec: RolesSpec, known: Known) -> Estimate:
+    """One pass over the sentences of the languages that the store has no report of."""
+    kept = [r for r in Store(known.root).reports().results if r.report.name == NAME and _of(r, spec.model)]
+    languages = named(spec.languages)
+    sizes = {language: _size(spec, language) for language in languages}
+    left = [language for language in languages if not any(_same(r, spec, language, sizes[language]) for r in kept)]
+    if not left:
+        return _estimate(Part(0, None, ("the reports are in the cache already",)))
+    forwards = sum(sizes[language] for language in left)
+    pace, paced = _pace(kept, known)
+    many = f"{len(left)} languages" if len(left) > 1 else left[0]
+    part = Part(forwards, pace, (f"one pass over {forwards:,} sentences of {many}", paced))
+    ask = MeasureRequest(model=spec.model, task=spec.task or TREEBANK, language=left[0], roles=spec.model_dump())
+    return _estimate(part, None if pace is not None or known.measured is not None else ask)
+
+
+def _estimate(part: Part, ask: MeasureRequest | None = None) -> Estimate:
+    return Estimate(Forecast(forwards=part.forwards, seconds=part.seconds, basis="; ".join(part.words)), ask)
+
+
+def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
+    """What a sentence takes now, by a study of a few that is not kept. In the device's thread only."""
+    from headlab.roles.study import study  # imports torch
+
+    spec, model = RolesSpec.model_validate(request.roles), lab.need(request.model)
+    for size in (WARMING, TIMED):  # the first batch of a model is slow
+        sentences = sentences_of(lab, spec, request.language, min(size, spec.size or size))
+        report = study(model, sentences, options=spec.options, tick=tick)
+    return Measured(heads=model.grid.size, seconds=report.seconds / max(1, report.example_forwards))
+
+
+def _size(spec: RolesSpec, language: str) -> int:
+    if spec.source == "task":
+        return len(task(str(spec.task)).examples(language, spec.split, spec.size))
+    count = trees(language, spec.split)
+    return count if spec.size is None else min(spec.size, count)
+
+
+def _of(result: ReportResult, model: str) -> bool:
+    about = result.report.spec.get("model")
+    return isinstance(about, Mapping) and about.get("name") == model
+
+
+def _same(result: ReportResult, spec: RolesSpec, language: str, size: int) -> bool:
+    """Whether a report is what the job would make, as far as can be told without the model."""
+    own, name = result.report.spec, TREEBANK if spec.source == "treebank" else spec.task
+    want = {"name": name, "language": language, "split": spec.split, "size": size}
+    of = own.get("task")
+    fits = isinstance(of, Mapping) and all(of.get(part) == value for part, value in want.items())
+    options = own.get("options")
+    alike = isinstance(options, Mapping) and all(options.get(part) == value for part, value in spec.options.items())
+    return fits and alike and own.get("version") == VERSION
+
+
+def _pace(kept: Sequence[ReportResult], known: Known) -> tuple[float | None, str]:
+    here = [r.report for r in kept if r.meta.get("device", known.device) == known.device]
+    seen = [report.seconds / report.example_forwards for report in here if report.example_forwards]
+    if not seen:
+        return measured(known)
+    pace = float(np.median(seen))
+    return pace, told(pace, f"as in {len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
+
+
+ROLES = Kind("roles", RolesSpec, fill, run, foresee)

@@ -1,0 +1,119 @@
+"""What heads do: the map by role, what each head does and how sure that is, by relation, by language, after pruning."""
+
+import json
+
+import pandas as pd
+import streamlit as st
+
+from headlab.ui import roles_card, roles_examples, roles_form, roles_languages, roles_map, roles_remaining, roles_store
+from headlab.ui.experiments_report import show
+from headlab.ui.names import head_from, head_key, language_title
+from headlab.ui.roles_plan import command
+from headlab.ui.shell import page, unknown_in_link
+
+INTRO = (
+    "What heads do, after Voita et al. (ACL 2019): keep to an offset, follow a relation of syntax, find the rare word."
+)
+
+
+def pick(head):
+    st.session_state["head"] = head_key(head)
+
+
+def select(shelf):
+    """Language, report and head: the widget twins of a click."""
+    languages = list(shelf.by_language)
+    if sentence := unknown_in_link("focus", "language", languages):
+        st.warning(sentence)
+    if st.session_state.get("focus") not in languages:
+        st.session_state.pop("focus", None)  # of another page, which has other languages
+    left, right = st.columns(2)
+    focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
+    kept = choose(shelf, focus)
+    heads = [head_key(head) for head in kept.roles.grid.heads]
+    if sentence := unknown_in_link("head", "head", heads):
+        st.warning(sentence)
+    if st.session_state.get("head") not in heads:
+        st.session_state.pop("head", None)
+    best = next((at for at, head in enumerate(kept.roles.grid.heads) if kept.roles.having(head)), 0)
+    head = right.selectbox("Head (stack.layer.head)", heads, index=best, key="head", bind="query-params")
+    return focus, kept, head_from(head)
+
+
+def choose(shelf, focus):
+    by_key = {kept.key: kept for kept in shelf.by_language[focus]}
+    if len(by_key) == 1:
+        return shelf.by_language[focus][0]
+    key = f"roles-report-{focus}"
+    if st.session_state.get(key) not in by_key:
+        st.session_state.pop(key, None)
+    return by_key[
+        st.selectbox("Report", list(by_key), format_func=lambda k: roles_store.label(by_key[k], shelf.weights), key=key)
+    ]
+
+
+def tables(kept):
+    for name, place in zip(("role-counts", "relations"), st.columns([1, 2], gap="large"), strict=True):
+        if table := kept.roles.table(name):
+            with place:
+                show(table, kept.key)
+    if not kept.roles.syntax:
+        st.info("These sentences have no trees, so no relation of syntax could be looked for.")
+
+
+def made(kept):
+    with st.expander("Every head in numbers, and how it was made"):
+        for name in ("measures", "roles"):
+            if table := kept.roles.table(name):
+                show(table, kept.key)
+        facts = pd.DataFrame(roles_store.facts(kept), columns=["what", "value"])
+        st.table(facts, border="horizontal", hide_index=True, hide_header=True)
+        st.code(command(roles_store.job_spec(kept.result.report)), language="bash", wrap_lines=True)
+        st.download_button(
+            "Download the whole report as JSON", lambda: json.dumps(kept.result.report.to_json(), indent=1),
+            f"roles-{kept.language}-{kept.key[:12]}.json", "application/json", key=f"json-{kept.key[:12]}",
+            on_click="ignore", icon=":material/download:",
+        )  # fmt: skip
+
+
+def problems(sentences):
+    if sentences:
+        many = "reports were" if len(sentences) > 1 else "report was"
+        with st.expander(f"{len(sentences)} {many} skipped"):
+            for sentence in sentences:
+                st.markdown(sentence)
+
+
+def body(choice, shelf):
+    left, right = st.columns([10, 11], gap="large")
+    with left:
+        focus, kept, head = select(shelf)
+        roles_map.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
+    with right:
+        roles_card.draw(kept.roles, head)
+    st.caption(roles_store.label(kept, shelf.weights))
+    for note in kept.result.report.notes:
+        st.markdown(f"- {note}")
+    roles_card.details(kept.roles, head, kept.key)
+    st.subheader("Which roles, and which relations")
+    tables(kept)
+    st.subheader("Sentences")
+    roles_examples.draw(kept.roles, head)
+    st.subheader("Roles by language")
+    roles_languages.draw({name: rows[0].roles for name, rows in shelf.by_language.items()} | {focus: kept.roles}, focus)
+    st.subheader("Roles of the heads that remain after pruning")
+    roles_remaining.draw(choice, kept)
+    made(kept)
+
+
+with page("Roles", INTRO) as choice:
+    shelf = roles_store.shelf(choice)
+    if shelf.by_language:
+        body(choice, shelf)
+    elif choice.languages:
+        st.info(
+            f"There is no report yet on what the heads of {choice.model} do in these languages. **Start** makes one: "
+            "the map of heads by role, tables to download, examples, and what to know before believing them."
+        )
+    roles_form.draw(choice, shelf)
+    problems(shelf.problems)

@@ -1,0 +1,81 @@
+"""The Roles page as a user has it: a report that is there, by mouse and by keys, and one that is made."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cached_reports import keep
+from cached_scores import GRID
+from made_roles import made_roles
+from playwright.sync_api import expect
+from saved import save_classifier
+
+SLOW = 120_000
+LEGEND = ("Rrare word 1", "Iinduction 0", "=same token elsewhere 0", "Eseparator 1", "Ffirst token 1", "no role 138")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded(warm_up, cache_folder):
+    """Reports of two languages in the cache."""
+    for day, language in enumerate(("de", "th"), start=1):
+        keep(cache_folder, made_roles(language, seed=day, shift=day, grid=GRID), day)
+    warm_up("/roles?langs=de&langs=th", '[data-c="0.1"]')
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A model so small that its roles take seconds."""
+    return str(save_classifier(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def test_heads_are_told_by_colour_letter_and_name_and_reached_by_mouse_and_keys(visit, page):
+    visit("/roles?langs=de&langs=th")
+    cell = page.locator('[data-c="0.2"]')
+    expect(cell).to_have_text("S")
+    assert cell.evaluate("node => getComputedStyle(node).backgroundColor") == "rgb(28, 117, 21)"
+    expect(cell).to_have_accessible_name(re.compile(r"^layer 0, head 2: nsubj: dependent to governor, \d+ %"))
+    legend = page.locator(".roles .legend .key")
+    expect(legend).to_have_text([*("±positional 1", "Snsubj 1", "Oobj 1", "Aamod 1", "Vadvmod 0"), *LEGEND])
+    page.locator('[data-c="0.6"]').hover()
+    expect(page.locator(".roles .tip")).to_contain_text("2 roles")
+    cell.click()
+    expect(page.get_by_role("heading", name="Layer 0, head 2", exact=True)).to_be_visible()
+    page.wait_for_function("location.search.includes('head=encoder.0.2')")
+    cell.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Layer 0, head 3", exact=True)).to_be_visible()
+    page.reload()
+    expect(page.locator('[data-c="0.3"]')).to_have_attribute("aria-selected", "true")
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Download this table as CSV").first.click()
+    assert taken.value.path().read_text().startswith("role,has it,")
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    expect(page.locator('[data-c="11.11"]')).to_be_visible()
+    assert page.locator('[data-c="11.11"]').bounding_box()["width"] >= 24
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page, tiny):
+    visit("/roles?langs=de")
+    page.get_by_test_id("stSidebar").get_by_text("Another model").click()
+    box = page.get_by_role("textbox", name="Hub id or folder")
+    box.fill(tiny)
+    box.press("Enter")
+    expect(page.get_by_text(f"There is no report yet on what the heads of {tiny} do")).to_be_visible()
+    page.get_by_role("combobox", name="Sentences").first.click()
+    page.get_by_role("option", name="The texts of the task, without syntax").click()
+    expect(page.get_by_text("the texts of task intents, without syntax")).to_be_visible()
+    expect(page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))).to_be_visible()
+    page.locator(".st-key-roles-plan").get_by_role("button", name="Start").click()
+    expect(page.get_by_text("There is no report yet")).to_have_count(0, timeout=SLOW)
+    expect(page.locator('[data-c="0.0"]')).to_be_visible()
+    expect(page.get_by_text("512 sentences of dev (task intents, without syntax)")).to_be_visible()
+    expect(page.get_by_text("no relation of syntax could be looked for")).to_be_visible()
+    page.get_by_role("link", name="Jobs", exact=True).first.click()
+    page.get_by_role("button", name=re.compile("Roles of heads for German")).first.click()
+    page.get_by_role("button", name="Open on the Roles page").click()
+    expect(page.locator("h1")).to_have_text("Roles")
+    expect(page.locator('[data-c="0.0"]')).to_be_visible()

@@ -1,0 +1,81 @@
+"""Roles of the heads that remain: counted slowly on a made-up report, beside what chance would leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from made_scores import scores_of
+
+from headlab.errors import HeadlabError
+from headlab.experiments.remaining import NONE, remaining
+from headlab.scores import HeadScores
+from headlab.tables import Report, Table
+
+VALUES = np.array([5, 4, 3, 2, 1, 0, -1, -2, -3, -4])  # heads leave from the last to the first
+HAVE: dict[str, tuple[int, ...]] = {
+    "position -1": (0, 9), "position +1": (1,), "nsubj: dependent to governor": (0, 2, 3), "rare word": (),
+}  # fmt: skip
+MODEL = {"name": "m", "fingerprint": "0" * 64}
+
+
+def made(**more: Any) -> tuple[Report, HeadScores]:
+    """A report of ten heads, of which the last but one was not judged, and scores of the same model."""
+    scores = replace(scores_of("xx", VALUES), spec={"model": MODEL})
+    heads = [head for at, head in enumerate(scores.grid.heads) if at != 8]
+    places = {head: at for at, head in enumerate(scores.grid.heads)}
+    rows = [(*head, role, places[head] in have) for role, have in HAVE.items() for head in heads]
+    table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, tuple(rows))
+    return Report("roles", (table,), (), {"model": MODEL, **more}), scores
+
+
+def shown(table: Table, left: int) -> dict[str, dict[str, Any]]:
+    every = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return {row["role"]: row for row in every if row["heads left"] == left}
+
+
+def test_heads_of_each_role_are_counted_at_every_size() -> None:
+    table = remaining(*made(), [10, 4, 1, 0])
+    roles = {"positional": {0, 1, 9}, "nsubj: dependent to governor": {0, 2, 3}, NONE: {4, 5, 6, 7}}
+    for left in (10, 4, 1, 0):
+        found = shown(table, left)
+        assert list(found) == list(roles)  # "rare word" is no head's
+        for role, heads in roles.items():
+            there = len(heads & set(range(left)))
+            assert (found[role]["heads"], found[role]["of"]) == (there, len(heads))
+            assert found[role]["kept, %"] == pytest.approx(100 * there / len(heads))
+            slow = reference.shared_by_chance(10, len(heads), left)
+            assert found[role]["by chance"] == pytest.approx(sum(n * share for n, share in enumerate(slow)))
+            inside = slow[found[role]["chance, low"] : found[role]["chance, high"] + 1]
+            assert sum(inside) >= 0.95 - 1e-12
+    assert Table.from_json(table.to_json()) == table
+
+
+def test_random_orders_leave_what_the_range_says(rng: np.random.Generator) -> None:
+    """The range holds at least 95 % of random orders at every size, and is not all there is."""
+    report, scores = made()
+    outside = 0
+    for _ in range(200):
+        found = shown(remaining(report, replace(scores, values=rng.random(10)), [5]), 5)[NONE]
+        assert (found["chance, low"], found["chance, high"]) == (1, 3)
+        outside += not 1 <= found["heads"] <= 3
+    assert 1 <= outside <= 20  # 9.5 are expected: 12 of 252 choices
+
+
+@pytest.mark.parametrize("sizes", [[], [11], [-1, 3]])
+def test_sizes_that_do_not_fit_are_refused(sizes: list[int]) -> None:
+    with pytest.raises(HeadlabError, match="name sizes from 0 to 10"):
+        remaining(*made(), sizes)
+
+
+def test_roles_of_another_model_or_another_kind_of_report_are_refused() -> None:
+    report, scores = made()
+    with pytest.raises(HeadlabError, match="a report of roles is needed, given one of gap"):
+        remaining(replace(report, name="gap"), scores, [1])
+    with pytest.raises(HeadlabError, match=r"the roles are of m .* and the scores of n .*; give those of one model"):
+        remaining(report, replace(scores, spec={"model": {"name": "n", "fingerprint": "1"}}), [1])
+    with pytest.raises(HeadlabError, match="the roles are of head"):
+        remaining(report, replace(scores_of("xx", VALUES[:4]), spec={"model": MODEL}), [1])

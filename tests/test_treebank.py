@@ -1,0 +1,149 @@
+"""Gold trees from CoNLL-U: what is read, and that what is broken is refused with its line."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from conllu import parse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headlab.errors import HeadlabError
+from headlab.tasks.treebank import Tree, read_trees, treebank, treebank_languages
+
+GOOD = [
+    ("1", "They", "2", "nsubj"),
+    ("2-3", "cannot", "_", "_"),
+    ("2", "can", "0", "root"),
+    ("3", "not", "2", "advmod:neg"),
+    ("3.1", "go", "_", "_"),
+]
+
+
+def line(number: str, form: str, head: str, relation: str) -> str:
+    return "\t".join([number, form, "_", "X", "_", "_", head, relation, "_", "_"])
+
+
+def text(*sentences: list[tuple[str, str, str, str]]) -> str:
+    return "".join("# sent_id = a b\n" + "\n".join(line(*row) for row in rows) + "\n\n" for rows in sentences)
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "a.conllu"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def tree(rng: random.Random, size: int) -> Tree:
+    """A random tree."""
+    order = rng.sample(range(size), size)
+    governors = [-1] * size
+    for place, word in enumerate(order[1:], start=1):
+        governors[word] = order[rng.randrange(place)]
+    relations = tuple("root" if g < 0 else rng.choice(["nsubj", "obj", "amod"]) for g in governors)
+    return Tree("x", tuple(f"w{i}" for i in range(size)), tuple(governors), relations)
+
+
+def test_words_governors_and_relations_are_read(tmp_path: Path) -> None:
+    (found,) = read_trees(written(tmp_path, text(GOOD)))
+    assert found == Tree("a b", ("They", "can", "not"), (1, -1, 1), ("nsubj", "root", "advmod"), 2)
+
+
+def test_trees_come_back_as_they_were_written(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    trees = [tree(rng, rng.randrange(1, 12)) for _ in range(30)]
+    rows = [
+        [
+            (str(i + 1), w, str(g + 1), r)
+            for i, (w, g, r) in enumerate(zip(t.words, t.governors, t.relations, strict=True))
+        ]
+        for t in trees
+    ]
+    path = written(tmp_path, text(*rows))
+    found = read_trees(path)
+    assert [(t.words, t.governors, t.relations) for t in found] == [(t.words, t.governors, t.relations) for t in trees]
+    for mine, theirs in zip(found, parse(path.read_text()), strict=True):
+        assert [token["head"] - 1 for token in theirs] == list(mine.governors)
+
+
+BROKEN = {
+    "no root": ([("1", "a", "2", "x"), ("2", "b", "1", "x")], 2, "HEAD", "no root"),
+    "two roots": ([("1", "a", "0", "root"), ("2", "b", "0", "root")], 3, "HEAD", "second root"),
+    "a cycle": ([("1", "a", "0", "root"), ("2", "b", "3", "x"), ("3", "c", "2", "x")], 3, "HEAD", "cycle"),
+    "a word of its own": ([("1", "a", "0", "root"), ("2", "b", "2", "x")], 3, "HEAD", "cycle"),
+    "a governor that is no word": ([("1", "a", "0", "root"), ("2", "b", "7", "x")], 3, "HEAD", "2 words"),
+    "no governor": ([("1", "a", "_", "root")], 2, "HEAD", "'_'"),
+    "no relation": ([("1", "a", "0", "_")], 2, "DEPREL", "says nothing"),
+    "no form": ([("1", " ", "0", "root")], 2, "FORM", "says nothing"),
+    "another number": ([("1", "a", "0", "root"), ("3", "b", "1", "x")], 3, "ID", "word 2"),
+    "only a merged token": ([("1-2", "ab", "_", "_")], 2, "ID", "without a word"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_tree_is_refused_with_its_line_and_column(tmp_path: Path, name: str) -> None:
+    rows, at, column, words = BROKEN[name]
+    path = written(tmp_path, text(rows))
+    with pytest.raises(HeadlabError, match=rf"a\.conllu, line {at}, column {column}: .*{words}"):
+        read_trees(path)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "# only a comment\n"])
+def test_a_file_without_a_tree_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(HeadlabError, match="line 1: no tree"):
+        read_trees(written(tmp_path, content))
+
+
+def test_a_line_of_another_length_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HeadlabError, match=r"line 1: 2 fields"):
+        read_trees(written(tmp_path, "1\tword\n"))
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from("\t\n 012-.#_aé:")), max_size=8), st.integers(0, 3))
+def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
+    tmp_path: Path, edits: list[tuple[int, str]], cut: int
+) -> None:
+    content = text(GOOD, GOOD)
+    for place, character in edits:
+        place %= len(content)
+        content = content[:place] + character + content[place + cut :]
+    found, refused = (), "a.conllu, line "
+    try:
+        found = read_trees(written(tmp_path, content))
+    except HeadlabError as error:
+        refused = str(error)
+    assert "a.conllu, line " in refused
+    for each in found:
+        assert len(each.words) == len(each.governors) == len(each.relations) > 0
+        assert each.governors.count(-1) == 1
+        for word in range(len(each.words)):
+            seen = [word]
+            while each.governors[seen[-1]] >= 0:
+                seen.append(each.governors[seen[-1]])
+                assert len(seen) <= len(each.words)
+
+
+def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path: Path) -> None:
+    (tmp_path / "ud").mkdir()
+    (tmp_path / "ud" / "xx.dev.conllu").write_text(text(GOOD))
+    assert treebank_languages(tmp_path) == ("xx",)
+    assert len(treebank(tmp_path, "xx", "dev")) == 1
+    for language, split in (("xx", "test"), ("yy", "dev")):
+        with pytest.raises(
+            HeadlabError, match=f"no treebank ud/{language}.{split}.conllu in the data folder, which has xx"
+        ):
+            treebank(tmp_path, language, split)  # type: ignore[arg-type]
+
+
+@pytest.mark.data
+def test_a_treebank_that_is_here_is_read_whole() -> None:
+    root = Path(os.environ.get("HEADLAB_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not (root / "ud" / "tr.dev.conllu").is_file():
+        pytest.skip("no treebanks in $HEADLAB_DATA")
+    found = treebank(root, "tr", "dev")
+    assert sum(len(t.words) for t in found) > 5000
+    assert {"nsubj", "obj", "amod", "advmod"} <= {r for t in found for r in t.relations}

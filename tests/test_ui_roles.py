@@ -1,0 +1,586 @@
+"""The Roles page with made-up reports and a worker that is only a list of jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import random
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import streamlit as st
+from cached_reports import keep
+from cached_scores import GRID as LARGE
+from cached_scores import HELPFUL, made_up
+from fake_client import FakeClient, FakeWorker, job
+from made_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
+from streamlit.testing.v1 import AppTest
+from typer.main import get_command
+
+from headlab.cli.main import build
+from headlab.cli.output import parse_options
+from headlab.errors import HeadlabError
+from headlab.plots.heads_roles import IDLE, LOOKS, across_languages, in_order, kind_of, stacked
+from headlab.records import Head, HeadGrid, Stack
+from headlab.roles.table import KINDS, OPTIONS
+from headlab.store import Store
+from headlab.tables import Report, Table
+from headlab.ui import jobs_results, jobs_words, roles_map, shell_worker
+from headlab.ui.roles_examples import examples, markup
+from headlab.ui.roles_languages import across, table_of
+from headlab.ui.roles_plan import TEXTS, TREES, command, plans
+from headlab.ui.roles_read import read
+from headlab.ui.roles_remaining import sizes, stacks
+from headlab.ui.roles_store import job_spec
+from headlab.ui.shell import Choice
+
+ROOT = Path(__file__).parents[1]
+CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
+TREE = "1\tTime\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tflies\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker's client for the whole app; streamlit's caches start and end empty."""
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("HEADLAB_DATA", raising=False)
+    st.cache_resource.clear()
+    client = FakeClient()
+    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    shell_worker.supervisor().client(wait=5)
+    yield client
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def cache(tmp_path, worker):
+    return tmp_path / "cache"
+
+
+def run(path: str = "roles", **query) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app.switch_page(f"pages/{path}.py")
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app: AppTest) -> str:
+    kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
+    return "\n".join(element.value for kind in kinds for element in kind)
+
+
+def html(app: AppTest) -> str:
+    return "\n".join(node.proto.body for node in app.main if node.type == "html")
+
+
+def sent(app: AppTest) -> dict[str, Any]:
+    """What the map of heads sends to the browser."""
+    every = [json.loads(node.proto.json) for node in app.main if node.type == "bidi_component"]
+    (picture,) = [data for data in every if "roles" in data]
+    return picture
+
+
+def commands(app: AppTest) -> list[str]:
+    """What the page would have one type for roles: of the report that is shown, then of what would be made."""
+    return [code.value for code in app.code if code.value.startswith("headlab roles ")]
+
+
+def labels(app: AppTest) -> list[str]:
+    return [expander.label for expander in app.expander]
+
+
+# The map.
+
+
+def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
+    picture = roles_map.picture(read(made_roles()))
+    kinds = [kind["name"] for kind in picture["kinds"]]
+    assert kinds == list(LOOKS)
+    assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [[kind_of(role)] for role in OWN]
+    assert {kinds[at] for at in picture["roles"][len(OWN)]} == {kind_of(role) for role in TWO}
+    assert picture["roles"][6:] == [[]] * (GRID.size - 6)
+    assert picture["shown"][:5] == ["−1", "S", "O", "R", "E"]
+    counts = {kind["name"]: kind["heads"] for kind in picture["kinds"]}
+    assert counts == {kind: int(kind in {kind_of(role) for role in (*OWN, *TWO)}) for kind in LOOKS}
+
+
+def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_too():
+    report = made_roles()
+    roles = read(report)
+    told = roles_map.tip(roles, two_roles()).split("\n")
+    assert told[0] == "2 roles"
+    assert [line.split(",")[0] for line in told[1:]] == [row.role for row in roles.having(two_roles())]
+    assert {line.split(",")[0] for line in told[1:]} == set(TWO)
+    assert ["(baseline " in line for line in told[1:]] == [True, False]
+    assert "(chance " in told[2]
+    assert roles_map.tip(roles, GRID.heads[-1]) == "no role"
+    measures, *rest = report.tables
+    partial = dataclasses.replace(measures, rows=measures.rows[1:])
+    rest[0] = dataclasses.replace(rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0])))
+    without = read(dataclasses.replace(report, tables=(partial, *rest)))
+    assert without.grid == GRID
+    assert roles_map.picture(without)["roles"][0] is None
+    assert roles_map.tip(without, GRID.heads[0]) == "not looked at"
+
+
+def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
+    roles = read(made_roles())
+    assert roles.kinds(two_roles()) == ["amod", "first token"]
+    idle = [row.kind in IDLE for row in roles.by_head[two_roles()]]
+    assert idle == sorted(idle)
+    above = [row.numbers["above chance, points"] for row in roles.by_head[two_roles()] if row.kind not in IDLE]
+    assert above == sorted(above, reverse=True)
+
+
+def oklab(colour: str, seen: np.ndarray) -> np.ndarray:
+    """A colour as OKLab (Ottosson 2020) after a linear change of its light."""
+    encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    light = seen @ np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    cones = [[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]]
+    mixed = [[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]]
+    return np.array(mixed) @ np.cbrt(np.array(cones) @ light.clip(0, 1))
+
+
+# Light as seen without one of the cones: Machado, Oliveira & Fernandes (2009), table 1, severity 1.
+SEEN = {
+    "all cones": np.eye(3),
+    "no red": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
+    "no green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
+    "no blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
+}
+
+
+@pytest.mark.parametrize("who", list(SEEN))
+def test_the_colours_of_roles_are_told_apart_by_colour_blind_people_too(who):
+    places = [oklab(look.colour, SEEN[who]) for look in LOOKS.values()]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)) > 0.12
+
+
+def test_letters_tell_roles_apart_too_and_every_role_of_the_library_has_its_look():
+    assert len({look.mark for look in LOOKS.values()}) == len(LOOKS)
+    assert {kind_of(kind) for kind in KINDS} == set(LOOKS)
+    assert in_order(["zzz", "obj", "positional", "obj"]) == ["positional", "obj", "zzz"]
+
+
+# Reading.
+
+
+def without_table(report: Report, name: str) -> Report:
+    return dataclasses.replace(report, tables=tuple(table for table in report.tables if table.name != name))
+
+
+def with_cell(report: Report, name: str, column: str, value: Any) -> Report:
+    table = report.table(name)
+    at = table.columns.index(column)
+    rows = ((*table.rows[0][:at], value, *table.rows[0][at + 1 :]), *table.rows[1:])
+    changed = dataclasses.replace(table, rows=rows)
+    return dataclasses.replace(report, tables=tuple(changed if t.name == name else t for t in report.tables))
+
+
+BROKEN = [
+    (without_table(made_roles(), "measures"), "no table 'measures'"),
+    (without_table(made_roles(), "roles"), "no table 'roles'"),
+    (with_cell(made_roles(), "roles", "layer", "three"), "is no head"),
+    (with_cell(made_roles(), "measures", "head", 10**9), "is no head"),
+    (with_cell(made_roles(), "measures", "layer", True), "is no head"),
+    (with_cell(made_roles(), "roles", "has it", 1), "is no answer"),
+    (with_cell(made_roles(), "roles", "role", None), "is no answer"),
+    (with_cell(made_roles(), "roles", "share, %", "much"), "share, % is 'much'"),
+    (with_cell(made_roles(), "measures", "confidence", float("nan")), "confidence is nan"),
+]
+
+
+@pytest.mark.parametrize(("report", "why"), BROKEN)
+def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, why):
+    with pytest.raises(HeadlabError, match=why):
+        read(report)
+
+
+def test_whatever_stands_in_a_report_it_is_read_or_refused():
+    rng = random.Random(6)
+    odd = [None, "", "x", -1, 10**12, True, 0.5, float("inf"), "position", "position +x", "nsubj:"]
+    text, refused = json.dumps(made_roles().to_json()), 0
+    for _ in range(150):
+        value = json.loads(text)
+        table = rng.choice([table for table in value["tables"] if table["rows"]])
+        row = rng.choice(table["rows"])
+        row[rng.randrange(len(row))] = rng.choice(odd)
+        report = Report.from_json(value)
+        try:
+            roles = read(report)
+            examples(report.table("role-examples"))
+        except HeadlabError:
+            refused += 1
+        else:
+            assert len(roles_map.picture(roles)["roles"]) == roles.grid.size
+    assert 0 < refused < 150
+
+
+# The page with reports.
+
+
+def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
+    keep(cache, made_roles("de"), 1)
+    app = run(langs=["de"], head="encoder.0.1")
+    assert sent(app)["selected"] == 1
+    assert sent(app)["clickable"]
+    assert "Layer 0, head 1" in said(app)
+    assert "nsubj: dependent to governor: " in html(app)
+    measures = dict(app.table[0].value.to_numpy().tolist())
+    assert measures["Tokens"] == "4,321"
+    assert measures["Separator share"].endswith(" %")
+    assert "1 Nov 2026, 12:00 UTC · German (de) · 75 sentences of dev (treebank)" in said(app)
+    assert "other weights" not in said(app)
+    assert "- Made up for a test." in said(app)
+    head, counts, relations = (frame.value for frame in app.dataframe[:3])
+    assert head["role"].tolist()[0] == OWN[1]
+    assert head["has it"].tolist().count("yes") == 1
+    assert counts["heads"].sum() == len(OWN) + len(TWO)
+    assert len(relations) == 8
+    assert commands(app)[0] == "headlab roles --model e5-small-intents --language de --size 75"
+    assert dict(app.table[1].value.to_numpy().tolist())["Source"] == "treebank"
+    assert app.selectbox(key="roles-kind").value == "nsubj"
+
+
+def test_a_head_with_two_roles_lists_both_and_one_with_none_says_so(cache):
+    keep(cache, made_roles("de"))
+    app = run(langs=["de"], head="encoder.1.1")
+    assert all(f"{role}: " in html(app) for role in TWO)
+    app.selectbox(key="head").set_value("encoder.2.2").run()
+    assert "It has none of the roles." in said(app)
+    assert sent(app)["selected"] == GRID.size - 1
+
+
+def test_examples_are_text_whatever_stands_in_them(cache):
+    keep(cache, made_roles("de"))
+    app = run(langs=["de"], head="encoder.0.1")
+    assert "Time &lt;b&gt;flies&lt;/b&gt; like an arrow ." in html(app)
+    assert SENTENCE not in html(app)
+    assert app.selectbox(key="roles-example-encoder.0.1").options == ["Layer 0, head 1: nsubj: dependent to governor"]
+    row = {"right": False, "sentence": "s", "word": "<i>", "looks at": "a & b", "should look at": "c"}
+    assert markup(row).startswith("<div><b>&lt;i&gt;</b> looks at <b>a &amp; b</b> (should be <b>c</b>)</div>")
+
+
+def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
+    keep(cache, made_roles("de", name="intents"))
+    app = run(langs=["de"])
+    assert "no relation of syntax could be looked for" in said(app)
+    assert "This report has no examples of sentences." in said(app)
+    assert "(task intents, without syntax)" in said(app)
+    assert commands(app)[0].startswith("headlab roles --model e5-small-intents --task intents --language de")
+
+
+def test_reports_with_trees_of_the_model_s_own_weights_come_first_and_another_can_be_chosen(cache):
+    best = keep(cache, made_roles("de"), 1)
+    texts = keep(cache, made_roles("de", name="intents"), 3)
+    other = keep(cache, made_roles("de", fingerprint="1" * 64), 4)
+    app = run(langs=["de"])
+    assert [o.split(",")[0] for o in app.selectbox(key="roles-report-de").options] == [
+        "1 Nov 2026", "3 Nov 2026", "4 Nov 2026"
+    ]  # fmt: skip
+    assert app.selectbox(key="roles-report-de").value == best
+    app.selectbox(key="roles-report-de").set_value(other).run()
+    assert "made with other weights (111111111111…)" in said(app)
+    app.selectbox(key="roles-report-de").set_value(texts).run()
+    assert "no relation of syntax could be looked for" in said(app)
+
+
+def test_reports_of_another_model_or_task_are_left_out(cache):
+    keep(cache, made_roles("de", model="another"))
+    keep(cache, made_roles("de", name="xnli"))
+    assert "There is no report yet on what the heads of e5-small-intents do" in said(run(langs=["de"]))
+
+
+def test_a_language_that_the_task_does_not_have_is_shown_where_it_has_a_report(cache):
+    for language in ("de", "hi"):
+        keep(cache, made_roles(language))
+    app = run(langs=["de"])
+    assert app.selectbox(key="focus").options == ["de", "hi"]
+    app.selectbox(key="focus").set_value("hi").run()
+    assert sent(app)["title"] == "Hindi (hi)"
+    app.switch_page("pages/heads.py").run()
+    assert not app.exception
+    app.switch_page("pages/roles.py").run()
+    assert not app.exception
+    assert run(langs=["de"], focus="tlh").selectbox(key="focus").value == "de"
+
+
+def test_a_map_of_several_stacks_names_them(cache):
+    grid = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))
+    keep(cache, made_roles("de", grid=grid))
+    app = run(langs=["de"], head="cross.1.2")
+    assert sent(app)["stacks"][2] == {"name": "cross", "heads": [4, 4]}
+    assert "Cross layer 1, head 2" in said(app)
+
+
+# By language.
+
+
+def test_heads_with_a_role_are_followed_into_other_languages():
+    own, other = read(made_roles("en")), read(made_roles("hi", seed=1, shift=1))
+    found = across({"hi": other, "en": own}, "en", "nsubj")
+    assert found.languages == ["en", "hi"]
+    assert [(row.head, row.role) for row in found.rows] == [(GRID.heads[1], OWN[1])]
+    by_hand = {
+        language: next(row.numbers["share, %"] for row in roles.rows if (row.head, row.role) == (GRID.heads[1], OWN[1]))
+        for language, roles in (("en", own), ("hi", other))
+    }
+    assert found.share.tolist() == [[by_hand["en"], by_hand["hi"]]]
+    assert found.has.tolist() == [[True, False]]
+    table = table_of(found, "en", "nsubj")
+    assert table.columns == ("stack", "layer", "head", "role", "languages with it", "en, %", "hi, %")
+    assert table.rows == (("encoder", 0, 1, OWN[1], 1, by_hand["en"], by_hand["hi"]),)
+
+
+def test_a_position_is_compared_with_the_same_offset_only():
+    own, other = made_roles("en"), made_roles("hi", seed=1)
+    other = with_cell(other, "roles", "role", "position +1")
+    found = across({"en": read(own), "hi": read(other)}, "en", "positional")
+    assert found.has.tolist() == [[True, False]]
+    assert np.isnan(found.share[0, 1])
+    assert table_of(found, "en", "positional").rows[0][-1] is None
+    figure = across_languages(found.above, found.share, found.has, ["0.0"], found.languages)
+    assert figure.data[0].customdata[0][1] == "–"
+    assert figure.data[0].customdata[0][0].endswith("●")
+
+
+def test_one_language_alone_says_that_others_are_needed_and_two_are_compared(cache):
+    keep(cache, made_roles("de"))
+    assert "Only German (de) has a report" in said(run(langs=["de"]))
+    keep(cache, made_roles("th", seed=1, shift=1))
+    app = run(langs=["de", "th"])
+    assert "Only German" not in said(app)
+    across_table = next(frame.value for frame in app.dataframe if "languages with it" in frame.value.columns)
+    assert across_table.columns.tolist()[-2:] == ["de, %", "th, %"]
+    app.selectbox(key="roles-kind").set_value("separator").run()
+    assert not app.exception
+
+
+def test_a_report_in_which_no_head_has_a_role_is_not_blank(cache):
+    report = made_roles("de")
+    table = report.table("roles")
+    none = dataclasses.replace(table, rows=tuple((*row[:-1], False) for row in table.rows))
+    empty = tuple(
+        none if t.name == "roles" else t if t.name == "measures" else dataclasses.replace(t, rows=())
+        for t in report.tables
+    )
+    keep(cache, dataclasses.replace(report, tables=empty))
+    app = run(langs=["de"])
+    assert "No head has a role in German (de)." in said(app)
+    assert "It has none of the roles." in said(app)
+    assert set(sent(app)["shown"]) == {""}
+
+
+# After pruning.
+
+
+def test_roles_of_the_heads_that_are_left_are_stacked_size_by_size(cache):
+    keep(cache, made_roles("de", grid=LARGE, shift=HELPFUL))  # head 9.0, the most helpful one, is positional
+    scores = made_up("de", "shapley")
+    Store(cache).run(scores.spec).finish(scores, {"versions": {}})
+    app = run(langs=["de", "th"])
+    table = next(frame.value for frame in app.dataframe if "heads left" in frame.value.columns)
+    assert table[table["role"] == "positional"]["heads"].tolist() == [1] * 12
+    assert sorted(set(table["heads left"]), reverse=True) == list(range(144, 0, -12))
+    assert "By shapley scores of German (de)." in said(app)
+
+
+def test_scores_of_another_model_s_heads_are_said_not_drawn(cache):
+    keep(cache, made_roles("de"))
+    scores = made_up("de", "shapley", "1" * 64)
+    Store(cache).run(scores.spec).finish(scores, {"versions": {}})
+    assert "These scores cannot order the heads of this report" in said(run(langs=["de"]))
+
+
+def test_without_scores_the_page_offers_to_compute_them(cache):
+    keep(cache, made_roles("de"))
+    app = run(langs=["de"])
+    assert "none are cached for the chosen languages" in said(app)
+    assert "compute" in {button.key for button in app.button}
+
+
+def test_a_job_under_way_has_one_bar_whatever_else_the_page_offers(worker, cache):
+    keep(cache, made_roles("de"))
+    worker.rows = [job(1, "running", kind="roles", params=spec_of(languages=["th"]))]
+    app = run(langs=["de", "th"])
+    assert [button.key for button in app.button].count("cancel-1") == 1
+    assert "compute" in {button.key for button in app.button}
+
+
+def test_bars_hold_the_counts_in_the_legend_s_order_and_a_second_direction_is_hatched():
+    counts = {"separator": [2, 0], OWN[1]: [3, 1], "nsubj: governor to dependent": [1, 1], "none of these": [5, 2]}
+    figure = stacked([8, 4], counts, "heads")
+    assert {bar.name: list(bar.y) for bar in figure.data} == counts
+    assert [bar.name for bar in figure.data] == [OWN[1], "nsubj: governor to dependent", "separator", "none of these"]
+    assert [bar.marker.pattern.shape for bar in figure.data] == [None, "/", None, None]
+    assert figure.data[0].marker.color == figure.data[1].marker.color == LOOKS["nsubj"].colour
+    table = Table("x", "X", ("heads left", "role", "heads"), ("d", "", "d"), ((8, "a", 3), (8, "b", 1), (4, "a", 2)))
+    assert stacks(table) == ([8, 4], {"a": [3, 2], "b": [1, 0]})
+    assert (sizes(3), sizes(24)[:3], len(sizes(144))) == ([3, 2, 1, 0], [24, 22, 20], 12)
+
+
+# Without reports.
+
+
+def trees_of(folder: Path, *languages: str) -> str:
+    (folder / "ud").mkdir(parents=True)
+    for language in languages:
+        (folder / "ud" / f"{language}.dev.conllu").write_text(TREE)
+    return str(folder)
+
+
+def test_without_a_report_the_page_says_what_one_costs_and_starts_it(worker, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADLAB_DATA", trees_of(tmp_path / "data", "de", "hi"))
+    app = run(langs=["de", "th"])
+    assert "There is no report yet on what the heads of e5-small-intents do in these languages." in said(app)
+    assert "**German (de)**: gold trees of their treebanks" in said(app)
+    assert "**Thai (th)**: the texts of task intents, without syntax" in said(app)
+    assert "There is no treebank of Thai (th) here" in said(app)
+    assert said(app).count("What it will take: **About 2 min**") == 2
+    assert commands(app)[0].splitlines() == [
+        "headlab roles --model e5-small-intents --language de",
+        "headlab roles --model e5-small-intents --task intents --language th",
+    ]
+    app.number_input(key="roles-plan-size").set_value(100)
+    app.button(key="roles-start-treebank").click().run()
+    (_, kind, spec, place) = worker.calls[0]
+    assert (kind, place) == ("roles", "here")
+    assert (spec["task"], spec["languages"], spec["source"], spec["size"]) == (None, ["de"], "treebank", 100)
+    assert "Job 1 is in the queue." in said(app)
+    assert "cancel-1" in {str(button.key) for button in app.button}
+    worker.rows[0]["state"] = "done"
+    keep(tmp_path / "cache", made_roles("de"))
+    app.run()
+    assert sent(app)["title"] == "German (de)"
+
+
+def test_a_treebank_s_language_can_be_chosen_though_the_task_does_not_have_it(worker, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADLAB_DATA", trees_of(tmp_path / "data", "hi"))
+    app = run(langs=["de"])
+    languages = app.multiselect[0]
+    assert "Hindi (hi)" in languages.options
+    languages.set_value(["hi"]).run()
+    app.button(key="roles-start-treebank").click().run()
+    assert worker.calls[0][2]["languages"] == ["hi"]
+    app.selectbox(key="roles-plan-source").set_value(TEXTS).run()
+    assert "Task intents has no texts in Hindi (hi)" in said(app)
+
+
+def test_thresholds_are_those_of_the_library_and_what_is_set_is_in_the_job_and_the_command(worker):
+    app = run(langs=["de"])
+    assert app.number_input(key="roles-plan-positional").value == OPTIONS["positional"].default
+    app.number_input(key="roles-plan-positional").set_value(0.8)
+    app.selectbox(key="roles-plan-split").set_value("test").run()
+    assert commands(app)[0].endswith("--language de --split test -o positional=0.8")
+    app.switch_page("pages/overview.py").run()
+    app.switch_page("pages/roles.py").run()
+    assert app.number_input(key="roles-plan-positional").value == 0.8
+    assert app.selectbox(key="roles-plan-split").value == "test"
+    app.button(key="roles-start-task").click().run()
+    assert worker.calls[0][2]["options"]["positional"] == 0.8
+
+
+def test_without_a_language_the_page_asks_for_one(worker):
+    app = run(langs=[""])
+    assert "No language is chosen." in said(app)
+    assert not [button for button in app.button if str(button.key).startswith("roles-start")]
+
+
+def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
+    def refuse():
+        raise HeadlabError("no worker in this test; start one")
+
+    keep(cache, made_roles("de"))
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    st.cache_resource.clear()
+    shell_worker.supervisor()._thread.join()
+    app = run(langs=["de", "th"])
+    assert sent(app)["title"] == "German (de)"
+    assert "not known, as no worker could be asked" in said(app)
+
+
+@pytest.mark.parametrize("what", ["torn", "empty", "older"])
+def test_a_report_that_cannot_be_read_is_a_sentence(cache, what):
+    report = made_roles("de")
+    key = keep(cache, without_table(report, "measures") if what == "older" else report)
+    path = cache / key / "result.npz"
+    path.write_bytes({"torn": path.read_bytes()[:200], "empty": b"", "older": path.read_bytes()}[what])
+    app = run(langs=["de"])
+    assert "1 report was skipped" in labels(app)
+    assert key[:12] in said(app)
+    assert "There is no report yet" in said(app)
+
+
+def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch):
+    def refuse(*_: Any) -> Any:
+        raise HeadlabError("the worker has no treebank of th, it has none")
+
+    monkeypatch.setattr(worker, "forecast", refuse)
+    monkeypatch.setattr(worker, "submit", refuse)
+    app = run(langs=["th"])
+    assert "the worker has no treebank of th, it has none" in said(app)
+    app.button(key="roles-start-task").click().run()
+    assert "the worker has no treebank of th" in app.error[0].value
+
+
+# Jobs.
+
+
+def spec_of(source: str = TREES, **more: Any) -> dict[str, Any]:
+    (plan,) = plans(CHOICE, ["de"], ["de"], ["de", "th"], source)
+    return plan.spec({}) | more
+
+
+def test_a_job_has_words_and_its_command(worker):
+    row = job(1, "failed", kind="roles", params=spec_of(), error="it broke")
+    assert jobs_words.title(row) == "Roles of heads for German (de)"
+    assert jobs_words.describe(row) == "roles for de"
+    assert ("Source", "treebank") in jobs_words.details(row)
+    assert jobs_results.terminal(row) == "headlab roles --model e5-small-intents --language de"
+
+
+def test_a_finished_job_opens_its_roles(worker, cache):
+    keep(cache, made_roles("hi"))
+    keep(cache, made_roles("de"))
+    worker.rows = [job(1, "done", kind="roles", params=spec_of(languages=["hi"]), result={"keys": ["x"]})]
+    app = run("jobs", job="1", langs=["th"])
+    app.button(key="results-roles").click().run()
+    assert not app.exception
+    assert app.title[0].value == "Roles"
+    assert sent(app)["title"] == "Hindi (hi)"
+
+
+def test_the_command_of_a_report_is_that_of_its_job():
+    told = job_spec(made_roles("de").spec and made_roles("de"))
+    assert told == spec_of(size=75)
+    assert command({**told, "languages": ["de", "th"], "size": None}).count("\n") == 1
+    assert command(spec_of(options={"examples": 0, "exclude": "none"})).endswith("-o examples=0 -o exclude=none")
+
+
+def test_the_command_line_knows_what_the_page_writes():
+    known = get_command(build()).commands["roles"]
+    line = command(spec_of(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0}))
+    words = shlex.split(line)
+    assert {word for word in words if word.startswith("-")} <= {name for o in known.params for name in o.opts}
+    context = known.make_context("roles", words[2:], resilient_parsing=True)
+    assert (context.params["split"], context.params["size"], context.params["task"]) == ("test", 64, None)
+    assert parse_options(context.params["option"], OPTIONS) == {"margin": 0.2, "examples": 0}
+
+
+def test_the_head_of_a_click_becomes_the_chosen_one(monkeypatch):
+    picked: list[Head] = []
+    monkeypatch.setattr(roles_map.st, "session_state", {"map": {"pick": 5}})
+    monkeypatch.setattr(roles_map, "_component", lambda: lambda on_pick_change, **_: on_pick_change())
+    roles_map.role_map(read(made_roles()), key="map", title="x", selected=None, on_click=picked.append)
+    roles_map.st.session_state["map"]["pick"] = 99
+    roles_map.role_map(read(made_roles()), key="map", title="x", selected=None, on_click=picked.append)
+    assert picked == [GRID.heads[5]]

@@ -1,0 +1,207 @@
+"""Role jobs from end to end on a tiny model and a tiny treebank: params, reports, their cost, cancel and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from saved import save_family
+from tiny_task import tiny_task
+from worker_running import Running, running, until
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, load
+from headlab.roles.sentences import of_task, of_trees
+from headlab.roles.study import study
+from headlab.store import Store
+from headlab.tasks.treebank import treebank
+from headlab.ui.roles_read import read
+from headlab.worker.kinds import roles
+from headlab.worker.kinds.table import KINDS
+from headlab.worker.resident import Resident
+from headlab.worker.schemas import Refusal
+
+SENTENCES = 12
+
+
+def conllu(sentences: int) -> str:
+    """Sentences of four words: a noun, its adjective before it, a verb and an adverb after it."""
+    out = []
+    for number in range(sentences):
+        words = [f"w{4 + (7 * number + place) % 60}" for place in range(4)]
+        rows = zip(words, (2, 3, 0, 3), ("amod", "nsubj", "root", "advmod"), strict=True)
+        out += [f"{at}\t{word}\t_\t_\t_\t_\t{up}\t{relation}\t_\t_" for at, (word, up, relation) in enumerate(rows, 1)]
+        out.append("")
+    return "\n".join(out) + "\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A treebank of two languages, and one that is broken."""
+    folder = tmp_path / "data" / "ud"
+    folder.mkdir(parents=True)
+    for language in ("xx", "zz"):
+        (folder / f"{language}.dev.conllu").write_text(conllu(SENTENCES))
+    (folder / "bad.test.conllu").write_text(conllu(1).replace("\t0\troot", "\t4\troot"))
+    monkeypatch.setenv("HEADLAB_DATA", str(folder.parent))
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    return folder.parent
+
+
+@pytest.fixture
+def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    with running(cache, partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())) as run:
+        yield run
+
+
+def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
+    return {"model": model.name, "languages": ["xx", "zz"], **changes}
+
+
+def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"), 60)
+    ended = worker.client.job(job)
+    assert ended["state"] == state, ended["error"]
+    return ended
+
+
+def submit(worker: Running, spec: dict[str, Any]) -> int:
+    return int(worker.client.submit("roles", spec)["id"])
+
+
+# Params
+
+
+def test_equal_work_has_equal_params() -> None:
+    full = KINDS["roles"].check({"model": "m", "languages": ["zz", "xx", "zz"], "task": "tiny"})
+    assert full == KINDS["roles"].check(full)
+    assert (full["languages"], full["task"], full["split"], full["size"]) == (["zz", "xx"], None, "dev", None)
+    assert full["options"]["positional"] == 0.9
+    texts = KINDS["roles"].check({"model": "m", "task": "tiny", "languages": "all", "source": "task"})
+    assert (texts["languages"], texts["task"], texts["size"]) == (["xx", "yy"], "tiny", 512)
+
+
+def test_all_languages_are_those_of_the_treebank(data: Path) -> None:
+    (data / "ud" / "bad.test.conllu").unlink()
+    assert KINDS["roles"].check({"model": "m", "languages": "all"})["languages"] == ["xx", "zz"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"languages": ["tlh"]}, "no treebank of tlh, it has bad, xx, zz; start it with HEADLAB_DATA"),
+        ({"split": "test"}, "no test treebank of xx"),
+        ({"languages": ["bad"], "split": "test"}, "bad.test.conllu, line 1, column HEAD: this sentence has no root"),
+        ({"source": "task"}, "source task names no task"),
+        ({"source": "task", "task": "nothing"}, "no task 'nothing'"),
+        ({"source": "task", "task": "tiny"}, "no language 'zz'"),
+        ({"options": {"size": 4}}, "no option size"),
+        ({"options": {"margin": 2.0}}, "margin is 2.0"),
+        ({"options": {"examples": 10**6}}, "a job may ask for 100 at most"),
+    ],
+)
+def test_params_that_do_not_fit_are_refused(model: Model, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refusal, match=said) as caught:
+        KINDS["roles"].check(spec_of(model, **changes))
+    assert caught.value.status == 422
+
+
+def test_without_a_data_folder_a_sentence_says_what_to_do(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADLAB_DATA")
+    with pytest.raises(HeadlabError, match="no treebank of xx, zz, it has none; start it with HEADLAB_DATA naming"):
+        KINDS["roles"].check(spec_of(model))
+    with pytest.raises(HeadlabError, match="no treebank of any language"):
+        KINDS["roles"].check(spec_of(model, languages="all"))
+
+
+def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: Running, model: Model) -> None:
+    changes: tuple[dict[str, Any], ...] = ({"languages": ["tlh"]}, {"size": 0}, {"more": 1}, {"source": "web"})
+    for change in (*changes, {"languages": ["../x"]}, {"options": {"margin": [1]}}):
+        answer = httpx.post(f"{worker.url}/jobs", json={"kind": "roles", "spec": spec_of(model, **change)})
+        assert (answer.status_code, list(answer.json())) == (422, ["error"])
+    body = {"kind": "roles", "spec": spec_of(model), "place": "ray"}
+    assert httpx.post(f"{worker.url}/jobs", json=body).status_code == 422
+    assert worker.client.jobs() == []
+
+
+# Reports
+
+
+def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
+    worker: Running, model: Model, tmp_path: Path
+) -> None:
+    until(lambda: worker.client.health()["device"] is not None)
+    before = worker.client.forecast("roles", spec_of(model))
+    assert before["forwards"] == 2 * SENTENCES
+    assert before["basis"].startswith("one pass over 24 sentences of 2 languages; ")
+    assert before["basis"].endswith(" a forward, measured now")
+    assert before["seconds"] > 0
+    assert not list((tmp_path / "cache").glob("*/result.npz"))
+    done = come_to(worker, submit(worker, spec_of(model)), "done")
+    kept = {result.key: result.report for result in Store(tmp_path / "cache").reports().results}
+    assert done["result"]["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
+    own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
+    made = kept[done["result"]["keys"][0]]
+    assert made.spec == own.spec
+    assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
+    assert read(made).syntax
+    assert done["done"] == done["total"]
+    assert [line[21:] for line in worker.client.log(done["id"])].count("xx: report begun") == 1
+    after = worker.client.forecast("roles", spec_of(model))
+    assert (after["forwards"], after["seconds"]) == (0, 0.0)
+    assert after["basis"] == "the reports are in the cache already"
+    other = worker.client.forecast("roles", spec_of(model, options={"margin": 0.2}))
+    assert other["seconds"] > 0
+    assert "as in 2 reports of its roles" in other["basis"]
+    again = come_to(worker, submit(worker, spec_of(model)), "done")
+    assert again["result"] == done["result"]
+
+
+def test_a_task_s_texts_give_the_roles_that_need_no_trees(worker: Running, model: Model, tmp_path: Path) -> None:
+    spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
+    come_to(worker, submit(worker, spec), "done")
+    (kept,) = Store(tmp_path / "cache").reports().results
+    assert kept.report.spec["task"]["size"] == 8
+    assert [t.rows for t in kept.report.tables] == [
+        t.rows for t in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
+    ]
+    found = read(kept.report)
+    assert not found.syntax
+    assert found.grid == model.grid
+    assert worker.client.forecast("roles", spec)["forwards"] == 0
+
+
+def test_a_cancelled_job_goes_on_with_the_languages_it_has(
+    worker: Running, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = roles.sentences_of, list[str]()
+
+    def sentences(lab: Any, spec: Any, language: str, size: int | None) -> Any:
+        asked.append(language)
+        if asked == ["xx", "zz"]:  # the second language, for the first time
+            worker.client.cancel(1)
+        return real(lab, spec, language, size)
+
+    monkeypatch.setattr(roles, "sentences_of", sentences)
+    monkeypatch.setattr("headlab.worker.running.BETWEEN_SECONDS", 0.0)
+    job = submit(worker, spec_of(model))
+    come_to(worker, job, "cancelled")
+    (first,) = (tmp_path / "cache").glob("*/result.npz")
+    written = first.stat().st_mtime_ns
+    worker.client.resume(job)
+    done = come_to(worker, job, "done")
+    assert asked == ["xx", "zz", "xx", "zz"]
+    assert first.stat().st_mtime_ns == written
+    assert len(done["result"]["keys"]) == 2
+    assert "xx: report in the cache already" in [line[21:] for line in worker.client.log(job)]
