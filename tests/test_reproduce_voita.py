@@ -62,6 +62,13 @@ def test_every_model_and_language_is_studied_and_found_again(
     assert kept == names | {"voita-roles"}
     summary = Report.from_json(json.loads((tmp_path / "out" / "voita-roles.json").read_text()))
     assert summary == Report.from_json(first["summary"])
+    for name in names:
+        written, told = (
+            Report.from_json(value).table("roles")
+            for value in (json.loads((tmp_path / "out" / f"{name}.json").read_text()), first["reports"][name])
+        )
+        assert written.rows == tuple(row for row in told.rows if row[-1])
+        assert f"of {len(told.rows)} rows" in written.notes[-1]
     assert not any(Report.from_json(report).table("role-examples").rows for report in first["reports"].values())
     monkeypatch.setattr("headlab.roles.study.read", None)  # nothing is computed a second time
     assert main([*arguments, *more]) == OK

@@ -71,9 +71,11 @@ def _command(smoke: bool, dtype: str, seed: int, nli_model: Path | None) -> list
 
 
 def _write(found: Report, reports: dict[tuple[str, str], Report], out: Path, command: str) -> None:
-    """The summary with its tables as CSV, and every report it rests on."""
+    """The summary with its tables as CSV, and every report it rests on, of its roles those that heads have."""
+    from headlab.reproduce.voita import had
+
     write_json(out / f"{found.name}.json", {"command": command, **found.to_json()})
     for table in found.tables:
         write_atomic(out / f"{found.name}-{table.name}.csv", table.csv().encode())
     for (name, language), report in reports.items():
-        write_json(out / f"{name}-{language}.json", {"command": command, **report.to_json()})
+        write_json(out / f"{name}-{language}.json", {"command": command, **had(report).to_json()})

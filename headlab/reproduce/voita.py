@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,15 @@ def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
         notes.append(f"Rare-word heads are not judged in {', '.join(unjudged)}: no word frequencies.")
     forwards, seconds = (sum(getattr(r, name) for r in reports.values()) for name in ("example_forwards", "seconds"))
     return Report("voita-roles", tables, tuple(notes), spec, int(forwards), float(seconds))
+
+
+def had(report: Report) -> Report:
+    """A shorter report: of its table "roles" the rows of heads that have the role."""
+    whole = report.table("roles")
+    rows = tuple(row for row in whole.rows if row[whole.columns.index("has it")])
+    note = f"{len(rows)} of {len(whole.rows)} rows: heads that have the role."
+    part = replace(whole, rows=rows, notes=(*whole.notes, note))
+    return replace(report, tables=tuple(part if table is whole else table for table in report.tables))
 
 
 def relations(reports: Reports) -> Table:

@@ -1,0 +1,51 @@
+"""Pages of results: made from the files beside them, with no sentence of the data that they were computed on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headlab.tables import Report
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("results_held", "results_roles")
+MOST_BYTES = 6 << 20
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def results(request: pytest.FixtureRequest) -> Any:
+    """A tool whose results are committed."""
+    found = tool(request.param)
+    if not found.FINDINGS.is_file():
+        pytest.skip(f"no results are committed for {request.param}")
+    return found
+
+
+def test_the_page_is_what_its_files_give(results: Any) -> None:
+    assert results.PAGE.read_text(encoding="utf-8") == results.page(), f"run: python tools/{results.__name__}.py"
+
+
+def test_every_report_is_whole_and_names_its_command(results: Any) -> None:
+    paths = list(results.RESULTS.glob("*.json"))
+    assert paths
+    for path in paths:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        assert value["command"].startswith("headlab reproduce ")
+        report = Report.from_json(value)
+        assert report.tables
+        assert not any(table.rows for table in report.tables if table.name == "role-examples")
+    assert sum(path.stat().st_size for path in results.RESULTS.rglob("*") if path.is_file()) < MOST_BYTES
