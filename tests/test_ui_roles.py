@@ -274,7 +274,7 @@ def test_a_report_without_trees_says_so_and_shows_the_rest(cache):
     keep(cache, made_roles("de", name="intents"))
     app = run(langs=["de"])
     assert "no relation of syntax could be looked for" in said(app)
-    assert "This report has no examples of sentences." in said(app)
+    assert "This report was made without examples of sentences." in said(app)
     assert "(task intents, without syntax)" in said(app)
     assert commands(app)[0].startswith("headlab roles --model e5-small-intents --task intents --language de")
 

@@ -25,7 +25,9 @@ def draw(roles: Roles, head: Head) -> None:
     """A role of a head to choose, the chosen head's own first, and its sentences side by side."""
     table = roles.table(TABLE)
     if table is None:
-        st.caption("This report has no examples of sentences.")
+        st.caption(
+            "This report was made without examples of sentences. The form at the end of this page makes one with them."
+        )
         return
     try:
         found = examples(table)

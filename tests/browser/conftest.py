@@ -182,13 +182,19 @@ def warm_up(app, chromium):
 
 
 @pytest.fixture
-def visit(page):
+def settled(page):
+    """Wait until the page has run."""
+    return lambda: page.locator(QUIET).wait_for()
+
+
+@pytest.fixture
+def visit(page, settled):
     """Open a path and wait until the page has run."""
 
     def go(path: str):
         page.goto(path)
         page.locator("h1").first.wait_for()
-        page.locator(QUIET).wait_for()
+        settled()
         return page
 
     return go
