@@ -203,7 +203,9 @@ class Evaluator:
             states.begin(start)
             batch.gates = None  # a pass cut short must not be resumed from
             found = self._pass(batch, Active(gates=as_gates(self.model, gates), states=states))
-            batch.states, batch.gates = states, gates  # even if they were forgotten meanwhile
+            # They may have been forgotten meanwhile, or other lanes have taken the room.
+            if batch.states is not None or self.bytes < self.state_bytes:
+                batch.states, batch.gates = states, gates
         finally:
             batch.held.release()
         return found

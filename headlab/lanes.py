@@ -121,6 +121,7 @@ def _side_by_side(
                     else:
                         yield batch, found
                         continue
-                    waiting.extendleft(parts[::-1])
+                    # Before those that are under way: results come in the order of the batches.
+                    under_way.extendleft((part, pool.submit(run, part, lane_tick)) for part in parts[::-1])
         finally:
             ended.set()

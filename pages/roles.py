@@ -8,6 +8,7 @@ import streamlit as st
 from headlab.ui import roles_card, roles_examples, roles_form, roles_languages, roles_map, roles_remaining, roles_store
 from headlab.ui.experiments_report import show
 from headlab.ui.names import head_from, head_key, language_title
+from headlab.ui.plain import plain
 from headlab.ui.roles_plan import command
 from headlab.ui.shell import page, unknown_in_link
 
@@ -81,7 +82,7 @@ def problems(sentences):
         many = "reports were" if len(sentences) > 1 else "report was"
         with st.expander(f"{len(sentences)} {many} skipped"):
             for sentence in sentences:
-                st.markdown(sentence)
+                st.markdown(plain(sentence))
 
 
 def body(choice, shelf):
@@ -93,7 +94,7 @@ def body(choice, shelf):
         roles_card.draw(kept.roles, head)
     st.caption(roles_store.label(kept, shelf.weights))
     for note in kept.result.report.notes:
-        st.markdown(f"- {note}")
+        st.markdown(f"- {plain(note)}")
     roles_card.details(kept.roles, head, kept.key)
     st.subheader("Which roles, and which relations")
     tables(kept)

@@ -116,7 +116,7 @@ def test_one_language_has_no_mean(made: tuple[Report, Pieces]) -> None:
 
 
 def test_one_method_is_too_few_and_unknown_ones_are_refused(made: tuple[Report, Pieces]) -> None:
-    with pytest.raises(HeadlabError, match="compares methods; given shapley, name two or more"):
+    with pytest.raises(HeadlabError, match="methods has shapley only; name 2 or more of"):
         forecast("methods", made[1], {"methods": "shapley, shapley"})
     with pytest.raises(HeadlabError, match=r"methods has size; name some of monte-carlo, shapley"):
         run_experiment("methods", made[1], options={"methods": "shapley,size"})

@@ -117,7 +117,20 @@ def test_the_summary_says_what_the_reports_say(data: Path) -> None:
         sets = [{head for name, head in having[one, str(language)] if name == role} for one in (voita.BASE, str(model))]
         assert (base, tuned, both) == (len(sets[0]), len(sets[1]), len(sets[0] & sets[1]))
     assert found.table("voita-kept").rows
+    followed = {
+        (model, role, head)
+        for (model, language), roles in having.items()
+        for role, head in roles
+        if language == voita.SOURCE and ":" in role
+    }
+    nearest = found.table("voita-nearest")
+    for row in nearest.rows:
+        table = reports[str(row[0]), str(row[1])].table("roles")
+        shares = [r[4] for r in table.rows if voita.kind_of(str(r[3])) == row[2]]
+        assert row[6] == max(shares)
+    assert {row[2] for row in nearest.rows} >= {"positional", "separator", "first token"}
     across = found.table("voita-across")
+    assert {(row[0], row[2], row[3:6]) for row in across.rows if ":" in str(row[2])} == followed
     assert {row[1] for row in across.rows} == set(voita.FEW)
     for row in across.rows:
         model, language, role, *head = row[:6]

@@ -17,9 +17,9 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.batches import Batch
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import Model
+from headlab.gates import Model, sum_weights
 from headlab.methods.run import score
-from headlab.roles import looking
+from headlab.roles import examples, looking
 from headlab.roles.given import Given, read, twice
 from headlab.roles.looking import MEASURES
 from headlab.roles.sentences import Sentences, of_task, of_trees
@@ -38,6 +38,7 @@ from headlab.roles.table import (
     syntactic,
 )
 from headlab.tables import Report
+from headlab.tasks.base import Example, Task
 from headlab.tasks.treebank import Tree
 
 FAMILIES = ("bert", "gpt2", "marian", "deberta-v2")
@@ -163,6 +164,26 @@ def test_a_sentence_whose_last_word_was_cut_asks_nothing_about_it() -> None:
     assert rows[0][-2] == 60 + 1
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_sentence_cut_inside_its_outermost_word_loses_it(side: str) -> None:
+    tokenizer = cutting_tokenizer()
+    tokenizer.truncation_side = side
+    model = tiny_model("bert", tokenizer=tokenizer)  # 64 positions, two of them for the special tokens
+    chain = [("w5",) * 61 + ("w6+w7",), ("w5",) * 62, ("w5",) * 60 + ("w6+w7",)]
+    if side == "left":
+        chain = [words[::-1] for words in chain]
+    size = [len(words) for words in chain]
+    bank = [Tree(f"t{i}", words, (-1, *range(n - 1)), ("root", *["nsubj"] * (n - 1)))
+            for i, (words, n) in enumerate(zip(chain, size, strict=True))]  # fmt: skip
+    given = read(model, of_trees(bank, "xx", "dev"), FREQUENCIES)
+    assert [len(ids) for ids in given.ids] == [64, 64, 64]
+    lost = 61 if side == "right" else 0
+    assert [np.flatnonzero(~whole).tolist() for whole in given.whole] == [[lost], [], []]
+    (note,) = [note for note in given.notes if "cut" in note]
+    assert "1 of 3 sentences" in note
+    assert "1 words are lost" in note
+
+
 def planted(bank: list[Tree], model: Model, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Report:
     """A report of heads that look where the test tells them."""
 
@@ -235,6 +256,81 @@ def test_examples_show_what_a_head_looks_at_and_should(monkeypatch: pytest.Monke
         assert looks in governors
     none = planted(bank, model, monkeypatch, examples=0)
     assert none.table("role-examples").rows == ()
+
+
+# With thresholds of zero a model that was never trained has roles too.
+EASY = {"positional": 0, "margin": 0, "rare": 0, "separator": 0, "first": 0, "same": 0}
+
+
+def test_examples_across_stacks_name_the_target_s_token_and_the_source_s() -> None:
+    rng = np.random.default_rng(3)
+    some = [[" ".join(f"w{w}" for w in rng.integers(low, low + 25, size)) for _ in range(60)]
+            for low, size in ((4, 2), (30, 9))]  # fmt: skip
+    rows = [Example(str(i), source, target=target) for i, (source, target) in enumerate(zip(*some, strict=True))]
+    task = Task("short", (), ("xx",), False, lambda *_: rows)
+    model = tiny_model("marian", tokenizer=tiny_tokenizer())
+    shown = study(model, of_task(task, "xx"), options=EASY).table("role-examples").rows
+    targets = {word for text in some[1] for word in text.split()}
+    across = [row for row in shown if row[1] == "cross"]
+    assert across
+    for *_, sentence, word, looks, should in across:
+        sources = {*sentence.split(), "<s>", "</s>"}
+        assert word in targets
+        assert looks in sources
+        assert set(should.split(" / ")) <= sources
+
+
+def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
+    threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, sentences = model_of("bert"), of_trees(trees(60, seed=8), "xx", "dev")
+    monkeypatch.setattr(looking, "token_budget", lambda _: 100)
+
+    def found() -> tuple[Any, ...]:
+        options = EASY | {"examples": 15}
+        return study(model, sentences, options=options, frequencies=FREQUENCIES).table("role-examples").rows
+
+    torch.set_num_threads(1)
+    alone = found()
+    assert {row[4] for row in alone} == {True, False}
+    assert len(alone) >= 30  # more than a batch has
+    torch.set_num_threads(3)
+    assert found() == alone
+
+    def small(model: Model, inputs: dict[str, torch.Tensor], *rest: Any) -> None:
+        if len(inputs["input_ids"]) > 2:
+            raise MemoryError
+        sum_weights(model, inputs, *rest)
+
+    monkeypatch.setattr(examples, "sum_weights", small)
+    assert found() == alone
+
+
+@pytest.mark.usefixtures("one_lane")
+def test_the_search_for_examples_can_be_stopped_and_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, bank = tiny_model("bert", tokenizer=tiny_tokenizer()), single(60)
+    monkeypatch.setattr(looking, "token_budget", lambda _: 100)
+    monkeypatch.setattr(examples, "SEEN", 15)
+    aims = {(0, 0): lambda ids, q: max(q - 1, 0)}  # never misses
+    made, seen = made_weights(aims, 4), list[int]()
+
+    def counted(model: Model, inputs: dict[str, torch.Tensor], *rest: Any) -> None:
+        seen.append(len(inputs["input_ids"]))
+        made(model, inputs, *rest)
+
+    monkeypatch.setattr(looking, "sum_weights", made)
+    monkeypatch.setattr(examples, "sum_weights", counted)
+    study(model, of_trees(bank, "xx", "dev"), frequencies=FREQUENCIES)
+    assert sum(seen) == 15
+    seen.clear()
+
+    def stop() -> None:
+        if seen:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(model, of_trees(bank, "xx", "dev"), frequencies=FREQUENCIES, tick=stop)
+    assert 0 < sum(seen) < 15
 
 
 def test_a_threshold_that_is_higher_takes_the_role_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +425,14 @@ def test_sentences_given_twice_ask_for_what_followed_the_first_time(monkeypatch:
 
     heads = model.grid.width
     monkeypatch.setattr(looking, "sum_weights", made_weights({(1, 2): follows, (0, 0): lambda ids, q: q}, heads))
-    report = study(model, of_trees(bank, "xx", "dev"), options={"examples": 0}, frequencies=FREQUENCIES)
+    monkeypatch.setattr(examples, "sum_weights", looking.sum_weights)
+    report = study(model, of_trees(bank, "xx", "dev"), options={"examples": 2}, frequencies=FREQUENCIES)
+    shown = [row for row in report.table("role-examples").rows if row[0] == INDUCTION]
+    assert [row[1:5] for row in shown] == [("decoder", 1, 2, True)] * 2
+    for *_, sentence, word, looks, should in shown:
+        tokens = sentence.split()
+        assert looks == should == tokens[tokens.index(word) + 1]
+        assert tokens[1:] == tokens[1 : len(tokens) // 2 + 1] * 2
     found = [dict(zip(report.table("roles").columns, row, strict=True)) for row in report.table("roles").rows]
     of_role = {(row["layer"], row["head"]): row for row in found if row["role"] == INDUCTION}
     assert [place for place, row in of_role.items() if row["has it"]] == [(1, 2)]

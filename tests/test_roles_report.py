@@ -140,7 +140,17 @@ def test_the_package_spells_words_its_own_way() -> None:
     assert english.of("The") > english.of("aardvark") > english.of("xqzzyv") == 0
     assert chinese.of("國家") == chinese.of("国家") > 0
     assert turkish.of("İSTANBUL") == turkish.of("istanbul") > 0
+    assert english.rarest(["the", "20th", "anniversary", "of", "idiosyncratic", "defenestration"])[1] is False
     assert "wordfreq has no frequencies for th" in str(package_frequencies("th"))
+
+
+def test_a_region_s_words_are_those_of_its_language() -> None:
+    pytest.importorskip("wordfreq")
+    here, whole = package_frequencies("pt-BR"), package_frequencies("pt")
+    assert isinstance(here, Frequencies)
+    assert isinstance(whole, Frequencies)
+    assert here.of("casa") == whole.of("casa") > 0
+    assert "no frequencies for xx-YY" in str(package_frequencies("xx-YY"))
 
 
 def test_the_command_gives_every_head_its_measures_and_roles(

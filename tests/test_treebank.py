@@ -130,7 +130,8 @@ def test_whatever_is_in_a_file_it_is_trees_or_one_sentence(
 def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path: Path) -> None:
     (tmp_path / "ud").mkdir()
     (tmp_path / "ud" / "xx.dev.conllu").write_text(text(GOOD))
-    assert treebank_languages(tmp_path) == ("xx",)
+    assert treebank_languages(tmp_path) == treebank_languages(tmp_path, "dev") == ("xx",)
+    assert treebank_languages(tmp_path, "test") == ()
     assert len(treebank(tmp_path, "xx", "dev")) == 1
     for language, split in (("xx", "test"), ("yy", "dev")):
         with pytest.raises(

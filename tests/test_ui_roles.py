@@ -564,6 +564,15 @@ def test_the_command_of_a_report_is_that_of_its_job():
     assert told == spec_of(size=75)
     assert command({**told, "languages": ["de", "th"], "size": None}).count("\n") == 1
     assert command(spec_of(options={"examples": 0, "exclude": "none"})).endswith("-o examples=0 -o exclude=none")
+    assert "--conllu FILE" in command(spec_of(split="file"))
+    assert "--split" not in command(spec_of(split="file"))
+
+
+def test_text_from_a_file_is_shown_as_it_is_written(cache):
+    report = made_roles("de")
+    keep(cache, dataclasses.replace(report, notes=("cut: ![x](http://host/y) *s*",)))
+    shown = [element.value for element in run(langs=["de"]).markdown if "cut" in element.value]
+    assert shown == [r"- cut: !\[x\](http://host/y) \*s\*"]
 
 
 def test_the_command_line_knows_what_the_page_writes():

@@ -23,7 +23,7 @@ from headlab.cli.output import (
 )
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
-from headlab.roles.table import NAME, OPTIONS, resolve
+from headlab.roles.table import FILE, NAME, OPTIONS, resolve
 from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE
 from headlab.tasks.treebank import read_trees, treebank, treebank_languages
@@ -107,8 +107,8 @@ def sentences_of(
 
     found: dict[str, Sentences] = {}
     if conllu is not None:
-        found[TREEBANK] = of_trees(read_trees(conllu), language, "file", size)
-    elif language in treebank_languages(data):
+        found[TREEBANK] = of_trees(read_trees(conllu), language, FILE, size)
+    elif language in treebank_languages(data, None if task is None else split):
         found[TREEBANK] = of_trees(treebank(data, language, as_split(split)), language, split, size)
     if task is not None:
         asked = headlab.task(task, language, data=data)

@@ -23,7 +23,7 @@ class Experiment:
     `cost` live, below headlab.experiments.  version: rises when its tables change, so that reports kept before
     are made anew.  least_languages: that it makes sense with.  options_of: {option: the method whose own
     options it holds}, where these are not those of the chosen method.  lists: {option: what may stand in it,
-    comma-separated}.
+    comma-separated}.  fewest: {option: how many must stand in it}, 1 where it is not named.
     """
 
     key: str
@@ -36,6 +36,7 @@ class Experiment:
     least_languages: int = 1
     options_of: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fewest: Mapping[str, int] = field(default_factory=dict)
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options, given ones checked, the rest at their defaults; those of methods in full, too.
@@ -68,6 +69,11 @@ class Experiment:
             raise HeadlabError(
                 f"experiment {self.key}: {name} has {', '.join(unknown) or 'none'}; "
                 f"name some of {', '.join(self.lists[name])}, comma-separated"
+            )
+        if len(found) < self.fewest.get(name, 1):
+            raise HeadlabError(
+                f"experiment {self.key}: {name} has {', '.join(found)} only; "
+                f"name {self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated"
             )
         return ",".join(found)
 
@@ -184,6 +190,7 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
                 "methods",
                 options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
                 lists={"methods": SCORES},
+                fewest={"methods": 2},
             ),
             Experiment(
                 "heads",

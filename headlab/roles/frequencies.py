@@ -22,12 +22,14 @@ PARTS = re.compile(r"[\s'’‐–_./-]+")
 class Frequencies:
     """Frequencies of words; a word that is not there has 0.
 
-    about: what they are from, for the report's spec.  clean: how a word is spelled in the table.
+    about: what they are from, for the report's spec.  clean: how a word is spelled in the table.  digits: whether
+    words with digits have frequencies of their own there.
     """
 
     table: Mapping[str, float]
     about: Mapping[str, Any]
     clean: Callable[[str], str] = field(default=str.lower, compare=False, repr=False)
+    digits: bool = True
 
     def of(self, word: str) -> float:
         """How frequent a word is; of one that is not there, by its parts ("n't", "well-known"): 1 / sum of 1 / f."""
@@ -39,9 +41,13 @@ class Frequencies:
 
     def rarest(self, words: Sequence[str]) -> list[bool]:
         """Which words are the least frequent: all that tie. What has no letter is no word here."""
-        found = [self.of(word) if any(map(str.isalpha, word)) else None for word in words]
+        found = [self.of(word) if self._known(word) else None for word in words]
         least = min((value for value in found if value is not None), default=None)
         return [value is not None and value == least for value in found]
+
+    def _known(self, word: str) -> bool:
+        """Whether a word is one that the table could have: the package has none for "1990s" or "20th"."""
+        return any(map(str.isalpha, word)) and (self.digits or not any(map(str.isdigit, word)))
 
 
 def corpus_frequencies(path: Path) -> Frequencies:
@@ -68,10 +74,11 @@ def package_frequencies(language: str) -> Frequencies | str:
         import wordfreq
     except ImportError:
         return "the package wordfreq is not installed (pip install 'headlab[roles]'); or give a corpus by --frequencies"
-    if language not in wordfreq.available_languages():
+    spoken = language if language in wordfreq.available_languages() else language.partition("-")[0]  # "pt-BR"
+    if spoken not in wordfreq.available_languages():
         return f"the package wordfreq has no frequencies for {language}; give a corpus by --frequencies"
     about = {"source": "wordfreq", "version": version("wordfreq")}
-    return Frequencies(wordfreq.get_frequency_dict(language), about, _spelling(language))
+    return Frequencies(wordfreq.get_frequency_dict(spoken), about, _spelling(spoken), digits=False)
 
 
 def _spelling(language: str) -> Callable[[str], str]:

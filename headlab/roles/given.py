@@ -82,8 +82,8 @@ def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -
     pairs = bool(model.module.config.is_encoder_decoder)
     stacks = ("encoder",) if pairs else tuple(stack.name for stack in model.grid.stacks)
     words = [tree.words for tree in sentences.trees]
-    tokens, places = _split(model, words)
-    whole = [_whole(row, len(found), longest(model)) for row, found in zip(places, words, strict=True)]
+    tokens, places, ends = _split(model, words)
+    whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
 
     def asked(row: int) -> Mapping[str, Wanted]:
         return wanted(sentences.trees[row], whole[row], causal(stacks[0]))
@@ -115,14 +115,14 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
         tokens = encode(model, [e.text for e in examples])
         make, long = pairs.tensors, pairs.lengths
     elif examples[0].words:
-        tokens, _ = _split(model, [e.words for e in examples])
+        tokens = _split(model, [e.words for e in examples])[0]
         make, long = _padded(model, tokens), lengths(tokens["input_ids"])
     else:
         second = None if all(e.pair is None for e in examples) else [e.pair or "" for e in examples]
         tokens = encode(model, [e.text for e in examples], second)
         make, long = _padded(model, tokens), lengths(tokens["input_ids"])
-    words, places = _words_of(model, examples, tokens["input_ids"], sentences.language)
-    whole = [_whole(row, len(found), longest(model)) for row, found in zip(places, words, strict=True)]
+    words, places, ends = _words_of(model, examples, tokens["input_ids"], sentences.language)
+    whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
     rare, more = _rarest(words, whole, frequencies)
     if not any(words):
         more = ("Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",)
@@ -170,8 +170,8 @@ def special_ids(model: Model) -> frozenset[int]:
     return frozenset(excluded_ids(model.tokenizer, "special")) - {model.tokenizer.unk_token_id}
 
 
-def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any], Rows]:
-    """Tokens of sentences in words, and the word of each.
+def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any], Rows, list[int]]:
+    """Tokens of sentences in words, the word of each, and of every sentence the word at which it was cut.
 
     Some tokenizers (byte-level ones) take a word without a space before it for the end of another: these are given it.
     """
@@ -183,7 +183,22 @@ def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any]
     )
     ways = [_spaced(found) if spaced > plain else list(found) for found in words]
     tokens = encode(model, ways, split=True)
-    return tokens, [[NO_WORD if place is None else int(place) for place in row] for row in tokens.pop("word_ids")]
+    places = [[NO_WORD if place is None else int(place) for place in row] for row in tokens.pop("word_ids")]
+    return tokens, places, _ends(model, ways, places)
+
+
+def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[int]:
+    """The word at which each sentence was cut; -1 of those that were not."""
+    out = [NO_WORD] * len(places)
+    # As many tokens as there may be are those of a sentence that was cut, or of one that just fits.
+    full = [row for row, found in enumerate(places) if len(found) >= longest(model)]
+    if full:
+        uncut = model.tokenizer([list(words[row]) for row in full], is_split_into_words=True, verbose=False)
+        edge = min if model.tokenizer.truncation_side == "left" else max
+        for row, ids in zip(full, uncut["input_ids"], strict=True):
+            if len(ids) > len(places[row]):
+                out[row] = edge((place for place in places[row] if place != NO_WORD), default=NO_WORD)
+    return out
 
 
 def _spaced(words: Sequence[str]) -> list[str]:
@@ -192,28 +207,28 @@ def _spaced(words: Sequence[str]) -> list[str]:
 
 def _words_of(
     model: Model, examples: Sequence[Example], ids: Rows, language: str
-) -> tuple[list[tuple[str, ...]], Rows]:
-    """Words of texts, and the place of each token's: where the text without them gives the same tokens."""
+) -> tuple[list[tuple[str, ...]], Rows, list[int]]:
+    """Words of texts, each token's place, the word at a cut: where the text without them gives the same tokens."""
     spaced = language.split("-")[0] not in UNSPACED
     words = [e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples]
     if not any(words):
-        return [()] * len(examples), [[NO_WORD] * len(row) for row in ids]
-    tokens, places = _split(model, [found or ("",) for found in words])
+        return [()] * len(examples), [[NO_WORD] * len(row) for row in ids], [NO_WORD] * len(examples)
+    tokens, places, ends = _split(model, [found or ("",) for found in words])
     same = [found != () and own == row for found, own, row in zip(words, tokens["input_ids"], ids, strict=True)]
     unknown = [[NO_WORD] * len(row) for row in ids]
     return (
         [found if good else () for found, good in zip(words, same, strict=True)],
         [row if good else other for row, other, good in zip(places, unknown, same, strict=True)],
+        [end if good else NO_WORD for end, good in zip(ends, same, strict=True)],
     )
 
 
-def _whole(places: Sequence[int], words: int, limit: int) -> Bools:
-    """Which words of a sentence are there, bool [word]; of one that was cut the last is in doubt: lost."""
+def _whole(places: Sequence[int], words: int, end: int) -> Bools:
+    """Which words of a sentence are there, bool [word]; the one at which it was cut is in doubt: lost."""
     whole = np.zeros(words, dtype=bool)
-    there = sorted(set(places) - {NO_WORD})
-    whole[there] = True
-    if len(places) >= limit and there and there[-1] < words - 1:
-        whole[there[-1]] = False
+    whole[sorted(set(places) - {NO_WORD})] = True
+    if end != NO_WORD:
+        whole[end] = False
     return whole
 
 

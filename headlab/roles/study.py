@@ -106,7 +106,9 @@ def _found(
             done += count
             say(Progress(done, total, f"{done} of {total} sentences"))
     rows = judge(sums, model.grid, options)
-    shown = examples_table(model, given, rows, offsets, options["examples"], options["exclude"])
+    shown = examples_table(
+        model, given, again, rows, offsets, count=options["examples"], exclude=options["exclude"], tick=tick
+    )
     tables = (
         measures_table(sums, model.grid, given.stacks), roles_table(rows), relations_table(rows, offsets),
         counts_table(rows), shown,

@@ -10,7 +10,8 @@ from headlab.errors import HeadlabError
 from headlab.options import Option
 
 NAME = "roles"
-VERSION = 1
+FILE = "file"  # stands for the split of trees that a file was given for
+VERSION = 2
 ALPHA = 0.05  # of the adjusted p-values
 RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the paper's, by their names in Universal Dependencies 2
 TO_GOVERNOR, TO_DEPENDENT = "dependent to governor", "governor to dependent"

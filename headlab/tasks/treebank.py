@@ -60,9 +60,15 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
     return read_trees(folder / name)
 
 
-def treebank_languages(data: Path | None) -> tuple[str, ...]:
-    """Languages with a treebank of any split below the data folder, English first; none where there is no folder."""
-    return languages_in(data, FOLDER, SUFFIX)
+def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str, ...]:
+    """Languages with a treebank below the data folder, English first; none where there is no folder.
+
+    split: that it must have; None for any.
+    """
+    folder, every = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
+    if folder is None or split is None:
+        return every
+    return tuple(language for language in every if (folder / f"{language}.{split}.{SUFFIX}").is_file())
 
 
 def read_trees(path: Path) -> tuple[Tree, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.roles.table import OPTIONS, resolve
+from headlab.roles.table import FILE, OPTIONS, resolve
 from headlab.tasks.base import SPLITS
 from headlab.ui.experiments_plan import written
 from headlab.ui.shell import Choice
@@ -88,7 +88,9 @@ def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
     if spec.get("task"):
         yield from ("--task", str(spec["task"]))
     yield from ("--language", language)
-    if spec.get("split", SPLIT) != SPLIT:
+    if spec.get("split") == FILE:
+        yield from ("--conllu", "FILE")
+    elif spec.get("split", SPLIT) != SPLIT:
         yield from ("--split", str(spec["split"]))
     if spec.get("size") is not None:
         yield from ("--size", str(spec["size"]))
