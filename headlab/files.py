@@ -71,7 +71,8 @@ def _sweep(folder: Path) -> None:
     with suppress(OSError):  # another process sweeps too, or may not be interfered with
         for left in [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]:
             with left.open("rb") as file:
-                if _lock(file, wait=False):
+                # Another sweeper may have removed it since; its writer then has a new file of this name.
+                if _lock(file, wait=False) and os.fstat(file.fileno()).st_nlink:
                     left.unlink(missing_ok=True)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from worker_running import until
 
+from headlab import files as whole_files
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_atomic
 from headlab.gates import Model
@@ -426,6 +427,23 @@ def test_many_writers_of_one_file_do_not_sweep_each_other_away(tmp_path: Path) -
         list(pool.map(write, range(6)))
     assert [p.name for p in tmp_path.iterdir()] == ["x.npz"]
     assert len(set((tmp_path / "x.npz").read_bytes())) == 1
+
+
+def test_a_sweeper_that_comes_second_leaves_the_writer_s_new_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / ".x.npz.1.00000000.tmp"
+    left.write_bytes(b"left by a killed process")
+    lock = whole_files._lock
+
+    def slow(file: BinaryIO, *, wait: bool) -> bool:
+        left.unlink()  # by the first sweeper, after this one opened it
+        left.write_bytes(b"the writer tried again")
+        return lock(file, wait=wait)
+
+    monkeypatch.setattr(whole_files, "_lock", slow)
+    whole_files._sweep(tmp_path)
+    assert left.read_bytes() == b"the writer tried again"
 
 
 # Two at one cache
