@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import streamlit as st
+from app_pages import run_page, said
 from cached_reports import KEY_ROWS, keep, made_up
 from fake_client import FakeClient, FakeWorker, job
 from streamlit.testing.v1 import AppTest
@@ -50,18 +51,7 @@ def cache(tmp_path, worker):
 
 
 def run(path: str = "experiments", **query) -> AppTest:
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    app.switch_page(f"pages/{path}.py")
-    for name, value in query.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return app
-
-
-def said(app: AppTest) -> str:
-    kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
-    return "\n".join(element.value for kind in kinds for element in kind)
+    return run_page(path, **query)
 
 
 def press(app: AppTest, key: str) -> AppTest:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import streamlit as st
+from app_pages import run_page, said
 from cached_scores import GRID, fill, made_up
 from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.testing.v1 import AppTest
@@ -37,18 +38,7 @@ def worker(tmp_path, monkeypatch):
 
 
 def run(path: str = "jobs", **query) -> AppTest:
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    app.switch_page(f"pages/{path}.py")
-    for name, value in query.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return app
-
-
-def said(app: AppTest) -> str:
-    kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
-    return "\n".join(element.value for kind in kinds for element in kind)
+    return run_page(path, **query)
 
 
 def buttons(app: AppTest) -> dict[str, str]:

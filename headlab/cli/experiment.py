@@ -14,6 +14,7 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    Dtype,
     Languages,
     ModelName,
     Seed,
@@ -61,9 +62,7 @@ def experiment(
     seed: Seed = 0,
     ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
     device: Device = None,
-    dtype: Annotated[
-        str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")
-    ] = "float32",
+    dtype: Dtype = "float32",
     cache: CacheRoot = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for report.json, a CSV file a table, and the figures")

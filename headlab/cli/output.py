@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,9 +41,13 @@ Size = Annotated[int, typer.Option("--size", min=1, help="examples of the split"
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda, cuda:1, ...; default: a GPU where there is one")
 ]
+Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")]
 CacheRoot = Annotated[Path | None, typer.Option("--cache", help="folder of results; default $HEADLAB_CACHE or ./cache")]
 MethodOptions = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="name=value of the method, e.g. samples=512")
+]
+NliModel = Annotated[
+    Path | None, typer.Option(help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data")
 ]
 MODEL, TASK = "e5-small-intents", "intents"
 ABLATIONS = ("zero", "mean")
@@ -95,6 +100,14 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(line, description=text, completed=done, total=total)
 
         yield update
+
+
+def without_places(paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int) -> str:
+    """The `headlab reproduce` command that makes the same, without the places of this machine. folders: by option."""
+    words = ["headlab", "reproduce", paper, "--data", "DIR"] + ["--smoke"] * smoke
+    for option, folder in folders.items():
+        words += [option, "FOLDER"] if folder else []
+    return shlex.join([*words, "--dtype", dtype, *(["--seed", str(seed)] if seed else [])])
 
 
 def parse_options(pairs: list[str], options: Mapping[str, Option]) -> dict[str, Any]:

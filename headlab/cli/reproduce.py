@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, CacheRoot, Device, Seed, open_store, print_json, progress_bar
+from headlab.cli.output import (
+    AsJson,
+    CacheRoot,
+    Device,
+    NliModel,
+    Seed,
+    open_store,
+    print_json,
+    progress_bar,
+    without_places,
+)
 from headlab.tasks import task as task_of
 
 if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
@@ -25,9 +34,7 @@ def held(
     data: Annotated[Path, typer.Option("--data", help="folder with xnli/ and ud/ (see docs/tasks.md)")],
     smoke: Annotated[bool, typer.Option("--smoke", help="three languages, few examples: minutes, not hours")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for reports (JSON), tables (CSV) and figures")] = None,
-    nli_model: Annotated[
-        Path | None, typer.Option(help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data")
-    ] = None,
+    nli_model: NliModel = None,
     udpos_model: Annotated[
         Path | None,
         typer.Option(help="model fine-tuned on English part-of-speech tags; default: fine-tuned here first"),
@@ -53,7 +60,8 @@ def held(
     dtype = dtype or fast_dtype(device)
     plan, store = SMOKE if smoke else REAL, open_store(cache)
     given = {"xnli": nli_model, "udpos": udpos_model}
-    command = shlex.join(_command(smoke, dtype, seed, given))
+    folders = {"--nli-model": nli_model, "--udpos-model": udpos_model}
+    command = without_places("held", smoke, folders, dtype, seed)
     check(plan, data, given)
     every: list[Found] = []
     with progress_bar("loading") as show:
@@ -68,14 +76,6 @@ def held(
                     typer.echo("\n\n".join(texts(found)) + "\n")
     if json:
         print_json(as_json(command, plan, every))
-
-
-def _command(smoke: bool, dtype: str, seed: int, given: Mapping[str, Path | None]) -> list[str]:
-    """The command that makes the same, without the places of this machine."""
-    words = ["headlab", "reproduce", "held", "--data", "DIR"] + ["--smoke"] * smoke
-    for option, folder in (("--nli-model", given["xnli"]), ("--udpos-model", given["udpos"])):
-        words += [option, "FOLDER"] if folder else []
-    return [*words, "--dtype", dtype, *(["--seed", str(seed)] if seed else [])]
 
 
 def _held(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: int) -> Held:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, CacheRoot, Device, Seed, open_store, print_json, progress_bar
+from headlab.cli.output import (
+    AsJson,
+    CacheRoot,
+    Device,
+    NliModel,
+    Seed,
+    open_store,
+    print_json,
+    progress_bar,
+    without_places,
+)
 from headlab.files import write_atomic, write_json
 
 if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
@@ -19,9 +28,7 @@ def voita_roles(
     data: Annotated[Path, typer.Option("--data", help="folder with treebanks in ud/ (see docs/tasks.md)")],
     smoke: Annotated[bool, typer.Option("--smoke", help="three languages, 60 trees each, two models")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")] = None,
-    nli_model: Annotated[
-        Path | None, typer.Option(help="model fine-tuned on English NLI; default: models/e5-small-xnli beside the data")
-    ] = None,
+    nli_model: NliModel = None,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
     seed: Seed = 0,
     device: Device = None,
@@ -39,7 +46,7 @@ def voita_roles(
     voita.languages(plan, data)  # what is lacking is said before minutes are spent
     if NLI in plan.models:
         nli_folder(data, nli_model)
-    command = shlex.join(_command(smoke, dtype, seed, nli_model))
+    command = without_places("voita-roles", smoke, {"--nli-model": nli_model}, dtype, seed)
     reports: dict[tuple[str, str], Report] = {}
     with progress_bar("loading") as show:
         for name in plan.models:
@@ -61,13 +68,6 @@ def voita_roles(
     typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in found.tables))
     for note in found.notes:
         typer.echo(f"\nnote: {note}")
-
-
-def _command(smoke: bool, dtype: str, seed: int, nli_model: Path | None) -> list[str]:
-    """The command that makes the same, without the places of this machine."""
-    words = ["headlab", "reproduce", "voita-roles", "--data", "DIR"] + ["--smoke"] * smoke
-    words += ["--nli-model", "FOLDER"] if nli_model else []
-    return [*words, "--dtype", dtype, *(["--seed", str(seed)] if seed else [])]
 
 
 def _write(found: Report, reports: dict[tuple[str, str], Report], out: Path, command: str) -> None:

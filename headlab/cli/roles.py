@@ -15,6 +15,7 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    Dtype,
     ModelName,
     open_store,
     parse_options,
@@ -57,9 +58,7 @@ def roles(
         list[str] | None, typer.Option("--option", "-o", help="name=value of the roles, e.g. positional=0.8")
     ] = None,
     device: Device = None,
-    dtype: Annotated[
-        str, typer.Option(help="float32, float64, bfloat16 or float16: recorded in the report")
-    ] = "float32",
+    dtype: Dtype = "float32",
     cache: CacheRoot = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for the reports: JSON, and a CSV file a table")

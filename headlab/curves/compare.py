@@ -17,13 +17,13 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
     """
     if one.spec.get("task") != other.spec.get("task") or not np.array_equal(one.groups, other.groups):
         raise HeadlabError("the two curves are of different examples; compare those of one language, split and size")
-    gain = _areas(one) - _areas(other)
+    gain = areas(one) - areas(other)
     low, high, p = group_bootstrap(gain[None], labels(one.groups), np.random.default_rng(seed))
     return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
-def _areas(curve: Curve) -> Floats:
-    """Each answer's part in the area, float [answer]; their mean is the area."""
+def areas(curve: Curve) -> Floats:
+    """Each answer's part in the area under a curve, float [answer]; their mean is `Curve.area`."""
     return np.asarray(np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headlab.curves.compare import labels
+from headlab.curves.compare import areas, labels
 from headlab.experiments.differences import Gain, Groups, pooled
 from headlab.records import Floats
 from headlab.scores import Curve, band
@@ -44,11 +44,6 @@ def walked(curves: Curves) -> Walked:
     """Curves of one language, their groups under numbers."""
     (first, *_), *_ = curves.values()
     return Walked(curves, labels(first.groups))
-
-
-def areas(curve: Curve) -> Floats:
-    """Each answer's part in the area under a curve, float [answer]; their mean is `Curve.area`."""
-    return np.asarray(np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0))
 
 
 def mean_areas(curves: Sequence[Curve]) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headlab.curves import areas
 from headlab.errors import HeadlabError
 from headlab.experiments.ask import Ask
 from headlab.experiments.curve_tables import (
@@ -12,7 +13,6 @@ from headlab.experiments.curve_tables import (
     RANDOM,
     Curves,
     area_table,
-    areas,
     pair_table,
     pairs_of,
     point_table,

@@ -18,7 +18,7 @@ from headlab.experiments.table import Experiment, experiment
 from headlab.models.versions import versions
 from headlab.progress import Progress
 from headlab.records import content_key
-from headlab.store import FORMAT, REPORT, Run
+from headlab.store import FORMAT, REPORT
 from headlab.tables import Report
 
 SPLITS = ("dev", "test")
@@ -67,7 +67,7 @@ def run_experiment(
     about, resolved = prepared(key, pieces, options)
     spec = report_spec(about, pieces, resolved)  # what is lacking is said before the work, not after it
     run = None if pieces.store is None else pieces.store.run(spec)
-    kept = None if run is None else _kept(run)
+    kept = None if run is None else run.kept_report()
     if kept is not None:
         return kept
     before, began = pieces.forwards, time.perf_counter()
@@ -84,7 +84,7 @@ def run_experiment(
 def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
     """What an experiment will cost; times a few batches if the store does not say how long one takes."""
     about, resolved = prepared(key, pieces, options)
-    if pieces.store is not None and _kept(pieces.store.run(report_spec(about, pieces, resolved))) is not None:
+    if pieces.store is not None and pieces.store.run(report_spec(about, pieces, resolved)).kept_report() is not None:
         return Cost(0, 0.0, "the report is in the cache already")
     lacking = _lacking(about, pieces, resolved)
     if not lacking:
@@ -134,16 +134,6 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
 
 def _module(about: Experiment) -> ModuleType:
     return import_module(f"headlab.experiments.{about.module}")
-
-
-def _kept(run: Run) -> Report | None:
-    """The report that is there; one that cannot be trusted is told in the log and made anew, since its pieces stay."""
-    try:
-        found = run.report()
-    except HeadlabError as error:
-        run.log(f"report skipped: {error}")
-        return None
-    return None if found is None else found.report
 
 
 def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:

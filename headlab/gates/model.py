@@ -66,6 +66,11 @@ class Model:
         """What a result records about its model."""
         return self.checkpoint.identity()
 
+    def recorded(self) -> dict[str, Any]:
+        """Identity, and precision if it is not float32: other numbers give other scores, so it names a run."""
+        name = str(self.module.dtype).removeprefix("torch.")
+        return self.identity() | ({} if name == "float32" else {"dtype": name})
+
     @contextmanager
     def active(self, active: Active) -> Iterator[Active]:
         """Apply gates and observers to this thread's forward passes of this model."""

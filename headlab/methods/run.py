@@ -31,7 +31,7 @@ def make_spec(
     task = evaluator.task
     spec = {
         "format": FORMAT,
-        "model": evaluator.model.identity() | _precision(evaluator.model),
+        "model": evaluator.model.recorded(),
         "task": {
             "name": task.name,
             "language": evaluator.language,
@@ -47,12 +47,6 @@ def make_spec(
     if ablation == "mean":  # of heads over these examples, whatever the split is that is scored or judged
         spec["means"] = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
     return spec
-
-
-def _precision(model: Model) -> dict[str, str]:
-    """Numbers other than float32 give other scores, so they are part of what names a run."""
-    name = str(model.module.dtype).removeprefix("torch.")
-    return {} if name == "float32" else {"dtype": name}
 
 
 def score(

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.plots.matrices import MOST_NUMBERS
-from headlab.plots.style import DIVERGING, LEGEND, ROW_PIXELS, UNSURE, finish
+from headlab.plots.matrices import marked
+from headlab.plots.style import LEGEND, ROW_PIXELS, UNSURE, finish
 from headlab.records import Bools, Floats
 
 POSITIONAL = "positional"
@@ -74,22 +74,9 @@ def across_languages(
     above, share: float [row, language] in points and in percent, NaN where there is none.  sure: bool [row, language],
     has the role there, marked by a dot.  Among many languages the shares are under the pointer only.
     """
-    limit = float(np.nanmax(np.abs(above), initial=0.0)) or 1.0
-    text = [
-        ["–" if np.isnan(v) else f"{v:.0f}" + "●" * bool(s) for v, s in zip(*pair, strict=True)]
-        for pair in zip(share, sure, strict=True)
-    ]
-    shown = text if len(columns) <= MOST_NUMBERS else np.where(sure, "●", "")
-    figure = go.Figure(
-        go.Heatmap(
-            z=above, x=list(columns), y=list(rows), text=shown, texttemplate="%{text}", customdata=text,
-            hovertemplate="%{y} in %{x}: %{customdata} %, %{z:+.1f} points against chance<extra></extra>",
-            colorscale=DIVERGING, zmin=-limit, zmax=limit, xgap=1, ygap=1,
-            colorbar={"title": {"text": "points above chance", "side": "right"}, "thickness": 12},
-        )
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_xaxes(side="top", type="category", showgrid=False)
+    told = [["–" if np.isnan(v) else f"{v:.0f}" for v in row] for row in share]
+    hover = "%{y} in %{x}: %{customdata} %, %{z:+.1f} points against chance<extra></extra>"
+    figure = marked(above, told, sure, rows, columns, scale="points above chance", hover=hover)
     return finish(figure, template, height=max(150, 90 + ROW_PIXELS * len(rows)))
 
 

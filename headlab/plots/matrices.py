@@ -39,6 +39,39 @@ def agreement(rho: Floats, names: Sequence[str], template: str | None = None) ->
     return finish(figure, template, height=max(260, 110 + ROW_PIXELS * len(names)))
 
 
+def marked(
+    values: Floats,
+    told: Sequence[Sequence[str]],
+    sure: Bools,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    scale: str,
+    hover: str,
+) -> go.Figure:
+    """A cell a row and column, coloured on a scale around 0 and marked by a dot where it is sure.
+
+    values: float [row, column], NaN where there is none.  told: what a cell says; among many columns only under the
+    pointer.  scale, hover: what the colours are, what the pointer shows (Plotly's template).
+    """
+    limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
+    text = [
+        [word + "●" * bool(s and not np.isnan(v)) for v, word, s in zip(*row, strict=True)]
+        for row in zip(values, told, sure, strict=True)
+    ]
+    shown = text if len(columns) <= MOST_NUMBERS else np.where(sure, "●", "")
+    figure = go.Figure(
+        go.Heatmap(
+            z=values, x=list(columns), y=list(rows), text=shown, texttemplate="%{text}", customdata=text,
+            hovertemplate=hover, colorscale=DIVERGING, zmin=-limit, zmax=limit, xgap=1, ygap=1,
+            colorbar={"title": {"text": scale, "side": "right"}, "thickness": 12},
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    figure.update_xaxes(side="top", type="category", showgrid=False)
+    return figure
+
+
 def transfer_matrix(
     values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str], template: str | None = None
 ) -> go.Figure:
@@ -47,22 +80,11 @@ def transfer_matrix(
     values: float [row, column] in points, NaN where there is none.  sure: bool [row, column], marked by a dot.
     Among many languages numbers would be too small to read: there they are under the pointer only.
     """
-    limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
-    text = [
-        ["–" if np.isnan(v) else f"{round(v, 1) + 0.0:+.1f}" + "●" * bool(s) for v, s in zip(*pair, strict=True)]
-        for pair in zip(values, sure, strict=True)
-    ]
-    shown = text if len(columns) <= MOST_NUMBERS else np.where(sure, "●", "")
-    figure = go.Figure(
-        go.Heatmap(
-            z=values, x=list(columns), y=list(rows), text=shown, texttemplate="%{text}", customdata=text,
-            hovertemplate="chosen on %{y}, tested on %{x}: %{customdata} points<extra></extra>", colorscale=DIVERGING,
-            zmin=-limit, zmax=limit, xgap=1, ygap=1,
-            colorbar={"title": {"text": "points", "side": "right"}, "thickness": 12},
-        )
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, title="chosen on")
-    figure.update_xaxes(side="top", type="category", showgrid=False, title="tested on")
+    told = [["–" if np.isnan(v) else f"{round(v, 1) + 0.0:+.1f}" for v in row] for row in values]
+    hover = "chosen on %{y}, tested on %{x}: %{customdata} points<extra></extra>"
+    figure = marked(values, told, sure, rows, columns, scale="points", hover=hover)
+    figure.update_yaxes(title="chosen on")
+    figure.update_xaxes(title="tested on")
     return finish(figure, template, height=max(260, 130 + ROW_PIXELS * len(rows)))
 
 

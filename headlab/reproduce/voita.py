@@ -27,6 +27,8 @@ SOURCE = "en"  # whose heads are looked for in the other languages
 HEAD, HEAD_FORMATS = ("stack", "layer", "head"), ("", "d", "d")
 SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
+TOLD = ("model", "language", "role", *HEAD, *SHARES, "has it")
+TOLD_FORMATS = ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, "")
 Reports = Mapping[tuple[str, str], Report]  # by model and language
 
 
@@ -166,8 +168,8 @@ def nearest(reports: Reports) -> Table:
     return Table(
         "voita-nearest",
         "The head nearest to each role that is no relation, by model and language",
-        ("model", "language", "role", *HEAD, *SHARES, "has it"),
-        ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, ""),
+        TOLD,
+        TOLD_FORMATS,
         tuple(rows),
         ("The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",),
     )
@@ -183,8 +185,8 @@ def across(reports: Reports) -> Table:
     return Table(
         "voita-across",
         "English's heads of each relation, and its best of each other role, in every language",
-        ("model", "language", "role", *HEAD, *SHARES, "has it"),
-        ("", "", "", *HEAD_FORMATS, *SHARE_FORMATS, ""),
+        TOLD,
+        TOLD_FORMATS,
         tuple(rows),
     )
 

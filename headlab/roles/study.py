@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from headlab.errors import HeadlabError
 from headlab.gates import Model
 from headlab.models.versions import versions
 from headlab.progress import Progress
@@ -19,7 +18,7 @@ from headlab.roles.looking import Sums, look
 from headlab.roles.sentences import Sentences
 from headlab.roles.syntax import best_offsets
 from headlab.roles.table import NAME, VERSION, resolve
-from headlab.store import FORMAT, REPORT, Run, Store
+from headlab.store import FORMAT, REPORT, Store
 from headlab.tables import Report, Table
 
 Say = Callable[[Progress], None]
@@ -46,7 +45,7 @@ def study(
     told = frequencies or package_frequencies(sentences.language)
     spec = report_spec(model, sentences, resolved, told)
     run = None if store is None else store.run(spec)
-    kept = None if run is None else _kept(run)
+    kept = None if run is None else run.kept_report()
     if kept is not None:
         return kept
     began = time.perf_counter()
@@ -67,29 +66,18 @@ def report_spec(
     model: Model, sentences: Sentences, options: Mapping[str, Any], frequencies: Frequencies | str
 ) -> dict[str, Any]:
     """Everything a report depends on; its sha256 names the run."""
-    dtype = str(model.module.dtype).removeprefix("torch.")
     return {
         "format": FORMAT,
         "kind": REPORT,
         "experiment": NAME,
         "version": VERSION,
-        "model": model.identity() | ({} if dtype == "float32" else {"dtype": dtype}),
+        "model": model.recorded(),
         "task": sentences.spec(),
         "frequencies": {"source": "none"} if isinstance(frequencies, str) else dict(frequencies.about),
         "ablation": "zero",
         "options": dict(options),
         "seed": 0,
     }
-
-
-def _kept(run: Run) -> Report | None:
-    """The report that is there; one that cannot be trusted is told in the log and made anew."""
-    try:
-        found = run.report()
-    except HeadlabError as error:
-        run.log(f"report skipped: {error}")
-        return None
-    return None if found is None else found.report
 
 
 def _found(

@@ -98,6 +98,18 @@ class Run:
         """The finished report, or None. Raises HeadlabError if a file is there but cannot be trusted."""
         return read_report(self.folder) if self.finished else None
 
+    def kept_report(self) -> Report | None:
+        """The finished report, or None.
+
+        None also where the file cannot be trusted, with the reason in the log: it is to be made anew.
+        """
+        try:
+            found = self.report()
+        except HeadlabError as error:
+            self.log(f"report skipped: {error}")
+            return None
+        return None if found is None else found.report
+
     def finish(self, record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> None:
         """Write the result whole, then drop the checkpoint."""
         data = _packed(record, meta)

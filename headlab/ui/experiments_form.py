@@ -12,10 +12,9 @@ from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast, option_widget
 from headlab.ui.experiments_link import remember
 from headlab.ui.experiments_plan import ABLATIONS, Plan, command
-from headlab.ui.jobs_do import mine, start, started
-from headlab.ui.jobs_follow import progress
+from headlab.ui.jobs_do import start
+from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_offer import refusal
-from headlab.ui.links import page_link
 
 KEPT = "_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
 DEV_HELP = "Examples that heads are chosen on."
@@ -85,11 +84,7 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
         jobs_forecast.draw("experiment", spec, f"{f'Caution: {text}. ' if text else ''}What it will take:", "")
     icon, held = ":material/play_arrow:", bool(trouble)
     st.button("Start", type="primary", icon=icon, key="plan-start", disabled=held, on_click=_start, args=(plan,))
-    if (made := started()) is not None and made.job in mine():
-        told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{told} Its report appears below when it is done.")
-            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+    asked("Its report appears below when it is done.")
     progress()
 
 

@@ -75,10 +75,11 @@ def matching(
 
 def _about(result: ReportResult) -> tuple[Any, ...]:
     spec = result.report.spec
-    return (_part(spec, "model", "name"), _part(spec, "task", "name"), spec.get("experiment"))
+    return (part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment"))
 
 
-def _part(spec: Mapping[str, Any], *path: str) -> Any:
+def part(spec: Mapping[str, Any], *path: str) -> Any:
+    """What a spec says at a place, None where it says nothing."""
     value: Any = spec
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -102,13 +103,13 @@ def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     for name in (METHOD, METHOD_OPTIONS):
         if name in options:
             beside[name] = options.pop(name)
-    languages = [name for name in str(_part(spec, "task", "language") or "").split(",") if name]
-    about = {"experiment": spec.get("experiment"), "model": _part(spec, "model", "name")}
-    about |= {WEIGHTS: str(_part(spec, "model", WEIGHTS) or "")}
-    about |= {"dtype": dtype} if (dtype := _part(spec, "model", "dtype")) else {}
-    sizes = {f"{split}_size": _largest(_part(spec, "task", "sizes", split)) for split in ("dev", "test")}
+    languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
+    about = {"experiment": spec.get("experiment"), "model": part(spec, "model", "name")}
+    about |= {WEIGHTS: str(part(spec, "model", WEIGHTS) or "")}
+    about |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
+    sizes = {f"{split}_size": _largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
     rest = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
-    task = _part(spec, "task", "name")
+    task = part(spec, "task", "name")
     return {**about, "task": task, "languages": languages, **beside, "options": options, **sizes, **rest}
 
 
@@ -192,7 +193,7 @@ def facts(result: ReportResult) -> list[tuple[str, str]]:
     rows = [(name.replace("_", " ").capitalize(), told(spec[name])) for name in spec if name not in INNER]
     rows += [(f"Option {name}", told(value)) for name, value in spec["options"].items()]
     rows += [(f"Method's {name}", told(value)) for name, value in _mapping(spec, METHOD_OPTIONS).items()]
-    rows.append(("Model's fingerprint", str(_part(report.spec, "model", "fingerprint") or "")))
+    rows.append(("Model's fingerprint", str(part(report.spec, "model", "fingerprint") or "")))
     rows.append(("Example forwards", f"{report.example_forwards:,}; what was in the cache already is not counted"))
     rows.append(("Time", duration(report.seconds)))
     versions = result.meta.get("versions")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.ui.jobs_do import SAID, cancel, mine, said
+from headlab.ui.jobs_do import SAID, cancel, mine, said, started
 from headlab.ui.jobs_forecast import KNOWN
 from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
 from headlab.ui.jobs_words import share as share_of
@@ -24,6 +24,15 @@ def progress() -> None:
         st.fragment(_board, run_every=SECONDS if watching() else None)()
     else:
         said()
+
+
+def asked(what_then: str) -> None:
+    """What became of the last click that asked for a job, with a link to it. what_then: a sentence on its result."""
+    if (made := started()) is not None and made.job in mine():
+        told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{told} {what_then}")
+            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
 
 
 def watching() -> bool:

@@ -13,10 +13,9 @@ from headlab.tasks.base import SPLITS
 from headlab.tasks.folder import VARIABLE
 from headlab.tasks.treebank import treebank_languages
 from headlab.ui import jobs_forecast, option_widget
-from headlab.ui.jobs_do import mine, start, started
-from headlab.ui.jobs_follow import progress
+from headlab.ui.jobs_do import start
+from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
-from headlab.ui.links import page_link
 from headlab.ui.names import language_title
 from headlab.ui.roles_plan import SOURCES, SPLIT, TEXTS, TREES, Plan, command, key, plans, trouble
 from headlab.ui.roles_store import Shelf
@@ -121,9 +120,5 @@ def _start(plan: Plan) -> None:
 
 def _followed() -> None:
     """What became of the last click on Start, and the jobs under way."""
-    if (made := started()) is not None and made.job in mine():
-        told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f"{told} Its roles appear on this page when it is done.")
-            page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
+    asked("Its roles appear on this page when it is done.")
     progress()

@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.roles.sentences import TREEBANK
 from headlab.store import ReportResult
 from headlab.tables import Report
-from headlab.ui.experiments_store import listing, made_at, told, weights_of
+from headlab.ui.experiments_store import listing, made_at, part, told, weights_of
 from headlab.ui.jobs_words import duration
 from headlab.ui.names import language_title
 from headlab.ui.roles_read import ROLES, Roles, read
@@ -37,12 +37,12 @@ class Kept:
     @property
     def language(self) -> str:
         """Of its sentences."""
-        return str(part(self.result.report, "task", "language"))
+        return str(part(self.result.report.spec, "task", "language"))
 
     @property
     def source(self) -> str:
         """Where its sentences are from: "treebank" or a task's name."""
-        return str(part(self.result.report, "task", "name"))
+        return str(part(self.result.report.spec, "task", "name"))
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,6 @@ class Shelf:
     weights: str | None = None
 
 
-def part(report: Report, *path: str) -> Any:
-    """What a report's spec says at a place, None where it says nothing."""
-    value: Any = report.spec
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
 def shelf(choice: Choice) -> Shelf:
     """Every report of roles of the chosen model, on a treebank or on the chosen task."""
     found = listing()
@@ -77,7 +69,7 @@ def shelf(choice: Choice) -> Shelf:
     for result in found.results:
         if not _about(result.report, choice):
             continue
-        language = str(part(result.report, "task", "language"))
+        language = str(part(result.report.spec, "task", "language"))
         if language in offered and language not in choice.languages:
             continue
         roles = _read(result.key, str(result.meta.get("created")), result)
@@ -93,9 +85,9 @@ def shelf(choice: Choice) -> Shelf:
 
 
 def _about(report: Report, choice: Choice) -> bool:
-    if report.name != ROLES or part(report, "model", "name") != choice.model:
+    if report.name != ROLES or part(report.spec, "model", "name") != choice.model:
         return False
-    return part(report, "task", "name") in (TREEBANK, choice.task)
+    return part(report.spec, "task", "name") in (TREEBANK, choice.task)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -112,8 +104,8 @@ def _read(key: str, created: str, _result: ReportResult) -> Roles | str:
 
 def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
     report = kept.result.report
-    same = weights is None or part(report, "model", "fingerprint") == weights
-    return same, kept.roles.syntax, not part(report, "model", "dtype"), made_at(kept.result), kept.key
+    same = weights is None or part(report.spec, "model", "fingerprint") == weights
+    return same, kept.roles.syntax, not part(report.spec, "model", "dtype"), made_at(kept.result), kept.key
 
 
 def label(kept: Kept, weights: str | None = None) -> str:
@@ -122,25 +114,27 @@ def label(kept: Kept, weights: str | None = None) -> str:
     when = datetime.fromtimestamp(made_at(kept.result), UTC)
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
     words = [f"{when.day} {when:%b %Y, %H:%M} UTC", language_title(kept.language)]
-    words.append(f"{part(report, 'task', 'size') or '?'} sentences of {part(report, 'task', 'split') or '?'} ({of})")
-    own = str(part(report, "model", "fingerprint") or "")
+    words.append(
+        f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
+    )
+    own = str(part(report.spec, "model", "fingerprint") or "")
     if weights is not None and own != weights:
         words.append(f"made with other weights ({f'{own[:SHORT]}…' if own else 'which, it does not say'})")
-    dtype = part(report, "model", "dtype")
+    dtype = part(report.spec, "model", "dtype")
     return " · ".join([*words, *([f"in {dtype}"] if dtype else [])])
 
 
 def job_spec(report: Report) -> dict[str, Any]:
     """The details of the job that makes a report of this spec; its size as it was, not as it was asked for."""
-    name = part(report, "task", "name")
-    options = part(report, "options")
+    name = part(report.spec, "task", "name")
+    options = part(report.spec, "options")
     return {
-        "model": part(report, "model", "name"),
+        "model": part(report.spec, "model", "name"),
         "task": None if name == TREEBANK else name,
-        "languages": [str(part(report, "task", "language"))],
+        "languages": [str(part(report.spec, "task", "language"))],
         "source": "treebank" if name == TREEBANK else "task",
-        "split": part(report, "task", "split") or "dev",
-        "size": part(report, "task", "size"),
+        "split": part(report.spec, "task", "split") or "dev",
+        "size": part(report.spec, "task", "size"),
         "options": dict(options) if isinstance(options, Mapping) else {},
     }
 
@@ -150,7 +144,7 @@ def facts(kept: Kept) -> list[tuple[str, str]]:
     report, spec = kept.result.report, job_spec(kept.result.report)
     rows = [(name.capitalize(), told(value)) for name, value in spec.items() if name != "options"]
     rows += [(f"Option {name}", told(value)) for name, value in spec["options"].items()]
-    rows.append(("Model's fingerprint", str(part(report, "model", "fingerprint") or "")))
+    rows.append(("Model's fingerprint", str(part(report.spec, "model", "fingerprint") or "")))
     rows.append(("Example forwards", f"{report.example_forwards:,}"))
     rows.append(("Time", duration(report.seconds)))
     versions = kept.result.meta.get("versions")
