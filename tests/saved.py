@@ -12,7 +12,7 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.models.adapter import quiet
+from headlab.models.alone import alone
 from headlab.tasks.intents.classes import LABELS
 
 LAYERS, HEADS = 2, 3
@@ -56,7 +56,7 @@ def save_family(folder: Path, family: str, seed: int = 0) -> Path:
 
 
 def save(folder: Path, module: hf.PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> Path:
-    with quiet():
+    with alone():
         module.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

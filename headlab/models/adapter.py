@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +16,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
+from headlab.models.alone import alone
 
 CONFIG, WEIGHTS, LABELS, TRAINING = "adapter_config.json", "adapter_model.safetensors", "labels.json", "training.json"
 TEXTS, WORDS = "texts", "words"
@@ -45,7 +43,7 @@ def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, Pre
     check_adapter(adapter_folder)
     module, tokenizer = load_classifier(base_folder, named.labels, words=named.words)
     try:
-        with quiet():
+        with alone():
             tuned = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
             merged = tuned.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
@@ -90,7 +88,7 @@ def load_classifier(
     """
     kind = BertForTokenClassification if words else BertForSequenceClassification
     try:
-        with quiet():
+        with alone():
             module = kind.from_pretrained(
                 base_folder,
                 id2label=dict(enumerate(labels)),
@@ -105,23 +103,6 @@ def load_classifier(
             f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again"
         ) from error
     return module, tokenizer
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers and peft from reporting expected things, such as the new classifier, and from drawing bars."""
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            # peft 0.21 still asks transformers 5 for this by its old name
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()
 
 
 def first_line(error: Exception) -> str:

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.memory import out_of_memory
-from headlab.models.adapter import first_line, quiet
+from headlab.models.adapter import first_line
+from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.delta import base_of, fingerprint_delta, is_delta, weights_of
 from headlab.models.embedded import EMBEDDED, read_embedded
@@ -88,7 +89,7 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         raise HeadlabError(f"{name} holds an adapter, not a whole model; merge it into its base and save that")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        with quiet():
+        with alone():
             module = _complete(_class_of(config, name), config, folder, name)
     except (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError) as error:
         raise HeadlabError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}") from error

@@ -20,7 +20,8 @@ from transformers import (
 )
 
 from headlab.errors import HeadlabError
-from headlab.models.adapter import CONFIG, first_line, load_classifier, quiet
+from headlab.models.adapter import CONFIG, first_line, load_classifier
+from headlab.models.alone import alone
 from headlab.models.delta import is_delta
 from headlab.models.embedded import cache_folder
 from headlab.models.fingerprint import WEIGHTS, fingerprint_folder
@@ -79,7 +80,7 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
             label2id={name: i for i, name in enumerate(labels)},
         )  # fmt: skip
         check_kind(base, config, words)
-        with quiet():
+        with alone():
             module, told = auto.from_pretrained(
                 base.folder, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True,
                 ignore_mismatched_sizes=True,

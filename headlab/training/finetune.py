@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.gates import Model, attach
-from headlab.models.adapter import quiet
+from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
 from headlab.records import Evaluation, content_key
 from headlab.tasks.base import Example
@@ -102,7 +102,7 @@ def trainable(
         modules_to_save=trained_whole(module),
     )
     try:
-        with quiet():
+        with alone():
             model = get_peft_model(module, lora)
     except ValueError as error:
         raise HeadlabError(f"targets {', '.join(options.targets)}: the base has no such layers ({error})") from error
@@ -134,7 +134,7 @@ def finished(
     made = None
     if isinstance(model, PeftModel):
         made = adapter_made(model, labels, words, base.name) if base.embedded else None
-        with quiet():
+        with alone():
             module: PreTrainedModel = model.merge_and_unload(safe_merge=True)
     else:
         module = model

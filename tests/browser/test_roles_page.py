@@ -67,7 +67,7 @@ def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page,
     expect(page.get_by_text(f"There is no report yet on what the heads of {tiny} do")).to_be_visible()
     page.get_by_role("combobox", name="Sentences").first.click()
     page.get_by_role("option", name="The texts of the task, without syntax").click()
-    expect(page.get_by_text("the texts of task intents, without syntax")).to_be_visible()
+    expect(page.get_by_text("the texts of task intents, without syntax").first).to_be_visible()
     expect(page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))).to_be_visible()
     page.locator(".st-key-roles-plan").get_by_role("button", name="Start").click()
     expect(page.get_by_text("There is no report yet")).to_have_count(0, timeout=SLOW)

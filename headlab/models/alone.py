@@ -1,0 +1,34 @@
+"""Building models one at a time and without chatter."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.utils import logging
+
+_BUILDING = threading.RLock()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let no other thread build a model meanwhile, and keep transformers and peft from reporting expected things.
+
+    While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default dtype for the whole
+    process; two loads that overlap put each other's back, and every model made later is untied, or float64.
+    """
+    with _BUILDING:
+        level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        try:
+            with warnings.catch_warnings():
+                # peft 0.21 still asks transformers 5 for this by its old name
+                warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+                yield
+        finally:
+            logging.set_verbosity(level)
+            if bar:
+                logging.enable_progress_bar()
