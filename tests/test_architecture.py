@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 LEVELS = (
     {"errors"},
     {"records", "files"},
-    {"stats", "memory", "tables", "options", "progress"},
+    {"stats", "memory", "tables", "options", "progress", "concrete"},
     {"lanes", "masks", "tasks", "values"},
-    {"scores"},
+    {"scores", "learned"},
     {"models"},
     {"gates", "store", "plots"},
     {"inputs"},

@@ -1,0 +1,47 @@
+"""The Hard Concrete distribution of a gate: 0 or 1 with real probability, and with a gradient (Louizos et al., 2018)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # records name the distribution, and pages read them without torch
+    import torch
+
+TINY = 1e-6  # how near to 0 and 1 a uniform draw may come, so that its logit is finite
+
+
+@dataclass(frozen=True)
+class HardConcrete:
+    """A binary concrete variable, stretched from (0, 1) to (low, high) and cut to [0, 1].
+
+    A gate has one parameter, log_alpha: the higher, the likelier it is open.  temperature: the lower, the
+    nearer to a coin.  Defaults as in Voita et al. (2019), section 5.1. Louizos et al. (2018), equations 10-12.
+    """
+
+    temperature: float = 0.33
+    low: float = -0.1
+    high: float = 1.1
+
+    def level(self, gate: float) -> float:
+        """The log_alpha at which P(gate > `gate`) is one half, for 0 <= gate <= 1.
+
+        P(gate > `gate`) = sigmoid(log_alpha - level(gate)): level(0) gives P(gate ≠ 0), equation 12; level(1) P(gate = 1).
+        """
+        place = (gate - self.low) / (self.high - self.low)
+        return self.temperature * (math.log(place) - math.log1p(-place))
+
+    def start(self, probability: float) -> float:
+        """The log_alpha at which P(gate ≠ 0) is `probability`, 0 < probability < 1."""
+        return math.log(probability) - math.log1p(-probability) + self.level(0)
+
+    def sample(self, log_alpha: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+        """Gates for draws from the uniform distribution on (0, 1), shapes broadcast; equations 10 and 11."""
+        u = uniform.clamp(TINY, 1 - TINY)
+        soft = ((u.log() - (-u).log1p() + log_alpha) / self.temperature).sigmoid()
+        return (soft * (self.high - self.low) + self.low).clamp(0, 1)
+
+    def open(self, log_alpha: torch.Tensor) -> torch.Tensor:
+        """P(gate ≠ 0), which the penalty adds up."""
+        return (log_alpha - self.level(0)).sigmoid()
