@@ -1,4 +1,4 @@
-"""The Hard Concrete distribution of a gate: 0 or 1 with real probability, and with a gradient (Louizos et al., 2018)."""
+"""The Hard Concrete distribution of a gate: 0 or 1 with real probability, yet with a gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class HardConcrete:
     def level(self, gate: float) -> float:
         """The log_alpha at which P(gate > `gate`) is one half, for 0 <= gate <= 1.
 
-        P(gate > `gate`) = sigmoid(log_alpha - level(gate)): level(0) gives P(gate ≠ 0), equation 12; level(1) P(gate = 1).
+        P(gate > `gate`) = sigmoid(log_alpha - level(gate)); level(0) gives P(gate ≠ 0), equation 12, and level(1)
+        P(gate = 1).
         """
         place = (gate - self.low) / (self.high - self.low)
         return self.temperature * (math.log(place) - math.log1p(-place))

@@ -21,8 +21,7 @@ class LearnedGates:
     0 first and the last step last.  log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a
     gate, which stay open.  loss: float [time], mean task loss since the time before, nats an answer (NaN at
     step 0).  penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit.  weight: λ.  concrete: the
-    gates' distribution.  measured: accuracies of the mask and of the untouched model, by split (see `headlab.training.l0`).
-    spec: everything the numbers depend on.
+    gates' distribution.  measured: what the mask and the untouched model are worth, by split.  spec: everything the numbers depend on.
     """
 
     grid: HeadGrid
@@ -41,7 +40,8 @@ class LearnedGates:
     @property
     def gated(self) -> Bools:
         """Heads that have a gate, bool [head]."""
-        return ~np.isnan(self.log_alpha[-1])
+        found: Bools = ~np.isnan(self.log_alpha[-1])
+        return found
 
     @property
     def open_probability(self) -> Floats:
@@ -52,7 +52,8 @@ class LearnedGates:
     @property
     def kept(self) -> Bools:
         """Heads that are likelier open than closed at the end, bool [head]."""
-        return self.open_probability[-1] >= 0.5
+        found: Bools = self.open_probability[-1] >= 0.5
+        return found
 
     def undecided(self, sure: float = 0.9) -> int:
         """How many gates are neither open nor closed with a probability of `sure` or more."""
