@@ -21,7 +21,8 @@ class LearnedGates:
     0 first and the last step last.  log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a
     gate, which stay open.  loss: float [time], mean task loss since the time before, nats an answer (NaN at
     step 0).  penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit.  weight: λ.  concrete: the
-    gates' distribution.  measured: what the mask and the untouched model are worth, by split.  spec: everything the numbers depend on.
+    gates' distribution.  measured: what the mask and the untouched model are worth, by split.
+    spec: everything the numbers depend on.
     """
 
     grid: HeadGrid
