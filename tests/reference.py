@@ -319,3 +319,78 @@ def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[fl
     low = halved(lambda p: betainc(x, size - x + 1, p) > alpha) if x else 0.0
     high = halved(lambda p: 1 - betainc(x + 1, size - x, p) < alpha) if x < size else 1.0
     return share, low, high
+
+
+def greedy(module: Any, source: torch.Tensor, *, start: int, end: int, limit: int) -> list[int]:
+    """Tokens of the likeliest-next-token translation of one source, each from a pass over all before it."""
+    written = [start]
+    while len(written) <= limit and written[-1] != end:
+        scores = module(input_ids=source, decoder_input_ids=torch.tensor([written]), use_cache=False).logits[0, -1]
+        written.append(end if len(written) == limit else int(scores.argmax()))
+    return written[1:]
+
+
+def bleu(texts: list[str], references: list[str]) -> float:
+    """BLEU of words between spaces from its definition, with an unseen order's precision halved."""
+    right, total, words, wanted = [0] * 4, [0] * 4, 0, 0
+    for text, reference in zip(texts, references, strict=True):
+        a, b = text.split(), reference.split()
+        words, wanted = words + len(a), wanted + len(b)
+        for n in range(1, 5):
+            left = [b[i : i + n] for i in range(len(b) - n + 1)]
+            for gram in (a[i : i + n] for i in range(len(a) - n + 1)):
+                total[n - 1] += 1
+                if gram in left:
+                    left.remove(gram)
+                    right[n - 1] += 1
+    if not any(right) or not all(total):
+        return 0.0
+    score, halved = min(1.0, exp(1 - wanted / words)), 1.0
+    for found, of in zip(right, total, strict=True):
+        halved = halved if found else halved / 2
+        score *= ((found or halved) / of) ** 0.25
+    return 100 * score
+
+
+def hard_concrete(log_alpha: float, temperature: float, low: float, high: float, cells: int = 200_000) -> Any:
+    """(P(gate ≠ 0), P(gate = 1), mean, variance) of Louizos et al. (2018), equations 10 and 11: a sum over u."""
+    u = (np.arange(cells) + 0.5) / cells
+    gates = np.minimum(
+        1.0, np.maximum(0.0, (high - low) / (1 + ((1 - u) / (u * np.exp(log_alpha))) ** (1 / temperature)) + low)
+    )
+    return (gates > 0).mean(), (gates == 1).mean(), gates.mean(), gates.var()
+
+
+def all_attention(hidden: Any, weights: dict[str, Any], heads: int, distances: Any, persistent: tuple[Any, Any]) -> Any:
+    """One All-attention part, number by number: hidden [token, width] -> [token, width].
+
+    weights: query, key, value [heads * size, width] and out [width, heads * size].  distances: [distance, size], the
+    last one for all farther; None: positions do not count.  persistent: the vectors themselves, [head, vector, size].
+    Sukhbaatar et al. (2019), section 4, with Shaw et al. (2018), equation 4.
+    """
+    size = len(weights["query"]) // heads
+    context = np.zeros((len(hidden), heads * size))
+    for head in range(heads):
+        own = slice(head * size, (head + 1) * size)
+        query, key, value = (hidden @ weights[name][own].T for name in ("query", "key", "value"))
+        for t in range(len(hidden)):
+            scores, values = [], []
+            for c in range(t + 1):
+                far = 0.0 if distances is None else query[t] @ distances[min(t - c, len(distances) - 1)]
+                scores.append((query[t] @ key[c] + far) / size**0.5)
+                values.append(value[c])
+            for n in range(persistent[0].shape[1]):
+                scores.append(query[t] @ persistent[0][head, n] / size**0.5)
+                values.append(persistent[1][head, n])
+            shares = np.exp(np.array(scores) - max(scores))
+            context[t, own] = shares / shares.sum() @ np.array(values)
+    return context @ weights["out"].T
+
+
+def perplexity_interval(nats: Any, words: Any, draws: int, rng: np.random.Generator) -> tuple[float, float]:
+    """95 % percentile interval of exp(Σ nats / Σ words), passages picked one by one."""
+    found = []
+    for _ in range(draws):
+        chosen = [int(rng.integers(len(nats))) for _ in nats]
+        found.append(exp(sum(nats[i] for i in chosen) / sum(words[i] for i in chosen)))
+    return float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))

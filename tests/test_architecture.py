@@ -20,13 +20,14 @@ LEVELS = (
     {"errors"},
     {"records", "files"},
     {"stats", "memory", "tables", "options", "progress", "concrete"},
-    {"lanes", "masks", "tasks", "values"},
+    {"bleu", "lanes", "masks", "tasks", "values"},
     {"scores", "learned"},
     {"models"},
     {"gates", "store", "plots"},
     {"inputs"},
     {"batches"},
     {"evaluator"},
+    {"generation"},
     {"methods", "training", "prune", "roles"},
     {"curves"},
     {"experiments"},
@@ -52,6 +53,8 @@ HOMES = {  # module: the parts that may import it
     "typer": {"cli"},
     "click": {"cli"},
     "peft": {"models", "training"},
+    "sacrebleu": {"bleu"},
+    "sentencepiece": {"training"},
     "pickle": set(),
     "dill": set(),
     "joblib": set(),
@@ -285,6 +288,7 @@ def declared() -> dict[str, Requirement]:
         + extras["figures"]
         + extras["ray"]
         + extras["roles"]
+        + extras["translation"]
         + extras["dev"]
     ]
     return {r.name.lower(): r for r in parsed}

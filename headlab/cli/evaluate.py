@@ -1,9 +1,10 @@
-"""`headlab evaluate`: accuracy, with or without a mask."""
+"""`headlab evaluate`: accuracy, and BLEU of translations, with or without a mask."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +25,10 @@ from headlab.cli.output import (
 )
 from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation
-from headlab.tasks.base import DEV_SIZE, Split
+from headlab.tasks.base import DEV_SIZE, Split, Task
+
+if TYPE_CHECKING:
+    from headlab.gates import Model
 
 
 def evaluate(
@@ -36,11 +40,13 @@ def evaluate(
     split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
     size: Annotated[int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")] = None,
     ablation: Annotated[str | None, typer.Option(help="zero or mean; default: as the mask was chosen")] = None,
+    bleu: Annotated[bool, typer.Option("--bleu", help="translate, and count BLEU with its interval")] = False,
+    beams: Annotated[int, typer.Option(min=1, help="of the translations; 1: the likeliest token each time")] = 1,
     seed: Seed = 0,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
-    """Accuracy in each language; with a mask, the paired difference, its interval, p and flips."""
+    """Accuracy in each language, BLEU too if asked; with a mask, the paired difference, its interval, p and flips."""
     import headlab
     from headlab.api import describe
 
@@ -54,6 +60,7 @@ def evaluate(
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}
+    bleus: dict[str, Mapping[str, Any]] = {}
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):
             show(language, number, len(chosen.languages))
@@ -67,10 +74,47 @@ def evaluate(
                 seed=seed,
             )
             rows[language] = part[language]
+            if bleu:
+                settings = (as_split(split), size, ablation, beams, seed)
+                bleus[language] = bleu_row(loaded, chosen, language, loaded_mask, *settings)
     if json:
-        print_json({"languages": {language: record(row) for language, row in rows.items()}})
-    else:
-        typer.echo("\n".join(describe(row) for row in rows.values()))
+        found = {language: record(row) | ({"bleu": bleus[language]} if bleu else {}) for language, row in rows.items()}
+        print_json({"languages": found})
+        return
+    for language, row in rows.items():
+        typer.echo(describe(row))
+        if bleu:
+            typer.echo(bleu_words(bleus[language]))
+
+
+def bleu_row(
+    model: Model, task: Task, language: str, mask: Mask | None, split: Split, size: int | None, ablation: str,
+    beams: int, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """BLEU of one language as JSON; with a mask, beside the untouched model's, with the paired difference."""
+    from headlab.bleu import gain
+    from headlab.evaluator import Evaluator
+    from headlab.generation import Decoding, translated_bleu
+
+    evaluator, decoding = Evaluator(model, task, language, split, size), Decoding(beams)
+    whole = translated_bleu(evaluator, decoding=decoding, seed=seed)
+    if mask is None:
+        return whole.record() | decoding.record()
+    masked = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
+    difference, low, high, p = gain(whole, masked, seed=seed)
+    paired = {"baseline": whole.score, "difference": difference, "low": low, "high": high, "p": p}
+    return masked.record() | paired | decoding.record()
+
+
+def bleu_words(row: Mapping[str, Any]) -> str:
+    """One language's BLEU as a line of text."""
+    words = f"       BLEU {row['bleu']:.1f}  [{row['bleu_low']:.1f}, {row['bleu_high']:.1f}]"
+    if "difference" in row:
+        words += (
+            f"  untouched {row['baseline']:.1f}  difference {row['difference']:+.1f} "
+            f"[{row['low']:+.1f}, {row['high']:+.1f}]  p={row['p']:.3g}"
+        )
+    return f"{words}  n={row['sentences']}  {row['signature']}|beams:{row['beams']}"
 
 
 def chosen_ablation(mask: Mask | None) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, DataFolder, Device, Seed, Size, print_json, progress_bar, split_languages
+from headlab.cli.output import AsJson, DataFolder, Device, Seed, Size, print_json, split_languages
+from headlab.cli.steps_shown import shown, step_words
 from headlab.errors import HeadlabError
 from headlab.tasks.base import DEV_SIZE
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from headlab.training.options import FinetuneOptions, FinetuneStep
 
 TASK, TRAIN_LANGUAGE = "intents", "en"
-SILENCE = 30.0  # seconds between two lines of progress where there is no terminal to draw a bar on
 
 
 def finetune(
@@ -96,13 +93,11 @@ def _train(
     check_out(out)
     place = pick_device(device)
     log: list[dict[str, float]] = []
-    with progress_bar("training") as show:
-        say = _lines(show)
+    with shown("training") as say:
 
         def progress(step: FinetuneStep) -> None:
             log.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
-            words = f"training, loss {step.loss:.3f}, rate {step.learning_rate:.2g}, {_clock(step.left)} left"
-            say(words, step.step, step.steps)
+            say(step_words(step), step.step, step.steps)
 
         evaluate = on_dev(measured, size, lambda language, done: say(f"measuring {language}", done, size))
         folder = train(
@@ -110,25 +105,6 @@ def _train(
             evaluate=evaluate,
         )  # fmt: skip
     return folder, log
-
-
-def _lines(show: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
-    """The bar; where stderr is no terminal, a line there from time to time."""
-    said = time.monotonic()
-
-    def say(words: str, done: int, total: int) -> None:
-        nonlocal said
-        show(words, done, total)
-        if not sys.stderr.isatty() and time.monotonic() - said >= SILENCE:
-            said = time.monotonic()
-            typer.echo(f"{done}/{total} {words}", err=True)
-
-    return say
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def report(folder: Path, log: list[dict[str, float]], json: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
 from headlab.errors import HeadlabError
-from headlab.store import CurveResult, ReportResult, Result
+from headlab.store import CurveResult, GatesResult, ReportResult, Result
 from headlab.tasks.base import SPLITS, Task
 
 
@@ -86,7 +86,8 @@ def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
 
 def _tell_task(row: Mapping[str, Any]) -> None:
     if "labels" in row:
-        typer.echo(f"{row['name']}: {len(row['labels'])} labels ({', '.join(row['labels'])})")
+        labels = f"{len(row['labels'])} labels ({', '.join(row['labels'])})" if row["labels"] else "texts to be written"
+        typer.echo(f"{row['name']}: {labels}")
         typer.echo(f"  languages {', '.join(row['languages'])}")
         typer.echo(f"  examples: {row['source']}")
         if row["sizes"]:
@@ -101,11 +102,12 @@ def _tell_task(row: Mapping[str, Any]) -> None:
 def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     """Results in the cache, and what was skipped and why."""
     store = open_store(cache)
-    listing, curves, reports = store.scan(), store.curves(), store.reports()
-    problems = [*listing.problems, *curves.problems, *reports.problems]
+    listing, curves, reports, gates = store.scan(), store.curves(), store.reports(), store.gates()
+    problems = [*listing.problems, *curves.problems, *reports.problems, *gates.problems]
     if json:
         rows, more = [row(r) for r in listing.results], [curve_row(r) for r in curves.results]
         told = {"results": rows, "curves": more, "reports": [report_row(r) for r in reports.results]}
+        told["gates"] = [gates_row(r) for r in gates.results]
         print_json({"root": str(store.root), **told, "problems": problems})
         return
     for result in listing.results:
@@ -124,9 +126,13 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
                 **report_row(report)
             )
         )
+    for learned in gates.results:
+        gate = gates_row(learned)
+        where = "{key:.12}  {model}  {task}/{language}".format(**gate)
+        typer.echo("{}  gates at λ {weight:g}, {kept} of {heads} heads  {seconds:.0f} s".format(where, **gate))
     for problem in problems:
         typer.echo(f"! {problem}")
-    count = len(listing.results) + len(curves.results) + len(reports.results)
+    count = sum(len(part.results) for part in (listing, curves, reports, gates))
     typer.echo(f"{count} results, {len(problems)} skipped, in {store.root}")
 
 
@@ -177,4 +183,22 @@ def report_row(result: ReportResult) -> dict[str, Any]:
         "options": spec["options"],
         "seconds": report.seconds,
         "example_forwards": report.example_forwards,
+    }
+
+
+def gates_row(result: GatesResult) -> dict[str, Any]:
+    """Learned gates as JSON."""
+    gates, spec = result.gates, result.gates.spec
+    return {
+        "key": result.key,
+        "model": spec["model"]["name"],
+        "task": spec["task"]["name"],
+        "language": gates.language,
+        "weight": gates.weight,
+        "kept": int(gates.kept.sum()),
+        "heads": gates.grid.size,
+        "undecided": gates.undecided(),
+        "seconds": gates.seconds,
+        "example_forwards": gates.example_forwards,
+        "values_sha256": gates.values_sha256(),
     }

@@ -15,12 +15,16 @@ from headlab.cli import (
     evaluate,
     experiment,
     finetune,
+    gates,
     lists,
     prune,
     reproduce,
+    reproduce_gates,
+    reproduce_shim,
     reproduce_voita,
     roles,
     score,
+    train,
     worker,
 )
 from headlab.errors import HeadlabError
@@ -43,6 +47,7 @@ def build() -> typer.Typer:
     app.command("curve")(curve.curve)
     app.command("experiment")(experiment.experiment)
     app.command("roles")(roles.roles)
+    app.command("gates")(gates.gates)
     app.command("finetune")(finetune.finetune)
     app.command("models")(lists.models)
     app.command("tasks")(lists.tasks)
@@ -51,7 +56,10 @@ def build() -> typer.Typer:
     papers = typer.Typer(help="Papers done again, whole.", no_args_is_help=True, rich_markup_mode=None)
     papers.command("held")(reproduce.held)
     papers.command("voita-roles")(reproduce_voita.voita_roles)
+    papers.command("voita-gates")(reproduce_gates.voita_gates)
+    papers.command("shim")(reproduce_shim.shim)
     app.add_typer(papers, name="reproduce")
+    app.add_typer(train.group(), name="train")
     return app
 
 
@@ -67,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
             print(
-                "headlab: interrupted; score, curve, experiment, reproduce and finetune go on where they stopped "
-                "when run again",
+                "headlab: interrupted; score, curve, experiment, reproduce, gates, finetune and train go on where they "
+                "stopped when run again",
                 file=sys.stderr,
             )
         return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED

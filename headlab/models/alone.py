@@ -27,6 +27,8 @@ def alone() -> Iterator[None]:
             with warnings.catch_warnings():
                 # peft 0.21 still asks transformers 5 for this by its old name
                 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+                # Marian's tokenizer wants it for a method that transformers no longer calls
+                warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
                 yield
         finally:
             logging.set_verbosity(level)

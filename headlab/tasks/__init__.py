@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headlab.errors import HeadlabError
-from headlab.tasks import udpos, xnli
+from headlab.tasks import translation, udpos, xnli
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents import intents_task
 from headlab.tasks.named import VARIABLE, named_tasks
@@ -26,9 +26,17 @@ def embedded_intents(_: Path | None) -> Task:
 
 # Each is made from the folder its files are in (None: $HEADLAB_DATA, or what comes with it).
 TASKS: Mapping[str, Maker] = MappingProxyType(
-    {"intents": embedded_intents, "slots": slots_task, "xnli": xnli.xnli_task, "udpos": udpos.udpos_task}
+    {
+        "intents": embedded_intents,
+        "slots": slots_task,
+        "xnli": xnli.xnli_task,
+        "udpos": udpos.udpos_task,
+        "translation": translation.translation_task,
+    }
 )
-SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType({"xnli": xnli.source, "udpos": udpos.source})
+SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
+    {"xnli": xnli.source, "udpos": udpos.source, "translation": translation.source}
+)
 
 
 def names() -> tuple[str, ...]:

@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
         "aligned": bool}  # fmt: skip
-COLUMNS = ("text", "pair", "label", "group", "id", "words", "labels", "language", "split")
+COLUMNS = ("text", "pair", "label", "target", "group", "id", "words", "labels", "language", "split")
 PLACES = re.compile(r"\{(language|split)\}")
 
 
@@ -45,6 +45,11 @@ class Declaration:
     def by_word(self) -> bool:
         """Whether words are labelled, not texts."""
         return "words" in self.columns
+
+    @property
+    def generated(self) -> bool:
+        """Whether a text is to be generated; then nothing is labelled."""
+        return "target" in self.columns
 
     def file(self, root: Path, language: str, split: Split) -> Path:
         """The file that holds a language's split."""
@@ -76,6 +81,8 @@ def read_declaration(path: Path) -> Declaration:
         _check(raw)
         columns, splits = _columns(raw), _splits(raw.get("splits", {}))
         labels, languages = _strings(raw, "labels"), _strings(raw, "languages")
+        if labels and "target" in columns:
+            raise HeadlabError("labels are listed where columns.target says that texts are generated; leave them out")
     except HeadlabError as error:
         raise HeadlabError(f"{path}: {error} (docs/tasks.md says how a task is declared)") from error
     return Declaration(
@@ -111,7 +118,9 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
         if not isinstance(value, str) or not value:
             raise HeadlabError(f"columns.{key} is {value!r:.60}; give the name of a column")
     if not _says_what(set(columns)):
-        raise HeadlabError("columns names neither text and label (and pair, if any) nor words and labels")
+        raise HeadlabError(
+            "columns names neither text and label (and pair, if any) nor text and target nor words and labels"
+        )
     for place in ("language", "split"):
         if (place in columns) == (f"{{{place}}}" in raw["files"]):
             alone = raw.get("languages", [])
@@ -122,8 +131,8 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _says_what(columns: set[str]) -> bool:
-    texts, words = {"text", "pair", "label"} & columns, {"words", "labels"} & columns
-    return {"text", "label"} <= texts if texts and not words else len(words) == 2 and not texts
+    named = {"text", "pair", "label", "target", "words", "labels"} & columns
+    return named in ({"text", "label"}, {"text", "pair", "label"}, {"text", "target"}, {"words", "labels"})
 
 
 def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:

@@ -179,19 +179,27 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     codes, labels = set[str](), set[str]()
     for part in _parts(said, root):
         codes |= {part.language} if part.language else set()
-        told = said.labels and (part.language or said.languages)  # then nothing is to be learned from the rows
+        # then nothing is to be learned from the rows
+        told = (said.labels or said.generated) and (part.language or said.languages)
         for row in () if told else _every(said, part.path):
             own = row.text("language") if row.has("language") else part.language
             codes |= {own} if own else set()
             split = row.text("split") if row.has("split") else part.split
             if split != said.splits["test"] and (not own or own in (said.languages or (own,))):
-                labels.update(row.many("labels") if said.by_word else [row.text("label")])
+                labels.update(_labels(row))
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
         raise HeadlabError(_nothing(said, root))
-    if not (said.labels or labels):
+    if not (said.labels or labels or said.generated):
         raise HeadlabError(f"{said.path}: train and dev have no label to collect; list the labels")
     return languages, said.labels or tuple(sorted(labels))
+
+
+def _labels(row: Row) -> list[str]:
+    """The labels that a record has."""
+    if row.said.generated:
+        return []
+    return row.many("labels") if row.said.by_word else [row.text("label")]
 
 
 def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str) -> None:
@@ -217,6 +225,8 @@ def _example(row: Row, name: str, labels: tuple[str, ...]) -> Example:
         return labels.index(label)
 
     own, group = (row.text(key) if row.has(key) else name for key in ("id", "group"))
+    if row.said.generated:
+        return Example(own, row.text("text"), group=group, target=row.text("target"))
     if not row.said.by_word:
         pair = row.text("pair") if row.has("pair") else None
         return Example(own, row.text("text"), index(row.text("label"), "label"), pair, group)

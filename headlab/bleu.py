@@ -1,0 +1,161 @@
+"""BLEU of a corpus with its interval, and the paired gain of one system over another: by resampling sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.records import Floats, Ints
+from headlab.stats import Paired
+from headlab.stats.bootstrap import BLOCK, DIGITS, DRAWS
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
+ORDERS = 4  # the longest n-gram
+WIDTH = 2 + 2 * ORDERS
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """BLEU of the translations of some sentences, from 0 to 100, with its 95 % interval.
+
+    counts: int [sentence, 2 + 4 + 4], all that it depends on: words of the translation and of the reference,
+    n-grams of 1 to 4 words that both have, and those of the translation.  groups: sentences of one group are
+    resampled together.  signature: sacrebleu's, which says how the words were cut and counted.
+    """
+
+    score: float
+    low: float
+    high: float
+    counts: Ints
+    groups: tuple[str, ...]
+    signature: str
+
+    @property
+    def n(self) -> int:
+        """Sentences."""
+        return len(self.counts)
+
+    def record(self) -> dict[str, Any]:
+        """What to print about it, ready for JSON."""
+        return {"bleu": self.score, "bleu_low": self.low, "bleu_high": self.high, "sentences": self.n,
+                "signature": self.signature}  # fmt: skip
+
+
+def bleu(
+    texts: Sequence[str],
+    references: Sequence[str],
+    *,
+    language: str = "",
+    groups: Sequence[str] | None = None,
+    seed: int = 0,
+    draws: int = DRAWS,
+    level: float = 0.95,
+) -> Bleu:
+    """BLEU of some translations against one reference each (Papineni et al. 2002; counted as sacrebleu, Post 2018).
+
+    language: of the translations, which decides how words are cut.  seed: of the resampling.  Raises HeadlabError
+    where sacrebleu is not installed, or there is nothing to compare.
+    """
+    counts, signature = sentence_counts(texts, references, language)
+    kept = tuple(map(str, range(len(counts)))) if groups is None else tuple(groups)
+    drawn = corpus_bleu(_resampled(_pool(counts, kept, perfect=True), seed, draws))
+    low, high = np.quantile(np.round(drawn, DIGITS), [(1 - level) / 2, (1 + level) / 2])
+    return Bleu(float(corpus_bleu(counts.sum(axis=0))), float(low), float(high), counts, kept, signature)
+
+
+def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95) -> Paired:
+    """BLEU that one system has more than another on the same sentences, drawn together (Koehn 2004).
+
+    Raises HeadlabError unless both are of the same sentences, counted alike.
+    """
+    same = (before.groups, before.signature) == (after.groups, after.signature)
+    if not same or (before.counts[:, 1] != after.counts[:, 1]).any():
+        raise HeadlabError(
+            "the two BLEU scores are of different sentences; compare runs on the same language and split"
+        )
+    pools = (_pool(before.counts, before.groups, perfect=True), _pool(after.counts, after.groups, perfect=False))
+    drawn = _resampled(np.concatenate(pools, axis=1), seed, draws)
+    found = np.round(corpus_bleu(drawn[:, WIDTH:]) - corpus_bleu(drawn[:, :WIDTH]), DIGITS)
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    p = 2 * (1 + min((found <= 0).sum(), (found >= 0).sum())) / (draws + 1)
+    return Paired(after.score - before.score, float(low), float(high), min(1.0, float(p)))
+
+
+def corpus_bleu(counts: Floats | Ints) -> Floats:
+    """BLEU from a corpus's counts: float [...] of counts [..., 10] summed over its sentences.
+
+    exp(min(0, 1 - r / c) + mean over n of log p_n), with the words c of the translations and r of the references
+    (Papineni et al. 2002, section 2.3); where no n-gram of an order is right, p_n is halved once more for each such
+    order (the smoothing "exp", Chen & Cherry 2014, method 3). 0 where nothing is right, or an order has no n-gram.
+    """
+    sums = np.asarray(counts, dtype=np.float64)
+    length, reference = sums[..., 0], sums[..., 1]
+    right, all_ = sums[..., 2 : 2 + ORDERS], sums[..., 2 + ORDERS :]
+    none = right == 0
+    smoothed = np.where(none, 0.5 ** np.cumsum(none, axis=-1), right)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        orders = np.log(smoothed / all_).mean(axis=-1)
+        found = 100 * np.exp(np.minimum(0, 1 - reference / length) + orders)
+    nothing = none.all(axis=-1) | (all_ == 0).any(axis=-1)
+    return np.asarray(np.where(nothing, 0.0, found))
+
+
+def sentence_counts(texts: Sequence[str], references: Sequence[str], language: str = "") -> tuple[Ints, str]:
+    """Counts of each sentence, int [sentence, 10] as in `Bleu`, and sacrebleu's signature. Raises HeadlabError."""
+    if not texts or len(texts) != len(references):
+        raise HeadlabError(f"{len(texts)} translations for {len(references)} references; give one for each")
+    metric, signature = _metric(language)
+    scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
+    rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
+    return np.array(rows, dtype=np.int64), signature
+
+
+def _metric(language: str) -> tuple[BLEU, str]:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError as error:
+        raise HeadlabError(
+            "BLEU is counted by the package sacrebleu, which is not here; pip install 'headlab[translation]'"
+        ) from error
+    try:
+        # Counts are the same whether short sentences use shorter n-grams; only without that it would warn.
+        metric, whole = BLEU(trg_lang=language, effective_order=True), BLEU(trg_lang=language)
+    except (ImportError, RuntimeError) as error:
+        raise HeadlabError(
+            f"sacrebleu cannot cut {language} into words here ({error}); install what it asks for"
+        ) from error
+    whole.corpus_score(["a"], [["a"]])  # a signature knows the number of references only then
+    return metric, str(whole.get_signature())
+
+
+def _pool(counts: Ints, groups: Sequence[str], *, perfect: bool) -> Floats:
+    """Sums of each group with two made-up sentences of the mean length, float [group + 2, 10].
+
+    One is all right and the other all wrong, the right one first if `perfect`; so translations that are all right,
+    or equal, do not get an interval of length 0 (as in `headlab.stats.group_bootstrap`).
+    """
+    _, member = np.unique(np.array(groups), return_inverse=True)
+    sums = np.zeros((int(member.max()) + 1, WIDTH))
+    np.add.at(sums, member, counts)
+    words = max(1, round(float(counts[:, 1].mean())))
+    grams = [max(0, words - order) for order in range(ORDERS)]
+    right, wrong = [words, words, *grams, *grams], [words, words, *[0] * ORDERS, *grams]
+    return np.array([*sums, *((right, wrong) if perfect else (wrong, right))], dtype=np.float64)
+
+
+def _resampled(rows: Floats, seed: int, draws: int) -> Floats:
+    """Sums over resamples of as many rows, float [draw, column], block by block."""
+    n, rng = len(rows), np.random.default_rng([seed, 29])
+    out, block = np.empty((draws, rows.shape[1])), max(1, BLOCK // n)
+    for start in range(0, draws, block):
+        chosen = rng.integers(n, size=(min(block, draws - start), n))
+        chosen += n * np.arange(len(chosen))[:, None]
+        often = np.bincount(chosen.ravel(), minlength=chosen.size).reshape(chosen.shape)
+        out[start : start + block] = often.astype(np.float64) @ rows
+    return out

@@ -1,0 +1,76 @@
+"""The task `translation`: sentences with their translations, a language pair each, from tab-separated files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from headlab.errors import HeadlabError
+from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.folder import VARIABLE, languages_in, read_table, subfolder
+from headlab.tasks.order import in_order
+from headlab.tasks.source import Source
+
+NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
+COLUMNS = ("source", "target")
+# What is named where there is no folder to look into: whoever asks for a sentence is told which file is missing.
+PAIRS = ("en-de", "en-fr")
+PAIR = re.compile(r"[A-Za-z][A-Za-z0-9_]*-[A-Za-z][A-Za-z0-9_-]*")
+
+
+def translation_task(data: Path | None = None, seed: int = 0) -> Task:
+    """The task: a language is a pair, like en-de, source first; there are no labels, as texts are generated.
+
+    data: a folder with `mt/{pair}.{train,dev,test}.tsv`, whose pairs are the task's; None takes $HEADLAB_DATA.
+    Rows are not aligned across pairs, and each is a group of its own.
+    """
+    found = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
+    return Task(NAME, (), found or PAIRS, False, partial(read, data), seed)
+
+
+def source(data: Path | None) -> Source:
+    """Where its examples come from. Raises HeadlabError if the data folder is none."""
+    found = subfolder(data, FOLDER)
+    return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
+
+
+def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
+    """The pairs of a split in a random order; a split without a file is empty if it is train.
+
+    Raises HeadlabError naming file, line and column of a side that is empty.
+    """
+    folder = subfolder(data, FOLDER)
+    if folder is None:
+        raise HeadlabError(_advice())
+    path = folder / f"{language}.{split}.{SUFFIX}"
+    if split == "train" and not path.is_file():
+        return ()
+    return in_order(examples(path, split), seed)
+
+
+def examples(path: Path, split: Split) -> list[Example]:
+    """The rows of a file as examples, in the file's order. Raises HeadlabError naming file, line and column."""
+    found = []
+    for row, sides in enumerate(read_table(path, COLUMNS)):
+        for column, text in zip(COLUMNS, sides, strict=True):
+            if not text.strip():
+                raise HeadlabError(
+                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop the row"
+                )
+        name = f"{split}-{row}"
+        found.append(Example(name, sides[0], group=name, target=sides[1]))
+    return found
+
+
+def target_language(pair: str) -> str:
+    """'de' of 'en-de'; nothing where the name is no pair."""
+    return pair.partition("-")[2]
+
+
+def _advice() -> str:
+    return (
+        f"the data of task {NAME} are in no folder here: set {VARIABLE} (or give --data) to one that holds "
+        f"{FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns {' and '.join(COLUMNS)}"
+    )

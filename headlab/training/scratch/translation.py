@@ -1,0 +1,182 @@
+"""A translation model of Marian's shape from nothing: vocabulary, weights, heads that may be missing from the start."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch.optim import AdamW
+from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, attach, gated
+from headlab.masks import Mask
+from headlab.models.alone import alone
+from headlab.models.checkpoint import Checkpoint
+from headlab.records import content_key
+from headlab.tasks.base import Example
+from headlab.training.options import FinetuneStep
+from headlab.training.output import LIBRARIES, MODEL_CONFIG, TAIL, WHOLE, Made, check_out, model_config, write_folder
+from headlab.training.scratch.options import TranslationOptions
+from headlab.training.scratch.sentences import check_sentences, encode_sentences
+from headlab.training.scratch.vocabulary import marian_tokenizer, pieces_sha256, word_pieces
+from headlab.training.state import State
+from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps
+
+GENERATION = "generation_config.json"
+Measure = Callable[[Model], Mapping[str, Any]]
+
+
+def train_translation(
+    examples: Sequence[Example],
+    *,
+    pair: str,
+    out: Path,
+    options: TranslationOptions | None = None,
+    mask: Mask | None = None,
+    device: str = "cpu",
+    checkpoint_every: int = 20,
+    checkpoint_share: float = CHECKPOINT_SHARE,
+    progress: Callable[[FinetuneStep], None] | None = None,
+    measure: Measure | None = None,
+) -> Path:
+    """Train and write the folder `out`, which transformers and `headlab.load` read; returns `out`.
+
+    examples: sources with targets; the vocabulary is made of both sides.  pair: like en-de.  mask: its heads are off
+    from the first step on, and what they write is 0 in the folder's weights, so that no mask is needed later.
+    measure: called at the end with the model; what it returns is recorded.  Checkpoints, resuming and determinism
+    are as in `headlab.training.finetune.finetune`.  Raises HeadlabError for options, sentences or a mask that do not
+    fit.
+    """
+    options = options or TranslationOptions()
+    options.check()
+    check_out(out)
+    check_sentences(examples)
+    place = torch.device(device)
+    pieces = word_pieces((side for e in examples for side in (e.text, e.target or "")), options.vocabulary)
+    told = _told(examples, pair, options, mask, pieces)
+    key = content_key(told)
+    keep = Keep(
+        out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors"), key, checkpoint_every, checkpoint_share
+    )
+    devices = [place] if place.type == "cuda" else []
+    with TemporaryDirectory() as folder, torch.random.fork_rng(devices=devices):
+        tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
+        model = new_model(tokenizer, options, place)
+        encoded = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
+        state = new_state(model, options)
+        state.resume(keep.path, key)
+        with without(model, mask):
+            Steps(model.module, state, options, keep).run(encoded, progress)
+        finish(model, mask)
+        record = told | _record(model, state, device) | {"measured": dict(measure(model)) if measure else {}}
+        write_folder(out, made_of(model), record)
+    keep.path.unlink(missing_ok=True)
+    return out
+
+
+def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device) -> Model:
+    """A model with weights drawn from the seed, its heads found and self-tested."""
+    padding = int(tokenizer.pad_token_id)
+    config = MarianConfig(
+        vocab_size=len(tokenizer), pad_token_id=padding, decoder_start_token_id=padding,
+        eos_token_id=int(tokenizer.eos_token_id), forced_eos_token_id=int(tokenizer.eos_token_id),
+        max_position_embeddings=512, d_model=options.width, scale_embedding=True, activation_function="relu",
+        encoder_layers=options.encoder_layers, encoder_attention_heads=options.encoder_heads,
+        decoder_layers=options.decoder_layers, decoder_attention_heads=options.decoder_heads,
+        encoder_ffn_dim=options.feed_forward, decoder_ffn_dim=options.feed_forward, dropout=options.dropout,
+        init_std=options.width**-0.5,
+    )  # fmt: skip
+    with alone():
+        torch.manual_seed(options.seed)
+        module: Any = MarianMTModel(config)
+    module.generation_config = GenerationConfig(
+        max_length=options.max_length, num_beams=1, bad_words_ids=[[padding]], pad_token_id=padding,
+        decoder_start_token_id=padding, eos_token_id=config.eos_token_id, forced_eos_token_id=config.eos_token_id,
+    )  # fmt: skip
+    return attach(Checkpoint("trained from nothing", "training", "", module.to(device), tokenizer))
+
+
+def new_state(model: Model, options: TranslationOptions) -> State:
+    """The trainable parameters in name order, and the optimizer of Vaswani et al. (2017), section 5.3, over them."""
+    parameters = {name: p for name, p in sorted(model.module.named_parameters()) if p.requires_grad}
+    optimizer = AdamW(
+        parameters.values(), lr=options.learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=options.weight_decay
+    )
+    return State(parameters, optimizer)
+
+
+@contextmanager
+def without(model: Model, mask: Mask | None) -> Iterator[None]:
+    """The model without a mask's heads. Raises HeadlabError if the mask is of another shape."""
+    if mask is not None and mask.grid != model.grid:
+        raise HeadlabError(
+            f"the mask is for a model with {mask.grid}; the one to be trained has {model.grid}. Give the options the "
+            "same layers and heads"
+        )
+    # Another model's mask is wanted here: the same architecture, trained from nothing.
+    with nullcontext() if mask is None else gated(model, model.grid.gates(mask.kept)):
+        yield
+
+
+@torch.no_grad()
+def finish(model: Model, mask: Mask | None) -> None:
+    """Make the model ready to answer; what a missing head writes becomes 0, as a closed gate is."""
+    model.module.requires_grad_(False).eval()
+    heads = [n for stack in model.grid.stacks for n in stack.heads]
+    for row, head in [] if mask is None else model.grid.flat[~mask.kept]:
+        weight: Any = model.projections[row].weight
+        wide = weight.shape[1] // heads[row]
+        weight[:, head * wide : (head + 1) * wide] = 0
+
+
+def made_of(model: Model) -> Made:
+    """What is to be written: each weight once, though the embeddings are used in four places."""
+    module: Any = model.module
+    names: dict[int, str] = {}
+    for name, tensor in module.state_dict().items():
+        names.setdefault(tensor.data_ptr(), name)
+    state = module.state_dict()
+    weights = {name: state[name].detach().cpu().clone() for name in sorted(names.values())}
+    settings = json.loads(module.generation_config.to_json_string(use_diff=True))
+    return Made(weights, WHOLE, {MODEL_CONFIG: model_config(module), GENERATION: settings}, model.tokenizer)
+
+
+def _told(
+    examples: Sequence[Example], pair: str, options: TranslationOptions, mask: Mask | None, pieces: bytes
+) -> dict[str, Any]:
+    """All that the weights depend on, ready for JSON."""
+    data = content_key([[e.text, e.target] for e in examples])
+    return {
+        "kind": "translation",
+        "pair": pair,
+        "options": dict(options.record()),
+        "data": {"examples": len(examples), "sha256": data},
+        "vocabulary": {"sha256": pieces_sha256(pieces)},
+        "removed": [list(head) for head in mask.removed] if mask is not None else [],
+    }
+
+
+def _record(model: Model, state: State, device: str) -> dict[str, Any]:
+    """What came of it."""
+    limit = {"rows_that_fitted": state.rows} if state.rows else {}
+    libraries = (*(name for name in LIBRARIES if name != "peft"), "sentencepiece")
+    return {
+        "heads": model.grid.to_json(),
+        "parameters": sum(p.numel() for p in state.parameters.values()),
+        "tokens": model.module.config.get_text_config().vocab_size,
+        "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
+        "seconds": round(state.seconds, 1),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        **limit,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in libraries},
+    }

@@ -1,0 +1,116 @@
+"""The task translation: its files, their errors, and a declaration of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from toy_language import toy_folder, toy_rows
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.tasks import source, task
+from headlab.tasks.translation import target_language
+
+DECLARED = """
+name = "mine"
+format = "jsonl"
+files = "{split}.jsonl"
+languages = ["aa-bb"]
+[columns]
+text = "from"
+target = "to"
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return toy_folder(tmp_path / "data")
+
+
+def test_rows_become_examples_with_targets_in_an_order_that_stays(data: Path):
+    whole = task("translation", data=data)
+    assert whole.languages == ("aa-bb",)
+    assert whole.labels == ()
+    for split in ("train", "dev", "test"):
+        found = whole.examples("aa-bb", split)
+        assert sorted((e.text, e.target) for e in found) == sorted(toy_rows(split))
+        assert [e.id for e in found] == [e.id for e in task("translation", data=data).examples("aa-bb", split)]
+        assert [e.id for e in found] != sorted(e.id for e in found)
+        assert all(e.group == e.id for e in found)
+
+
+def test_a_pair_without_a_train_file_has_none_but_dev_must_be_there(data: Path):
+    (data / "mt/aa-bb.train.tsv").unlink()
+    whole = task("translation", data=data)
+    with pytest.raises(HeadlabError, match="no train examples"):
+        whole.examples("aa-bb", "train")
+    (data / "mt/aa-bb.dev.tsv").unlink()
+    with pytest.raises(HeadlabError, match=r"cannot read .*aa-bb.dev.tsv"):
+        whole.examples("aa-bb", "dev")
+
+
+def test_files_that_are_no_pair_are_left_out(data: Path):
+    for name in ("notes.dev.tsv", "de.test.tsv", "aa-.dev.tsv"):
+        (data / "mt" / name).write_text("source\ttarget\n")
+    assert task("translation", data=data).languages == ("aa-bb",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("source\ttarget\nbala\ttik\n \ttik\n", "line 3, column source: it is empty"),
+        ("source\ttarget\nbala\t\n", "line 2, column target: it is empty"),
+        ("source\ttarget\nbala\n", "line 2: 1 fields where the header has 2"),
+        ("from\tto\nbala\ttik\n", "line 1: no column source, target"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_place(data: Path, text: str, words: str):
+    (data / "mt/aa-bb.dev.tsv").write_text(text)
+    with pytest.raises(HeadlabError, match=r"aa-bb\.dev\.tsv, " + words):
+        task("translation", data=data).examples("aa-bb")
+
+
+def test_quotes_are_part_of_a_sentence(data: Path):
+    (data / "mt/aa-bb.dev.tsv").write_text('target\tsource\n"tik" "\t"bala\n')
+    (found,) = task("translation", data=data).examples("aa-bb")
+    assert (found.text, found.target) == ('"bala', '"tik" "')
+
+
+def test_without_a_folder_a_sentence_says_where_files_belong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HEADLAB_DATA", raising=False)
+    assert not source("translation").here
+    assert "mt/en-de.dev.tsv" in source("translation").advice
+    with pytest.raises(HeadlabError, match=r"set HEADLAB_DATA .* columns source and target"):
+        task("translation").examples("en-de")
+    assert source("translation", toy_folder(tmp_path / "d")).here
+
+
+def test_a_pair_says_into_what_it_is_translated():
+    assert [target_language(pair) for pair in ("en-de", "en-zh-CN", "en")] == ["de", "zh-CN", ""]
+
+
+def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):
+    (tmp_path / "mine.toml").write_text(DECLARED)
+    (tmp_path / "dev.jsonl").write_text('{"from": "bala dumo", "to": "sen tik"}\n')
+    found = headlab.task(str(tmp_path / "mine.toml"))
+    (example,) = found.examples("aa-bb")
+    assert (example.text, example.target, example.label) == ("bala dumo", "sen tik", -1)
+    assert found.labels == ()
+    (tmp_path / "dev.jsonl").write_text('{"from": "bala", "to": " "}\n')
+    with pytest.raises(HeadlabError, match="line 1, column to: ' ', where a text belongs"):
+        headlab.task(str(tmp_path / "mine.toml")).examples("aa-bb")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('target = "to"', 'target = "to"\nlabel = "l"'), "neither text and label"),
+        (('text = "from"', 'words = "from"'), "neither text and label"),
+        (("languages", 'labels = ["x"]\nlanguages'), "labels are listed where columns.target"),
+    ],
+)
+def test_a_declaration_of_targets_has_no_labels(tmp_path: Path, change: tuple[str, str], words: str):
+    (tmp_path / "mine.toml").write_text(DECLARED.replace(*change))
+    with pytest.raises(HeadlabError, match=words):
+        headlab.task(str(tmp_path / "mine.toml"))
