@@ -41,7 +41,9 @@ def gated_sdpa(
         return context, None
     row = site.row(active)
     if active.weights is not None and (active.weight_layers is None or row in active.weight_layers):
-        active.weights(row, attention_weights(module, query, key, attention_mask, **kwargs))
+        weights = attention_weights(module, query, key, attention_mask, **kwargs)
+        # All-attention layers look at vectors of their own as well, which are no tokens
+        active.weights(row, weights[..., : weights.shape[-1] - getattr(module, "persistent", 0)])
     return apply_gates(context, active, row, site.heads), None
 
 

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.memory import out_of_memory
 from headlab.models.adapter import first_line
+from headlab.models.allattention.known import OWN, make_known
 from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.delta import base_of, fingerprint_delta, is_delta, weights_of
@@ -87,6 +88,7 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         )
     if (folder / ADAPTER).exists():
         raise HeadlabError(f"{name} holds an adapter, not a whole model; merge it into its base and save that")
+    make_known()
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with alone():
@@ -118,7 +120,7 @@ def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedMod
 def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
     given = config.architectures
     named = str(given[0]) if isinstance(given, list) and given else "none"
-    found = getattr(transformers, named, None)
+    found = OWN.get(named) or getattr(transformers, named, None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise HeadlabError(
             f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "
@@ -129,7 +131,13 @@ def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
 
 def _tokenizer(folder: Path, name: str) -> Any:
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        with alone():
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except ImportError as error:
+        raise HeadlabError(
+            f"the tokenizer of {name} needs a package that is not here ({first_line(error)}); translation models take "
+            "pip install 'headlab[translation]'"
+        ) from error
     except UNREADABLE as error:
         raise HeadlabError(
             f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder"

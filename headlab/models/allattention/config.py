@@ -1,0 +1,82 @@
+"""Sizes of an All-attention Transformer, or of an ordinary one made of the same parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from headlab.errors import HeadlabError
+
+MODEL_TYPE = "headlab-all-attention"
+RELATIVE, LEARNED = "relative", "learned"
+LOW = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed_forward": 0,
+       "max_position_embeddings": 1}  # fmt: skip
+
+
+class AllAttentionConfig(PretrainedConfig):
+    """Configuration of a decoder-only language model whose layers may differ in heads.
+
+    heads_per_layer: heads of every layer; 0 leaves a layer without attention.  head_size: width of a head's queries,
+    keys and values.  persistent: trained key and value vectors a head has beside those of the tokens (Sukhbaatar et
+    al., 2019, section 4).  feed_forward: inner width of a feed-forward part after the attention (0: none); one with
+    persistent 0 is an ordinary Transformer.  positions: "relative" (a trained vector a distance, up to
+    max_position_embeddings - 1, where those farther away count alike; Shaw et al., 2018) or "learned" (a trained vector
+    a place, so that no text may be longer).  pre_norm: normalise before each part, not after it.
+    Raises HeadlabError for sizes that make no model.
+    """
+
+    model_type = MODEL_TYPE
+
+    def __init__(
+        self,
+        vocab_size: int = 8000,
+        hidden_size: int = 256,
+        head_size: int = 32,
+        heads_per_layer: Sequence[int] = (8, 8, 8, 8, 8, 8),
+        persistent: int = 512,
+        feed_forward: int = 0,
+        positions: str = RELATIVE,
+        max_position_embeddings: int = 128,
+        pre_norm: bool = True,
+        dropout: float = 0.1,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-5,
+        bos_token_id: int | None = None,
+        eos_token_id: int | None = None,
+        pad_token_id: int | None = None,
+        **more: Any,
+    ) -> None:
+        self.vocab_size, self.hidden_size, self.head_size = vocab_size, hidden_size, head_size
+        self.heads_per_layer = list(heads_per_layer)
+        self.persistent, self.feed_forward = persistent, feed_forward
+        self.positions, self.max_position_embeddings = positions, max_position_embeddings
+        self.pre_norm, self.dropout = pre_norm, dropout
+        self.initializer_range, self.layer_norm_eps = initializer_range, layer_norm_eps
+        self.bos_token_id, self.eos_token_id, self.pad_token_id = bos_token_id, eos_token_id, pad_token_id
+        self._check()
+        super().__init__(**more)
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """How many layers there are, those without heads counted."""
+        return len(self.heads_per_layer)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Most heads in any layer."""
+        return max(self.heads_per_layer)
+
+    def _check(self) -> None:
+        for name, low in LOW.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < low:
+                raise HeadlabError(f"{name} is {value!r}; it must be a whole number of {low} or more")
+        heads = self.heads_per_layer
+        if not heads or not all(type(n) is int and n >= 0 for n in heads):
+            raise HeadlabError(f"heads_per_layer is {heads}; give one whole number a layer, like [8, 8, 8]")
+        if self.positions not in (RELATIVE, LEARNED):
+            raise HeadlabError(f"positions is {self.positions!r}; use {RELATIVE} or {LEARNED}")
+        if not 0 <= self.dropout < 1:
+            raise HeadlabError(f"dropout is {self.dropout}; choose a number from 0 to below 1")

@@ -1,0 +1,237 @@
+"""The All-attention Transformer as a transformers model (Sukhbaatar et al., 2019; Shim et al., 2021)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from headlab.errors import HeadlabError
+from headlab.models.allattention.config import LEARNED, RELATIVE, AllAttentionConfig
+
+IGNORED = -100  # a label that is not asked for
+
+
+class AllAttention(nn.Module):
+    """Causal attention over tokens and persistent vectors with one softmax, in some heads.
+
+    Sukhbaatar et al. (2019), section 4: every head has its own persistent keys and values, which all positions see
+    at no distance; they are kept divided by the roots of the head's width and of their number, so that they
+    learn at the pace of other weights.
+    """
+
+    is_causal = True
+
+    def __init__(self, config: AllAttentionConfig, heads: int) -> None:
+        super().__init__()
+        self.config, self.heads, size = config, heads, config.head_size
+        self.persistent = config.persistent  # columns of the weights behind those of the tokens
+        self.query, self.key, self.value = (
+            nn.Linear(config.hidden_size, heads * size, bias=False) for _ in range(3)
+        )  # fmt: skip
+        self.out = nn.Linear(heads * size, config.hidden_size, bias=False)
+        if config.persistent:
+            self.persistent_keys = nn.Parameter(torch.empty(heads, config.persistent, size))
+            self.persistent_values = nn.Parameter(torch.empty(heads, config.persistent, size))
+        if config.positions == RELATIVE:
+            self.distances = nn.Parameter(torch.empty(config.max_position_embeddings, size))
+
+    def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """What the heads add to hidden [row, token, width]; visible: bool [row or 1, 1, query, key]."""
+        size = self.config.head_size
+        query, key, value = (
+            part(hidden).unflatten(-1, (self.heads, size)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        scaling = size**-0.5
+        added = torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(~visible, torch.finfo(hidden.dtype).min)
+        if self.config.positions == RELATIVE:
+            added = added + scaling * self._by_distance(query)
+        if self.persistent:
+            # Behind the tokens, so that the first columns of the weights stay the tokens'.
+            key = torch.cat([key, self._for_rows(self.persistent_keys * size**0.5, len(key))], dim=2)
+            value = torch.cat([value, self._for_rows(self.persistent_values * self.persistent**0.5, len(key))], 2)
+            added = functional.pad(added, (0, self.persistent))
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, plain_attention)
+        dropout = self.config.dropout if self.training else 0.0
+        context, _ = attend(self, query, key, value, added, dropout=dropout, scaling=scaling)
+        found: torch.Tensor = self.out(context.flatten(2))
+        return found
+
+    @staticmethod
+    def _for_rows(vectors: torch.Tensor, rows: int) -> torch.Tensor:
+        return vectors.expand(rows, -1, -1, -1)
+
+    def _by_distance(self, query: torch.Tensor) -> torch.Tensor:
+        """Query times the vector of the distance, [row, head, query, key]; keys to come hold anything.
+
+        One product with all distances, largest first, then each row moved to its place (Dai et al., 2019,
+        appendix B).
+        """
+        tokens = query.shape[2]
+        largest_first = torch.arange(tokens - 1, -1, -1, device=query.device).clamp(max=len(self.distances) - 1)
+        products = query @ self.distances[largest_first].T
+        padded = functional.pad(products, (1, 0)).reshape(len(query), self.heads, tokens + 1, tokens)
+        moved: torch.Tensor = padded[:, :, 1:]
+        return moved
+
+
+def plain_attention(
+    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor,
+    *, dropout: float, scaling: float, **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Attention written out ("eager"): the heads' outputs [row, query, head, size] and their weights."""
+    weights = (query @ key.transpose(-1, -2) * scaling + mask).softmax(dim=-1)
+    dropped = functional.dropout(weights, dropout, module.training)
+    return (dropped @ value).transpose(1, 2).contiguous(), weights
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between them: what persistent vectors take the place of."""
+
+    def __init__(self, config: AllAttentionConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.hidden_size, config.feed_forward)
+        self.outer = nn.Linear(config.feed_forward, config.hidden_size)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Position by position."""
+        found: torch.Tensor = self.outer(functional.relu(self.inner(hidden)))
+        return found
+
+
+class AllAttentionLayer(nn.Module):
+    """Attention where the layer has heads, a feed-forward part where there is one, each with a way past it."""
+
+    def __init__(self, config: AllAttentionConfig, heads: int) -> None:
+        super().__init__()
+        self.pre_norm, self.dropout = config.pre_norm, nn.Dropout(config.dropout)
+        self.attention = AllAttention(config, heads) if heads else None
+        self.feed_forward = FeedForward(config) if config.feed_forward else None
+        if heads or not config.pre_norm:  # what normalised the sum goes on normalising what is left of it
+            self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if self.feed_forward is not None:
+            self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """The next hidden states; visible as in `AllAttention`."""
+        hidden = hidden_states
+        if self.attention is None:
+            hidden = hidden if self.pre_norm else self.attention_norm(hidden)
+        elif self.pre_norm:
+            hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), visible))
+        else:
+            hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, visible)))
+        if self.feed_forward is not None and self.pre_norm:
+            hidden = hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+        elif self.feed_forward is not None:
+            hidden = self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        return hidden
+
+
+class AllAttentionPreTrainedModel(PreTrainedModel):
+    """What transformers has to know of the family."""
+
+    config_class = AllAttentionConfig
+    config: AllAttentionConfig
+    base_model_prefix = "model"
+    _supports_sdpa = True
+    _supports_attention_backend = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Normal weights; persistent vectors of deviation 1 / root of what they are multiplied by (section 4)."""
+        spread = self.config.initializer_range
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, 0.0, spread)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+        if isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+        if isinstance(module, AllAttention):
+            if self.config.persistent:
+                nn.init.normal_(module.persistent_keys, 0.0, self.config.head_size**-0.5)
+                nn.init.normal_(module.persistent_values, 0.0, self.config.persistent**-0.5)
+            if self.config.positions == RELATIVE:
+                nn.init.normal_(module.distances, 0.0, spread)
+
+
+class AllAttentionModel(AllAttentionPreTrainedModel):
+    """Token ids to hidden states."""
+
+    def __init__(self, config: AllAttentionConfig) -> None:
+        super().__init__(config)
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.positions == LEARNED:
+            self.places = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(AllAttentionLayer(config, heads) for heads in config.heads_per_layer)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.pre_norm else nn.Identity()
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of the tokens' vectors."""
+        return self.embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Take another table."""
+        self.embeddings = value  # type: ignore[assignment]
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> BaseModelOutput:
+        """Hidden states [row, token, width] of ids [row, token]; attention_mask: 0 where a token is padding.
+
+        Raises HeadlabError for a text longer than learned positions reach.
+        """
+        tokens = input_ids.shape[1]
+        hidden = self.embeddings(input_ids)
+        if self.config.positions == LEARNED:
+            if tokens > self.config.max_position_embeddings:
+                raise HeadlabError(
+                    f"{tokens} tokens given; this model has {self.config.max_position_embeddings} positions, so cut it"
+                )
+            hidden = hidden + self.places.weight[:tokens]
+        visible = torch.ones(tokens, tokens, dtype=torch.bool, device=input_ids.device).tril()[None, None]
+        if attention_mask is not None:
+            visible = visible & attention_mask.bool()[:, None, None, :]
+        hidden = self.dropout(hidden)
+        for layer in self.layers:
+            hidden = layer(hidden, visible)
+        return BaseModelOutput(last_hidden_state=self.norm(hidden))
+
+
+class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
+    """Token ids to the next token's scores, by the table of the tokens' vectors (tied)."""
+
+    def __init__(self, config: AllAttentionConfig) -> None:
+        super().__init__(config)
+        self.model = AllAttentionModel(config)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of the tokens' vectors."""
+        table: nn.Module = self.model.embeddings
+        return table
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Take another table."""
+        self.model.embeddings = value
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, labels: torch.Tensor | None = None
+    ) -> CausalLMOutput:
+        """Scores [row, token, vocabulary] of what follows each token; arguments as in `AllAttentionModel`.
+
+        labels: ids [row, token] as in input_ids, -100 where not asked; the loss is nats a token.
+        """
+        hidden = self.model(input_ids, attention_mask).last_hidden_state
+        logits = functional.linear(hidden, self.model.embeddings.weight)
+        loss = None
+        if labels is not None:
+            loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED)
+        return CausalLMOutput(loss=loss, logits=logits)

@@ -1,0 +1,98 @@
+"""Text to train and to judge a language model on: read from files, cut into tokens line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from headlab.errors import HeadlabError
+from headlab.records import Ints, content_key
+from headlab.training.lm.tokens import END, with_ends
+
+SPLITS = ("train", "valid", "test")
+HELD_OUT = 20  # of one file, every twentieth part at the end is a split: valid, then test
+TOGETHER = 1000  # lines that are cut into tokens at once
+Lines = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text as tokens: ids int64 [token], an end token first, so that every other one can be predicted.
+
+    line_tokens, line_words: int [line]; the end of a line counts as one of each, as is usual with WikiText.
+    """
+
+    ids: Ints
+    line_tokens: Ints
+    line_words: Ints
+
+    @property
+    def asked(self) -> int:
+        """Tokens that are predicted."""
+        return len(self.ids) - 1
+
+
+def read_lines(data: Path, words: int | None = None) -> dict[str, list[str]]:
+    """Lines of train, valid and test: of a folder's train.txt, valid.txt, test.txt, or of one file's parts.
+
+    One file: its last tenth is held out, half of it valid and half test.  words: take so many words of train, and
+    an eighth of that of the others.  Raises HeadlabError for what is missing, empty or no UTF-8.
+    """
+    folder = data.is_dir()
+    found = {split: _lines(data / f"{split}.txt") for split in SPLITS} if folder else _parts(_lines(data), data)
+    if words is not None:
+        found = {s: _first(lines, words if s == "train" else max(1, words // 8)) for s, lines in found.items()}
+    return found
+
+
+def data_hash(lines: Lines) -> str:
+    """sha256 of the lines of every split."""
+    return content_key({split: list(part) for split, part in lines.items()})
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
+    """The lines as tokens, one after another."""
+    backend = tokenizer.backend_tokenizer
+    rows: list[list[int]] = []
+    for at in range(0, len(lines), TOGETHER):  # what the library keeps of a line is many times its length
+        found = backend.encode_batch_fast(with_ends(lines[at : at + TOGETHER]), add_special_tokens=False)
+        rows += [line.ids for line in found]
+    first = tokenizer.convert_tokens_to_ids(END)
+    ids = np.concatenate([np.array([first]), *(np.array(row, dtype=np.int64) for row in rows)]).astype(np.int64)
+    words = np.array([len(line.split()) + 1 for line in lines], dtype=np.int64)
+    return Corpus(ids, np.array([len(row) for row in rows], dtype=np.int64), words)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise HeadlabError(f"{path} is not UTF-8 at byte {error.start}; convert it") from error
+    except OSError as error:
+        needed = f"; a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
+        raise HeadlabError(f"cannot read {path} ({error.strerror}){needed}") from error
+    # Not splitlines: it would also cut at characters that stand within a line.
+    lines = text.removesuffix("\n").split("\n")
+    if not any(line.strip() for line in lines):
+        raise HeadlabError(f"{path} holds no words; give a text file")
+    return lines
+
+
+def _parts(lines: list[str], path: Path) -> dict[str, list[str]]:
+    held = len(lines) // HELD_OUT
+    if not held:
+        raise HeadlabError(
+            f"{path} has {len(lines)} lines, too few to hold some out; give {HELD_OUT} or more, or a folder with "
+            f"{', '.join(f'{s}.txt' for s in SPLITS)}"
+        )
+    return {"train": lines[: -2 * held], "valid": lines[-2 * held : -held], "test": lines[-held:]}
+
+
+def _first(lines: Sequence[str], words: int) -> list[str]:
+    """Lines from the start up to so many words, one at least."""
+    total = np.cumsum([len(line.split()) + 1 for line in lines])
+    return list(lines[: int(np.searchsorted(total, words)) + 1])

@@ -1,0 +1,71 @@
+"""A made-up language with an order of words, and tiny models of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.gates import Model, attach
+from headlab.models.allattention.config import AllAttentionConfig
+from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.alone import alone
+from headlab.models.checkpoint import Checkpoint
+from headlab.training.lm.options import LmGateOptions, LmOptions
+
+VOCAB = 97
+WORDS = ("anna", "bert", "cara", "dora", "sees", "hears", "likes", "the", "a", "small", "green", "bird", "tree")
+TINY = LmOptions(
+    tokenizer="word", vocabulary=20, layers=2, heads=3, width=12, persistent=4, block=8, batch=4, steps=6,
+    learning_rate=0.02, dropout=0.1,
+)  # fmt: skip
+GATES = LmGateOptions(weight=0.0, steps=5, tune_steps=3, batch=4, block=8, gate_rate=0.3)
+
+
+def made_up(lines: int, seed: int = 0) -> list[str]:
+    """Sentences in which each word is one of three that may follow the one before."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(lines):
+        word, said = int(rng.integers(len(WORDS))), []
+        for _ in range(int(rng.integers(4, 9))):
+            said.append(WORDS[word])
+            word = (3 * word + int(rng.integers(1, 4))) % len(WORDS)
+        out.append(" ".join(said))
+    return out
+
+
+def text(train: int = 60, held: int = 20) -> dict[str, list[str]]:
+    """All splits."""
+    return {"train": made_up(train), "valid": made_up(held, 1), "test": made_up(held, 2)}
+
+
+def write_text(folder: Path, **sizes: int) -> Path:
+    """The splits as files of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, lines in text(**sizes).items():
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def tiny_lm(heads: Sequence[int] = (4, 3, 4), seed: int = 0, **options: Any) -> AllAttentionForCausalLM:
+    """A random float64 model, weights spread enough that every head matters."""
+    sizes = {"persistent": 5, "max_position_embeddings": 6} | options
+    config = AllAttentionConfig(vocab_size=VOCAB, hidden_size=24, head_size=6, heads_per_layer=heads, **sizes)
+    with alone(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        module = AllAttentionForCausalLM(config)
+        for parameter in module.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.4)
+    torch.nn.Module.to(module, dtype=torch.float64)
+    module.train(False)
+    return module
+
+
+def attached(module: AllAttentionForCausalLM) -> Model:
+    """The model with its heads known."""
+    return attach(Checkpoint("tiny", "made up", "f" * 64, module, None))  # type: ignore[arg-type] # no text is read

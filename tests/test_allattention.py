@@ -1,0 +1,224 @@
+"""The All-attention Transformer: the paper's formula, gates on its heads, heads removed for good, folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+from lm_text import VOCAB, attached, text, tiny_lm
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.gates import attention, gated
+from headlab.masks import Mask, full_mask
+from headlab.models.allattention.config import AllAttentionConfig
+from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.allattention.remove import remove_heads
+from headlab.models.allattention.sizes import parameters
+from headlab.records import Head
+from headlab.training.lm.tokens import make_tokenizer
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"positions": "learned", "max_position_embeddings": 12},
+    {"pre_norm": False},
+    {"persistent": 0, "feed_forward": 16},
+    {"feed_forward": 16, "pre_norm": False},
+]
+
+
+def ids(rows: int = 2, tokens: int = 9, seed: int = 0) -> torch.Tensor:
+    return torch.as_tensor(np.random.default_rng(seed).integers(0, VOCAB, (rows, tokens)))
+
+
+def answers(model: AllAttentionForCausalLM, given: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(given, **more).logits
+    return found
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("shape", [{}, {"positions": "learned", "max_position_embeddings": 12}, {"persistent": 0}])
+def test_attention_is_the_papers_sum_over_tokens_and_persistent_vectors(
+    shape: dict[str, Any], implementation: str
+) -> None:
+    model = tiny_lm(**shape)
+    model.set_attn_implementation(implementation)
+    part, (hidden,) = model.model.layers[1].attention, torch.randn(1, 9, 24, generator=torch.manual_seed(1)).double()
+    visible = torch.ones(9, 9, dtype=torch.bool).tril()[None, None]
+    with torch.no_grad():
+        found = part(hidden[None], visible)[0].numpy()
+    weights = {name: getattr(part, name).weight.detach().numpy() for name in ("query", "key", "value", "out")}
+    none = np.zeros((3, 0, 6))
+    vectors = (none, none)
+    if model.config.persistent:
+        keys, values = part.persistent_keys.detach().numpy(), part.persistent_values.detach().numpy()
+        vectors = (keys * 6**0.5, values * 5**0.5)
+    distances = part.distances.detach().numpy() if model.config.positions == "relative" else None
+    wanted = reference.all_attention(hidden.numpy(), weights, 3, distances, vectors)
+    np.testing.assert_allclose(found, wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_token_sees_what_comes_after_it_nor_padding(shape: dict[str, Any]) -> None:
+    model, given = tiny_lm(**shape), ids()
+    before, other = answers(model, given), given.clone()
+    other[:, 6:] = 3
+    torch.testing.assert_close(answers(model, other)[:, :6], before[:, :6])
+    mask = torch.ones_like(given)
+    mask[:, 6:] = 0
+    torch.testing.assert_close(answers(model, given, attention_mask=mask)[:, :6], before[:, :6])
+
+
+def test_the_loss_is_of_the_tokens_that_follow() -> None:
+    model, given = tiny_lm(), ids()
+    labels = given.clone()
+    labels[0, 3] = -100
+    with torch.no_grad():
+        found = model(given, labels=labels)
+    wanted = cross_entropy(found.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    torch.testing.assert_close(found.loss, wanted)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_head_is_found_and_its_gate_has_a_gradient(shape: dict[str, Any]) -> None:
+    model = attached(tiny_lm(**shape))
+    assert model.grid.to_json() == {"decoder": [4, 3, 4]}
+    gates = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
+    with gated(model, gates):
+        model.module(ids()).logits.square().mean().backward()
+    assert gates.grad is not None
+    assert (gates.grad[0].abs() > 1e-9).all()
+    assert gates.grad[1, 3] == 0  # there is no such head
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_heads_removed_for_good_answer_as_with_their_gates_closed(shape: dict[str, Any], seed: int) -> None:
+    module = tiny_lm(**shape)
+    model, rng = attached(module), np.random.default_rng(seed)
+    kept = rng.random(11) < 0.5
+    kept[:4] &= bool(seed)  # once a whole layer goes
+    mask = Mask(model.grid, kept)
+    with gated(model, mask):
+        wanted = answers(module, ids())
+    smaller = remove_heads(module, mask)
+    torch.testing.assert_close(answers(smaller, ids()), wanted, atol=1e-9, rtol=0)
+    assert (answers(smaller, ids()) - answers(module, ids())).abs().max() > 1e-3
+    assert smaller.config.heads_per_layer == [kept[:4].sum(), kept[4:7].sum(), kept[7:].sum()]
+    assert sum(p.numel() for p in smaller.parameters()) == parameters(smaller.config).whole
+
+
+def test_attention_is_shown_of_the_tokens_only_and_what_lacks_went_to_the_persistent_vectors() -> None:
+    module = tiny_lm()
+    model, head = attached(module), Head("decoder", 1, 2)
+    found = attention(model, {"input_ids": ids(1)}, [head])[head]
+    assert found.shape == (9, 9)
+    assert (found.triu(1) == 0).all()
+    assert (found.sum(dim=1) < 0.999).all()
+    plain = attention(attached(tiny_lm(persistent=0)), {"input_ids": ids(1)}, [head])[head]
+    torch.testing.assert_close(plain.sum(dim=1), torch.ones(9))
+
+
+def test_heads_are_removed_again_from_a_model_that_lost_a_layer() -> None:
+    module = tiny_lm()
+    first = attached(module)
+    smaller = remove_heads(module, Mask(first.grid, np.arange(11) >= 4))
+    model = attached(smaller)
+    assert model.grid.to_json() == {"decoder": [3, 4]}
+    mask = Mask(model.grid, np.arange(7) != 2)
+    with gated(model, mask):
+        wanted = answers(smaller, ids())
+    torch.testing.assert_close(answers(remove_heads(smaller, mask), ids()), wanted, atol=1e-9, rtol=0)
+
+
+def test_what_is_left_of_a_layer_is_multiplied_where_outputs_are_scaled() -> None:
+    module = tiny_lm()
+    model = attached(module)
+    mask = Mask(model.grid, np.array([1, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1], bool))
+    gates = torch.as_tensor(model.grid.gates(mask.kept.astype(float)))
+    with gated(model, gates * torch.tensor([4 / 1, 3 / 2, 1.0], dtype=torch.float64)[:, None]):
+        wanted = answers(module, ids())
+    torch.testing.assert_close(answers(remove_heads(module, mask, rescale=True), ids()), wanted, atol=1e-9, rtol=0)
+
+
+def test_a_removed_head_takes_its_persistent_vectors_and_a_share_of_the_parameters_along() -> None:
+    module = tiny_lm((4, 4))
+    grid = attached(module).grid
+    smaller = remove_heads(module, Mask(grid, np.arange(8) % 4 < 2))
+    assert smaller.model.layers[0].attention.persistent_keys.shape == (2, 5, 6)
+    whole, left = parameters(module.config), parameters(smaller.config)
+    assert whole.layers - left.layers == 4 * whole.head
+    assert whole.head == 4 * 24 * 6 + 2 * 5 * 6
+
+
+def test_a_mask_of_another_model_is_refused() -> None:
+    grid = attached(tiny_lm((4, 4))).grid
+    with pytest.raises(HeadlabError, match="2×4"):
+        remove_heads(tiny_lm((4, 3)), full_mask(grid))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_parameters_are_counted_without_making_the_model(shape: dict[str, Any]) -> None:
+    module = tiny_lm((3, 0, 2), **shape)
+    found = parameters(module.config)
+    assert found.whole == sum(p.numel() for p in module.parameters())
+    assert found.layers == sum(p.numel() for p in module.model.layers.parameters())
+
+
+def test_an_ordinary_transformer_of_the_same_numbers_is_as_large() -> None:
+    ours = parameters(AllAttentionConfig(persistent=512))
+    plain = parameters(AllAttentionConfig(persistent=0, feed_forward=512))
+    assert abs(plain.layers / ours.layers - 1) < 0.01
+
+
+def test_a_folder_is_read_by_headlab_and_by_transformers(tmp_path: Path) -> None:
+    module = torch.nn.Module.to(tiny_lm((2, 0, 3)), dtype=torch.float32)
+    module.save_pretrained(tmp_path / "model")
+    make_tokenizer(text()["train"], "word", 30).save_pretrained(tmp_path / "model")
+    model = headlab.load(str(tmp_path / "model"), device="cpu")
+    assert model.grid.to_json() == {"decoder": [2, 3]}
+    torch.testing.assert_close(answers(model.module, ids()), answers(module, ids()))  # type: ignore[arg-type]
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert again.config.heads_per_layer == [2, 0, 3]
+    torch.testing.assert_close(answers(again, ids()), answers(module, ids()))
+
+
+def test_a_folder_whose_sizes_are_not_its_weights_is_refused(tmp_path: Path) -> None:
+    tiny_lm((2, 3)).save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    whole = config.read_text()
+    assert '"persistent": 5' in whole
+    config.write_text(whole.replace('"persistent": 5', '"persistent": 6'))
+    with pytest.raises(HeadlabError, match="another shape"):
+        headlab.load(str(tmp_path / "model"))
+    config.write_text(whole.replace('"persistent": 5', '"persistent": "many"'))
+    with pytest.raises(HeadlabError, match="whole number"):
+        headlab.load(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"heads_per_layer": []}, "one whole number a layer"),
+        ({"heads_per_layer": [2, -1]}, "one whole number a layer"),
+        ({"head_size": 0}, "1 or more"),
+        ({"persistent": -1}, "0 or more"),
+        ({"positions": "sinusoid"}, "relative or learned"),
+        ({"dropout": 1.0}, "below 1"),
+    ],
+)
+def test_sizes_that_make_no_model_are_refused_with_what_fits(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadlabError, match=said):
+        AllAttentionConfig(**options)
+
+
+def test_learned_positions_refuse_a_longer_text() -> None:
+    with pytest.raises(HeadlabError, match="9 tokens given; this model has 6"):
+        answers(tiny_lm(positions="learned"), ids())

@@ -1,0 +1,337 @@
+"""Language models: text to tokens, windows, training that goes on where it stopped, perplexity with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lm_text import TINY, made_up, text, tiny_lm, write_text
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+import headlab
+from headlab.cli.main import FAILED, OK, main
+from headlab.errors import HeadlabError
+from headlab.files import read_json, write_json
+from headlab.models.allattention.sizes import parameters
+from headlab.training.lm.judged import kept, read_sums
+from headlab.training.lm.options import LmOptions, LmStep
+from headlab.training.lm.perplexity import passages, perplexity, perplexity_ratio, token_nats
+from headlab.training.lm.speed import speeds
+from headlab.training.lm.steps import LmSteps, Watch, new_state
+from headlab.training.lm.text import Corpus, data_hash, encode, read_lines
+from headlab.training.lm.tokens import make_tokenizer
+from headlab.training.lm.train import config_of, new_model, train_lm
+from headlab.training.lm.windows import step_windows, steps_an_epoch
+
+ANY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**400), 10**400)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+class Stop(Exception):
+    """Somebody pressed Ctrl-C."""
+
+
+def stopping(after: int, part: str = "training") -> Watch:
+    """A look that keeps the state after every step and stops the run after so many of a part."""
+
+    def progress(step: LmStep) -> None:
+        if step.part == part and step.step == after:
+            raise Stop
+
+    return Watch(progress, checkpoint_every=1, checkpoint_share=1.0)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(folder / "model.safetensors")
+    return found
+
+
+def corpus(tokens: int, line: int = 5) -> Corpus:
+    ids = np.random.default_rng(0).integers(0, 97, tokens + 1)
+    lines = np.diff([*range(0, tokens, line), tokens])
+    return Corpus(ids, lines, lines)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_a_tokenizer_is_the_same_for_the_same_lines_and_keeps_its_size(kind: str) -> None:
+    lines = made_up(50)
+    first, again = (make_tokenizer(lines, kind, 270 if kind == "bpe" else 8) for _ in range(2))
+    assert first.get_vocab() == again.get_vocab()
+    assert len(first) <= (270 if kind == "bpe" else 8)
+
+
+def test_pieces_write_every_text_and_words_do_not() -> None:
+    lines, odd = made_up(50), "Zürich  <unk> 東京\tx"
+    pieces, words = make_tokenizer(lines, "bpe", 300), make_tokenizer(lines, "word", 30)
+    assert pieces.decode(encode(pieces, [odd]).ids[1:]) == odd + "\n"
+    assert words.unk_token_id in encode(words, [odd]).ids
+
+
+def test_a_vocabulary_that_is_too_small_is_refused() -> None:
+    with pytest.raises(HeadlabError, match="too small"):
+        make_tokenizer(made_up(5), "bpe", 100)
+
+
+def test_every_line_ends_in_a_token_and_counts_as_a_word_more() -> None:
+    lines = ["anna sees bert", "", " the tree "]
+    found = encode(make_tokenizer(made_up(50), "word", 30), lines)
+    assert found.line_words.tolist() == [4, 1, 3]
+    assert found.line_tokens.tolist() == [4, 1, 3]
+    assert found.asked == 8
+
+
+def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None:
+    folder = write_text(tmp_path / "data", train=60, held=20)
+    assert {split: len(lines) for split, lines in read_lines(folder).items()} == {"train": 60, "valid": 20, "test": 20}
+    one = read_lines(folder / "train.txt")
+    assert [len(one[split]) for split in ("train", "valid", "test")] == [54, 3, 3]
+    assert [line for part in one.values() for line in part] == made_up(60)
+    few = read_lines(folder, words=40)
+    assert 40 <= sum(len(line.split()) + 1 for line in few["train"]) < 40 + 10
+    assert data_hash(few) != data_hash(read_lines(folder))
+
+
+def test_text_that_cannot_be_used_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(HeadlabError, match=r"train\.txt, valid\.txt, test\.txt"):
+        read_lines(tmp_path)
+    with pytest.raises(HeadlabError, match="cannot read"):
+        read_lines(tmp_path / "absent.txt")
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"good\n\xff\xfe")
+    with pytest.raises(HeadlabError, match="not UTF-8 at byte 5"):
+        read_lines(bad)
+    bad.write_text(" \n\n")
+    with pytest.raises(HeadlabError, match="no words"):
+        read_lines(bad)
+    bad.write_text("one\ntwo\n")
+    with pytest.raises(HeadlabError, match="2 lines, too few"):
+        read_lines(bad)
+
+
+def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others() -> None:
+    options, asked = replace(TINY, batch=3), 103
+    each = steps_an_epoch(asked, options)
+    epochs = [np.concatenate([step_windows(asked, options, e * each + s) for s in range(each)]) for e in range(2)]
+    for starts in epochs:
+        assert len(set(starts)) == each * 3
+        assert (np.diff(np.sort(starts)) % options.block == 0).all()
+        assert starts.min() >= 0
+        assert starts.max() + options.block <= asked
+    assert epochs[0].tolist() != epochs[1].tolist()
+    assert step_windows(asked, options, 4).tolist() == step_windows(asked, options, 4).tolist()
+    with pytest.raises(HeadlabError, match="give a longer one"):
+        step_windows(20, options, 0)
+
+
+@pytest.mark.parametrize("tokens", [5, 8, 30, 37])
+def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> None:
+    model, given, block = tiny_lm((2, 2)), corpus(tokens), 8
+    found = token_nats(model, given, block)
+    for t in range(tokens):
+        # the window in whose second half the token stands, or the first one
+        start = 0 if t < block else 4 * (t // 4 - 1)
+        ids = torch.as_tensor(given.ids[start : t + 2])[None]
+        with torch.no_grad():
+            logits = model(ids[:, :-1]).logits[0, -1]
+        assert found[t] == pytest.approx(float(cross_entropy(logits.float(), ids[0, -1])), abs=1e-5)
+
+
+def test_passages_are_whole_lines_and_lose_nothing() -> None:
+    given = corpus(1003, line=7)
+    nats = np.random.default_rng(1).random(given.asked)
+    found = passages(given, nats, 50)
+    assert found.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
+    assert 15 <= len(found) <= 21
+    assert (found[:, 2] % 7 == 0)[:-1].all()
+    assert len(passages(given, nats, 10**6)) >= 19  # cut finer than asked, or there would be one passage
+
+
+def test_perplexity_and_its_interval_are_those_of_passages_picked_one_by_one() -> None:
+    rng = np.random.default_rng(2)
+    words = rng.integers(50, 100, 25).astype(float)
+    sums = np.stack([words * rng.normal(4, 0.4, 25), words, 1.3 * words], axis=1)
+    found = perplexity(sums, draws=4000)
+    assert found.word == pytest.approx(np.exp(sums[:, 0].sum() / words.sum()))
+    assert found.token == pytest.approx(found.word ** (1 / 1.3))
+    wanted = reference.perplexity_interval(sums[:, 0], words, 1500, rng)
+    assert (found.low, found.high) == pytest.approx(wanted, rel=0.02)
+
+
+def test_the_interval_covers_the_true_perplexity_and_that_of_a_ratio_the_true_ratio() -> None:
+    rng, times = np.random.default_rng(3), 150
+    held = np.zeros(2)
+    for seed in range(times):
+        words = rng.integers(80, 120, 60).astype(float)
+        level = rng.normal(4, 0.3, 60)
+        before = np.stack([words * level, words, words], axis=1)
+        after = np.stack([words * (level + rng.normal(0.05, 0.02, 60)), words, words], axis=1)
+        one, both = perplexity(before, seed, 400), perplexity_ratio(before, after, seed, 400)
+        held += [one.low <= np.exp(4) <= one.high, both.low <= np.exp(0.05) <= both.high]
+    assert (held / times > 0.89).all()
+    assert (held / times < 0.99).all()
+
+
+def test_models_judged_on_other_text_are_not_compared() -> None:
+    one = np.ones((4, 3))
+    with pytest.raises(HeadlabError, match="same text"):
+        perplexity_ratio(one, 2 * one)
+
+
+def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_path: Path) -> None:
+    sums = {split: np.random.default_rng(0).random((3, 3)) for split in ("valid", "test")}
+    assert read_sums(tmp_path, "data", 8) is None
+    write_json(tmp_path / "perplexity.json", kept(sums, "data", 8))
+    again = read_sums(tmp_path, "data", 8)
+    assert again is not None
+    np.testing.assert_array_equal(again["test"], sums["test"])
+    assert read_sums(tmp_path, "other", 8) is None
+    for bad in (
+        [],
+        {"data": "data", "block": 8},
+        {"data": "data", "block": 8, "passages": {"valid": [[1]], "test": 2}},
+    ):
+        write_json(tmp_path / "perplexity.json", bad)
+        with pytest.raises(HeadlabError, match="delete it"):
+            read_sums(tmp_path, "data", 8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=ANY_JSON, place=st.sampled_from([("passages",), ("passages", "test"), ("data",), ("block",), ()]))
+def test_any_other_file_of_sums_is_told_or_left_aside(
+    value: Any, place: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("lm")
+    whole: Any = kept({split: np.ones((2, 3)) for split in ("valid", "test")}, "data", 8)
+    inner = whole
+    for name in place[:-1]:
+        inner = inner[name]
+    if place:
+        inner[place[-1]] = value
+    write_json(folder / "perplexity.json", whole if place else value)
+    try:
+        found = read_sums(folder, "data", 8)
+    except HeadlabError as error:
+        if "delete it" not in str(error):
+            raise
+        found = None
+    assert found is None or all(part.shape[1] == 3 for part in found.values())
+
+
+def test_a_model_learns_the_order_of_words_and_its_folder_is_whole(tmp_path: Path) -> None:
+    out = train_lm(text(200), tmp_path / "lm", replace(TINY, steps=60, batch=8))
+    record = read_json(out / "training.json")
+    assert record["loss"]["last"] < record["loss"]["first"] - 0.3
+    assert record["perplexity"]["test"]["word"] < 13  # of 13 words and ends of lines
+    model = headlab.load(str(out), device="cpu")
+    assert model.grid.to_json() == {"decoder": [3, 3]}
+    assert record["parameters"]["whole"] == sum(p.numel() for p in model.module.parameters())
+    assert [p.name for p in tmp_path.iterdir()] == ["lm"]
+    sums = read_sums(out, record["data"]["sha256"], TINY.block)
+    assert sums is not None
+    assert perplexity(sums["test"]).word == pytest.approx(record["perplexity"]["test"]["word"])
+
+
+@pytest.mark.usefixtures("one_lane")
+@pytest.mark.parametrize("kind", ["all-attention", "transformer"])
+def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, kind: str) -> None:
+    options, lines = replace(TINY, kind=kind), text()
+    whole = weights(train_lm(lines, tmp_path / "whole", options))
+    with pytest.raises(Stop):
+        train_lm(lines, tmp_path / "parts", options, watch=stopping(4))
+    seen: list[int] = []
+    train_lm(lines, tmp_path / "parts", options, watch=Watch(lambda step: seen.append(step.step)))
+    assert seen == [5, 6]
+    parts = weights(tmp_path / "parts")
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+    other = weights(train_lm(lines, tmp_path / "other", replace(options, seed=1)))
+    assert not torch.equal(other["model.embeddings.weight"], whole["model.embeddings.weight"])
+
+
+def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
+    lines, grown = text(), []
+    tokenizer = make_tokenizer(lines["train"], "word", 20)
+    for micro in (None, 3):
+        options = replace(TINY, dropout=0.0, micro_batch=micro)
+        torch.manual_seed(0)
+        model = new_model(config_of(options, tokenizer), torch.device("cpu"))
+        LmSteps(model, encode(tokenizer, lines["train"]), options, new_state(model, 0.0)).step(2)
+        grown.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(grown[0], grown[1], atol=1e-6, rtol=1e-4)
+
+
+def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
+    tokenizer = make_tokenizer(made_up(20), "word", 20)
+    ours, plain = (parameters(config_of(LmOptions(kind=k), tokenizer)) for k in ("all-attention", "transformer"))
+    assert abs(plain.layers / ours.layers - 1) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "lstm"}, "all-attention or transformer"),
+        ({"tokenizer": "letters"}, "bpe or word"),
+        ({"steps": 0}, "choose 1 or more"),
+        ({"learning_rate": 2.0}, "between 0 and 1"),
+        ({"heads": 5}, "no multiple of 5 heads"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"learning_rate": float("nan")}, "between 0 and 1"),
+    ],
+)
+def test_options_that_cannot_be_trained_with_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadlabError, match=said):
+        train_lm(text(), tmp_path / "lm", replace(TINY, **options))
+
+
+def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(text()["train"], "word", 20)
+    model = new_model(config_of(TINY, tokenizer), torch.device("cpu"))
+    with torch.no_grad():
+        model.model.embeddings.weight.fill_(float("nan"))
+    steps = LmSteps(model, encode(tokenizer, text()["train"]), TINY, new_state(model, 0.0))
+    with pytest.raises(HeadlabError, match="lower learning rate"):
+        steps.step(0)
+
+
+def test_speeds_are_ratios_to_the_first_model_of_the_same_round() -> None:
+    models = {"slow": tiny_lm((2,)), "fast": tiny_lm((1,))}
+    times = iter([0.0, 8.0, 0.0, 6.0, 0.0, 2.0, 0.0, 3.0] * 3)
+    found = speeds(models, tokens=4, rounds=3, clock=lambda: next(times))
+    assert found["slow"] == (1, 1, 1, 1, 1, 1)
+    assert found["fast"] == (4, 4, 4, 2, 2, 2)
+
+
+def test_the_command_trains_and_tells_the_perplexity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, out = write_text(tmp_path / "data"), tmp_path / "lm"
+    sizes = {
+        "tokenizer": "word",
+        "layers": 1,
+        "heads": 2,
+        "width": 8,
+        "persistent": 3,
+        "block": 8,
+        "batch": 4,
+        "steps": 2,
+    }
+    command = ["train", "lm", "--data", str(data), "--out", str(out), "--device", "cpu"]
+    command += [f"--{name}={value}" for name, value in sizes.items()]
+    assert main(command) == OK
+    said = capsys.readouterr().out
+    assert "2 heads" in said
+    assert "test: perplexity" in said
+    assert main([*command, "--kind", "lstm"]) == FAILED
+    assert "all-attention or transformer" in capsys.readouterr().err

@@ -1,0 +1,183 @@
+"""Gates on a language model's heads by Shim et al. (2021), and what is left when closed ones are gone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lm_text import GATES, TINY, attached, text, tiny_lm, write_text
+from test_lm import Stop, corpus, stopping, weights
+
+import headlab
+from headlab.cli.main import FAILED, OK, main
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.gates import gated
+from headlab.reproduce import shim, shim_plan
+from headlab.tables import Report
+from headlab.training.lm.gates import AllClosed, GateSteps
+from headlab.training.lm.options import LmGateOptions
+from headlab.training.lm.prune import prune_lm
+from headlab.training.lm.train import train_lm
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model."""
+    return train_lm(text(), tmp_path_factory.mktemp("lm") / "start", replace(TINY, steps=30))
+
+
+def gate_steps(**options: Any) -> GateSteps:
+    return GateSteps(attached(tiny_lm()), corpus(200), replace(GATES, **options))
+
+
+def test_each_technique_can_be_switched_off() -> None:
+    on = LmGateOptions(weight=0.4, steps=10)
+    off = replace(on, warm_up=False, open_start=False, scale=False)
+    assert [round(on.weight_at(step), 3) for step in (0, 1, 4, 5, 9)] == [0.08, 0.16, 0.4, 0.4, 0.4]
+    assert {off.weight_at(step) for step in range(10)} == {0.4}
+    first = torch.tensor([on.first, off.first], dtype=torch.float64)
+    opened = on.concrete.open(first)
+    assert float(opened[0]) == pytest.approx(0.95)
+    assert off.first == 0.0
+    middle = on.concrete.sample(first, torch.full((2,), 0.5, dtype=torch.float64))
+    assert middle[1] == pytest.approx(0.5)
+
+
+def test_scaled_gates_of_a_layer_add_up_to_its_heads() -> None:
+    gates = torch.rand(11, generator=torch.manual_seed(0))
+    scaled, plain = gate_steps().by_layer(gates), gate_steps(scale=False).by_layer(gates)
+    torch.testing.assert_close(scaled.sum(dim=1), torch.tensor([4.0, 3.0, 4.0]))
+    torch.testing.assert_close(plain[1, :3], gates[4:7])
+    assert gate_steps().by_layer(torch.zeros(11)).sum() == 0
+
+
+def test_the_objective_is_the_loss_under_drawn_gates_and_the_expected_number_of_open_ones() -> None:
+    steps = gate_steps(weight=0.5, warm_up=False)
+    steps.model.train(False)
+    ids = torch.as_tensor(steps.corpus.ids[:9])[None]
+    loss, penalty = steps.objective(3, ids[:, :-1], ids[:, 1:])
+    assert float(torch.as_tensor(penalty).detach()) == pytest.approx(0.5 * 11 * 0.95, rel=1e-5)
+    uniform = torch.as_tensor(np.random.default_rng((0, 1, 3)).random(11, np.float32))
+    gates = steps.by_layer(steps.concrete.sample(steps.log_alpha.detach(), uniform))
+    with gated(steps.attached, gates), torch.no_grad():
+        wanted = steps.loss(ids[:, :-1], ids[:, 1:])
+    torch.testing.assert_close(loss.detach(), wanted)
+    torch.as_tensor(penalty).backward()
+    grad = steps.log_alpha.grad
+    assert grad is not None
+    torch.testing.assert_close(grad, torch.full((11,), 0.5 * 0.95 * 0.05))  # the slope of a logistic curve
+
+
+def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() -> None:
+    steps = gate_steps(weight=5.0, warm_up=False, steps=8, gate_rate=0.9)
+    before = steps.open()
+    for step in range(8):
+        steps.step(step)
+        assert steps.state.optimizer.param_groups[0]["lr"] == 0.9
+    assert before == 11
+    assert steps.open() == 0
+    assert steps.state.optimizer.param_groups[1]["lr"] == pytest.approx(GATES.model_rate / 8)
+
+
+def test_pruning_writes_a_smaller_model_and_what_it_cost(start: Path, tmp_path: Path) -> None:
+    gates = prune_lm(start, text(), tmp_path / "pruned", replace(GATES, weight=0.03, steps=16, warm_up=False))
+    kept = int(gates.kept.sum())
+    assert 0 < kept < 6
+    model = headlab.load(str(tmp_path / "pruned"), device="cpu")
+    assert model.grid.size == kept
+    record = read_json(tmp_path / "pruned" / "training.json")
+    assert record["gates"]["heads"] == [kept, 6]
+    assert sum(map(sum, record["gates"]["kept"])) == kept == sum(record["heads"])
+    before = read_json(start / "training.json")
+    assert record["parameters"]["layers"] < before["parameters"]["layers"]
+    told, ratio = record["perplexities"], record["ratios"]["tuned"]["test"]
+    assert told["before"]["test"] == before["perplexity"]["test"]
+    assert ratio["value"] == pytest.approx(told["tuned"]["test"]["word"] / told["before"]["test"]["word"])
+    assert ratio["low"] <= ratio["value"] <= ratio["high"]
+    assert [p.name for p in tmp_path.iterdir()] == ["pruned"]
+    assert gates.steps[-1] == 16
+    assert gates.log_alpha.shape == (17, 6)
+
+
+def test_removed_heads_answer_as_the_gated_model_did_before_fine_tuning(start: Path, tmp_path: Path) -> None:
+    """Without steps of fine-tuning what is written is the trained model with closed gates, its outputs scaled."""
+    options = replace(GATES, weight=0.03, steps=16, warm_up=False, tune_steps=0, model_rate=1e-12)
+    gates = prune_lm(start, text(), tmp_path / "pruned", options)
+    whole, smaller = (headlab.load(str(folder), device="cpu") for folder in (start, tmp_path / "pruned"))
+    per_layer = gates.grid.gates(gates.kept.astype(np.float32))
+    scaled = per_layer * (3 / np.maximum(per_layer.sum(axis=1, keepdims=True), 1))
+    ids = torch.arange(8)[None] + 2
+    with torch.no_grad(), gated(whole, scaled):
+        wanted = whole.module(ids).logits
+    with torch.no_grad():
+        torch.testing.assert_close(smaller.module(ids).logits, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.usefixtures("one_lane")
+@pytest.mark.parametrize(("part", "after"), [("gates", 3), ("fine-tuning", 2)])
+def test_a_pruning_that_was_stopped_ends_with_the_same_weights(
+    start: Path, tmp_path: Path, part: str, after: int
+) -> None:
+    whole = prune_lm(start, text(), tmp_path / "whole", GATES)
+    with pytest.raises(Stop):
+        prune_lm(start, text(), tmp_path / "parts", GATES, watch=stopping(after, part))
+    parts = prune_lm(start, text(), tmp_path / "parts", GATES)
+    np.testing.assert_array_equal(whole.log_alpha, parts.log_alpha)
+    np.testing.assert_array_equal(whole.loss, parts.loss)
+    ours = weights(tmp_path / "parts")
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in weights(tmp_path / "whole").items())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"]
+
+
+def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(AllClosed, match="choose a lower weight"):
+        prune_lm(start, text(), tmp_path / "out", replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False))
+    with pytest.raises(HeadlabError, match="low < 0"):
+        prune_lm(start, text(), tmp_path / "out", replace(GATES, low=0.1))
+    with pytest.raises(HeadlabError, match="start is 1"):
+        prune_lm(start, text(), tmp_path / "out", replace(GATES, start=1.0))
+
+
+def test_the_command_prunes_and_tells_the_ratio(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = write_text(tmp_path / "data"), tmp_path / "out"
+    command = ["train", "lm-prune", str(start), "--data", str(data), "--out", str(out), "--device", "cpu"]
+    assert main([*command, "--weight=0", "--steps=2", "--tune-steps=1", "--batch=4", "--no-scale", "--json"]) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["training"]["pruned"]["scale"] is False
+    assert told["training"]["gates"]["heads"] == [6, 6]
+    assert main(["train", "lm-prune", str(data), "--data", str(data)]) == FAILED
+    assert "train a model first" in capsys.readouterr().err
+
+
+def test_the_reproduction_makes_every_model_once_and_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = shim_plan.Plan(300, replace(TINY, steps=3), replace(GATES, tune_steps=1), (0.0, 9.0), (0.5,), 0.0, 2)
+    monkeypatch.setattr(shim_plan, "SMOKE", replace(plan, gates=replace(plan.gates, warm_up=False, gate_rate=0.9)))
+    write_text(tmp_path / "data" / "wikitext2")
+    command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
+    assert main([*command, "--device", "cpu", "--json", "--out", str(tmp_path / "out")]) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["command"] == "headlab reproduce shim --data DIR --smoke"
+    report = Report.from_json(told)
+    models = report.table("shim-models")
+    assert models.column("model") == [
+        "all-attention", "all-attention, trained on", "pruned, λ = 0", "transformer, 50% of heads and width",
+    ]  # fmt: skip
+    assert models.column("× trained on")[1] == 1
+    assert models.column("speed, ×")[0] == 1
+    assert any("pruned, λ = 9: every gate closed" in note for note in report.notes)
+    assert len(report.table("shim-techniques").rows) == 5
+    assert report.table("shim-parameters").column("all-attention, %") == [100]
+    monkeypatch.setattr(shim, "train_lm", None)  # nothing is trained again
+    assert main([*command, "--device", "cpu"]) == OK
+    assert "out" in {p.name for p in tmp_path.iterdir()}
+    assert (tmp_path / "out" / "shim-models.csv").is_file()
