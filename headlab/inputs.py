@@ -10,6 +10,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.gates import Model
+from headlab.models.words import word_ids
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 
@@ -97,8 +98,6 @@ class Words:
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
         require(model, task, "ForTokenClassification", "token classifier")
-        if not model.tokenizer.is_fast:
-            raise HeadlabError(f"the tokenizer of {model.name} does not say which word a token is of; use a fast one")
         self.model, self._columns = model, label_columns(model, task)
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
         self._labels = [first_tokens(self._tokens["word_ids"][row], e.labels) for row, e in enumerate(examples)]
@@ -196,7 +195,12 @@ def encode(
         list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
     )
     found = {name: encoded[name] for name in encoded}
-    return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]} if split else found
+    if not split:
+        return found
+    if model.tokenizer.is_fast:
+        return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]}
+    each = zip(texts, found["input_ids"], strict=True)
+    return found | {"word_ids": [word_ids(model.tokenizer, words, ids) for words, ids in each]}
 
 
 def longest(model: Model) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.experiments.overlap import by_chance
 from headlab.masks import removal_order
-from headlab.records import Bools, Head, Ints
+from headlab.records import Bools, Head, HeadGrid, Ints
 from headlab.roles.table import KINDS, NAME, kind_of
 from headlab.scores import HeadScores, kept_without
 from headlab.tables import Cell, Report, Table
@@ -25,7 +25,7 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
     left.  Raises HeadlabError for another report, for scores of another model and for sizes that do not fit.
     """
     _check(report, scores, sizes)
-    size, having = scores.grid.size, heads_by_role(report, scores)
+    size, having = scores.grid.size, heads_by_role(report, scores.grid)
     order = removal_order(scores.values)
     rows: list[tuple[Cell, ...]] = []
     for left in sizes:
@@ -44,27 +44,27 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
     )  # fmt: skip
 
 
-def heads_by_role(report: Report, scores: HeadScores) -> Mapping[str, Bools]:
+def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
     """Heads that have a role, bool [head], by kind of role; of those that some head has, and last the heads of none."""
-    judged, having = np.zeros(scores.grid.size, bool), {kind: np.zeros(scores.grid.size, bool) for kind in KINDS}
+    judged, having = np.zeros(grid.size, bool), {kind: np.zeros(grid.size, bool) for kind in KINDS}
     table = report.table("roles")
     columns = (table.column(name) for name in ("role", "has it"))
-    for place, role, has_it in zip(_places(table, scores), *columns, strict=True):
+    for place, role, has_it in zip(_places(table, grid), *columns, strict=True):
         judged[place] = True
-        having.setdefault(kind_of(str(role)), np.zeros(scores.grid.size, bool))[place] |= bool(has_it)
+        having.setdefault(kind_of(str(role)), np.zeros(grid.size, bool))[place] |= bool(has_it)
     having[NONE] = judged & ~np.any(list(having.values()), axis=0)
     return {role: heads for role, heads in having.items() if heads.any()}
 
 
-def _places(table: Table, scores: HeadScores) -> Ints:
-    """Flat index of each row's head. Raises HeadlabError for one that the scores do not have."""
-    index = {head: at for at, head in enumerate(scores.grid.heads)}
+def _places(table: Table, grid: HeadGrid) -> Ints:
+    """Flat index of each row's head. Raises HeadlabError for one that the grid does not have."""
+    index = {head: at for at, head in enumerate(grid.heads)}
     heads = [
         Head(str(stack), int(layer), int(head)) for stack, layer, head in zip(*map(table.column, PLACE), strict=True)
     ]
     unknown = [head for head in heads if head not in index]
     if unknown:
-        raise HeadlabError(f"the roles are of head {unknown[0]}; the scores have {scores.grid}")
+        raise HeadlabError(f"the roles are of head {unknown[0]}; the model has {grid}")
     return np.array([index[head] for head in heads], np.int64)
 
 

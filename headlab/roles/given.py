@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
 from headlab.gates import Model, excluded_ids
 from headlab.inputs import Pairs, Rows, encode, lengths, longest, pad
 from headlab.records import Bools, Ints
@@ -68,8 +67,6 @@ def read(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> 
 
     frequencies: of words, or why there are none.  Raises HeadlabError for a model that does not fit.
     """
-    if not model.tokenizer.is_fast:
-        raise HeadlabError(f"the tokenizer of {model.name} does not say which word a token is of; use a fast one")
     return _trees(model, sentences, frequencies) if sentences.trees else _examples(model, sentences, frequencies)
 
 

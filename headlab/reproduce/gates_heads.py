@@ -1,0 +1,176 @@
+"""Encoder gates of a classifier, beside Shapley's, the gradient's and random choices of as many heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.experiments.differences import COLUMNS, FORMATS, difference, gain_of, minus
+from headlab.gates import Model, load
+from headlab.learned import LearnedGates
+from headlab.masks import Mask, choose
+from headlab.methods.run import score
+from headlab.models.embedded import EMBEDDED
+from headlab.progress import Progress
+from headlab.records import Bools, Evaluation, HeadGrid
+from headlab.reproduce.gates_plan import XNLI, Classifier
+from headlab.reproduce.models import nli_folder, opened
+from headlab.scores import HeadScores
+from headlab.store import Store
+from headlab.tables import Cell, Report, Table
+from headlab.tasks import task as task_of
+from headlab.tasks.base import SPLITS, Example, Split, Task
+from headlab.tasks.folder import read_table, whole_number
+from headlab.tasks.xnli import COLUMNS as PAIR
+from headlab.training.l0.learn import learn_gates
+
+SOURCE = "en"
+GATES, RANDOM = "gates (L0)", "random, mean"
+METHODS = {"Shapley": "shapley", "gradient": "gradient"}
+NLI_TRAIN = Path("nli_en") / "train.tsv"
+Say = Callable[[str, Progress], None]
+
+
+def model_of(plan: Classifier, data: Path, nli: Path | None, device: str | None) -> Model:
+    """The classifier. Raises HeadlabError where its files are not there."""
+    if plan.model in EMBEDDED:
+        return load(plan.model, device=device)
+    return opened(nli_folder(data, nli), plan.model, device, "float32")
+
+
+def check(plan: Classifier, data: Path, nli: Path | None) -> None:
+    """Raise HeadlabError for a model or for examples that are not there."""
+    if plan.model not in EMBEDDED:
+        nli_folder(data, nli)
+    task = task_for(plan, data)
+    for split in SPLITS:
+        task.examples(SOURCE, split, 1)
+
+
+def task_for(plan: Classifier, data: Path) -> Task:
+    """The task, with a train split: that of XNLI is a file of its own, without a pair of XNLI in it."""
+    task = task_of(plan.task, data=data)
+    return replace(task, read=partial(_with_train, task, data / NLI_TRAIN)) if plan.task == XNLI else task
+
+
+def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) -> list[Example]:
+    if split != "train" or language != SOURCE:
+        return list(task.read(language, split, seed))
+    if not path.is_file():
+        raise HeadlabError(f"gates are learned on {path.parent.name}/{path.name} below the data, and it is not there")
+    rows = enumerate(read_table(path, PAIR), start=2)
+    return [
+        Example(f"train-{n}", premise, whole_number(label, path, n, "label", len(task.labels)), hypothesis)
+        for n, (premise, hypothesis, label) in rows
+    ]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a run is compared with: the run, and masks of as many heads by who chose them."""
+
+    gates: LearnedGates
+    masks: Mapping[str, list[Bools]]
+
+
+def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> Iterator[LearnedGates]:
+    """Gates of every λ, learned on English; found in the store where they are there."""
+    for weight in plan.weights:
+        options = replace(plan.gates, weight=weight, test_size=plan.test, seed=seed)
+
+        def told(step: Any, weight: float = weight) -> None:
+            say(f"{plan.task}, λ = {weight:g}", step.progress)
+
+        yield learn_gates(model, task, SOURCE, options=options, store=store, on_progress=told)
+
+
+def scored(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> dict[str, HeadScores]:
+    """Scores of English by who made them: those that are compared, and the random ones, a seed each."""
+    names = METHODS | {f"{RANDOM} {n}": "random" for n in range(plan.randoms)}
+    out = {}
+    for n, (name, method) in enumerate(names.items()):
+        options: dict[str, Any] = {"samples": plan.samples, "target": None} if method == "shapley" else {}
+        out[name] = score(
+            model, task, language=SOURCE, method=method, size=plan.gates.dev_size, store=store,
+            seed=seed + n if method == "random" else seed,
+            on_progress=partial(say, f"{plan.task}, {name}"), **options,
+        )  # fmt: skip
+    return out
+
+
+def choices(grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores]) -> Choices:
+    """The gates' mask, and those of the scores that keep as many heads."""
+    masks: dict[str, list[Bools]] = {GATES: [gates.kept]}
+    for name, found in scores.items():
+        kept = choose(grid, found.values, None, "bottom", k=int((~gates.kept).sum()))
+        masks.setdefault(RANDOM if name.startswith(RANDOM) else name, []).append(kept)
+    return Choices(gates, masks)
+
+
+def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> Report:
+    """Accuracy of all choices at each λ on English's test examples."""
+    scores = scored(model, task, plan, store, seed, say)
+    runs = [choices(model.grid, gates, scores) for gates in learned(model, task, plan, store, seed, say)]
+    evaluator = Evaluator(model, task, SOURCE, "test", plan.test, state_bytes=0)
+    rows: list[tuple[Cell, ...]] = []
+    for n, run in enumerate(runs):
+        say(f"{plan.task}, test", Progress(n, len(runs)))
+        rows += _rows(evaluator, run, seed)
+    about = {"model": model.recorded(), "task": plan.task, "options": plan.gates.record(), "seed": seed}
+    forwards = sum(run.gates.example_forwards for run in runs) + sum(s.example_forwards for s in scores.values())
+    seconds = sum(run.gates.seconds for run in runs) + sum(s.seconds for s in scores.values())
+    notes = tuple(dict.fromkeys(note for run in runs for note in run.gates.notes))
+    return Report(
+        f"gates-{plan.task}", (_table(plan, rows, evaluator), _layers(plan, runs)), notes, about,
+        int(forwards) + evaluator.forwards, float(seconds),
+    )  # fmt: skip
+
+
+def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[tuple[Cell, ...]]:
+    grid, whole = evaluator.model.grid, evaluator.evaluate()
+    answers: dict[str, list[Evaluation]] = {
+        name: [evaluator.evaluate(Mask(grid, kept)) for kept in masks] for name, masks in run.masks.items()
+    }
+    own = gain_of(whole, answers[GATES])
+    left, undecided = int(run.gates.kept.sum()), run.gates.undecided()
+    for name, found in answers.items():
+        gain = gain_of(whole, found)
+        behind = (None,) * 4 if name == GATES else difference(minus(gain, own), seed).cells
+        accuracy = 100 * sum(one.accuracy for one in found) / len(found)
+        yield (run.gates.weight, left, undecided, name, accuracy, *difference(gain, seed).cells, *behind)
+
+
+def _table(plan: Classifier, rows: list[tuple[Cell, ...]], evaluator: Evaluator) -> Table:
+    against = tuple(f"against gates: {name}" for name in COLUMNS)
+    return Table(
+        f"gates-{plan.task}-test",
+        f"{plan.task}, English: accuracy on test of the heads that gates keep, and of as many by other choices",
+        ("λ", "heads left", "undecided", "chosen by", "accuracy, %", *COLUMNS, *against),
+        ("g", "d", "d", "", ".1f", *FORMATS, *FORMATS),
+        tuple(rows),
+        (
+            f"Differences: from the whole model, {100 * evaluator.evaluate().accuracy:.1f} % on "
+            f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled by group.",
+            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} samples a head) and the "
+            f"gradient on {plan.gates.dev_size} dev examples; random: the mean of {plan.randoms} masks.",
+        ),
+    )  # fmt: skip
+
+
+def _layers(plan: Classifier, runs: list[Choices]) -> Table:
+    """Heads that gates keep in each layer."""
+    columns = tuple(f"{stack.name} {n}" for stack in runs[0].gates.grid.stacks for n in range(stack.layers))
+    rows = tuple((run.gates.weight, *by_layer(run.gates)) for run in runs)
+    title = f"{plan.task}: heads that gates keep in each layer"
+    return Table(f"gates-{plan.task}-layers", title, ("λ", *columns), ("g", *("d" for _ in columns)), rows)
+
+
+def by_layer(gates: LearnedGates) -> tuple[int, ...]:
+    """Heads kept in each layer, stack after stack."""
+    kept = gates.grid.gates(gates.kept.astype(float))
+    return tuple(int(row.sum()) for row in kept)

@@ -1,0 +1,68 @@
+"""Which word a token is of, for tokenizers that do not say so."""
+
+from __future__ import annotations
+
+import pytest
+from tiny import tiny_model
+
+pytest.importorskip("sentencepiece")
+
+from headlab.inputs import encode
+from headlab.roles.given import NO_WORD, read
+from headlab.roles.sentences import of_trees
+from headlab.tasks.treebank import Tree
+from headlab.training.scratch.vocabulary import marian_tokenizer, word_pieces
+
+TEXTS = [f"the {a} {b} sees {c} house{'s' * (i % 2)} again" for i, (a, b, c) in enumerate(
+    (a, b, c) for a in ("small", "large", "green") for b in ("dog", "cat", "bird") for c in ("one", "two", "no")
+)]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    tokenizer = marian_tokenizer(word_pieces(TEXTS, 40), "en-de", 64, tmp_path_factory.mktemp("spm"))
+    return tiny_model("marian", tokenizer=tokenizer)
+
+
+def words_by_hand(model, ids, words):
+    """Each token's word, by counting the pieces that begin one."""
+    pieces, out, place = model.tokenizer.convert_ids_to_tokens(ids), [], -1
+    for piece in pieces:
+        place += piece.startswith("▁")
+        out.append(None if piece == "</s>" else place)
+    assert place == len(words) - 1
+    return out
+
+
+def test_a_tokenizer_in_python_has_its_words_counted(marian):
+    words = [text.split() for text in TEXTS]
+    found = encode(marian, words, split=True)
+    assert not marian.tokenizer.is_fast
+    assert max(map(len, found["input_ids"])) > 8  # words of several pieces are among them
+    for ids, places, own in zip(found["input_ids"], found["word_ids"], words, strict=True):
+        assert places == words_by_hand(marian, ids, own)
+    assert found["input_ids"] == encode(marian, TEXTS)["input_ids"]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_sentence_that_is_cut_keeps_the_words_at_its_other_end(marian, side, monkeypatch):
+    monkeypatch.setattr(marian.tokenizer, "truncation_side", side)
+    words = [f"{word}" for word in (TEXTS[0] + " ").split() * 30]
+    (ids,), (places,) = (encode(marian, [words], split=True)[name] for name in ("input_ids", "word_ids"))
+    assert len(ids) == len(places) == 64
+    assert places[-1] is None
+    assert (places[0] == 0) == (side == "right")
+    assert (places[-2] == len(words) - 1) == (side == "left")
+    starts = [
+        p for p, piece in zip(places, marian.tokenizer.convert_ids_to_tokens(ids), strict=True) if piece[0] == "▁"
+    ]
+    assert starts == sorted(set(starts))  # a new word, a new place
+
+
+def test_roles_are_read_of_a_translation_model_s_encoder(marian):
+    words = tuple(TEXTS[4].split())
+    tree = Tree("one", words, (-1, *range(len(words) - 1)), ("root", *["nsubj"] * (len(words) - 1)), 1)
+    given = read(marian, of_trees([tree], "en", "dev"), "none are wanted")
+    assert given.stacks == ("encoder",)
+    assert sorted(set(given.places[0])) == [NO_WORD, *range(len(words))]
+    assert given.whole[0].all()
