@@ -12,12 +12,14 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import append_line, read_json, write_atomic, write_json
+from headlab.learned import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
 from headlab.store.answers_file import pack_evaluation, read_evaluation
 from headlab.store.arrays import Array, Arrays, npz, read_arrays
 from headlab.store.curve_file import CURVE, CurveResult, pack_curve, read_curve
 from headlab.store.folder import SCORE, kind_of
+from headlab.store.gates_file import GATES, GatesResult, pack_gates, read_gates
 from headlab.store.report_file import REPORT, ReportResult, pack_report, read_report
 from headlab.store.score_file import Result, pack_scores, read_result
 from headlab.tables import Report
@@ -25,6 +27,8 @@ from headlab.tasks.base import Example
 
 R = TypeVar("R")
 OWNER = "run"  # in a checkpoint: the key of the run it is of
+CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
+Record = HeadScores | Curve | Report | LearnedGates
 
 
 def default_root() -> Path:
@@ -53,6 +57,14 @@ class ReportListing:
     """Every readable report, and a sentence for every one that was skipped."""
 
     results: tuple[ReportResult, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GatesListing:
+    """All readable learned gates, and a sentence for each that was skipped."""
+
+    results: tuple[GatesResult, ...]
     problems: tuple[str, ...]
 
 
@@ -98,6 +110,10 @@ class Run:
         """The finished report, or None. Raises HeadlabError if a file is there but cannot be trusted."""
         return read_report(self.folder) if self.finished else None
 
+    def gates(self) -> GatesResult | None:
+        """The finished gates, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        return read_gates(self.folder) if self.finished else None
+
     def kept_report(self) -> Report | None:
         """The finished report, or None.
 
@@ -110,15 +126,16 @@ class Run:
             return None
         return None if found is None else found.report
 
-    def finish(self, record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> None:
+    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
         """Write the result whole, then drop the checkpoint."""
         data = _packed(record, meta)
         self.open()
         write_atomic(self.folder / "result.npz", data)
-        try:
-            (self.folder / "checkpoint.npz").unlink(missing_ok=True)
-        except OSError as error:  # the result is there: what is left does no harm
-            self.log(f"checkpoint.npz stays ({error.strerror})")
+        for name in CHECKPOINTS:
+            try:
+                (self.folder / name).unlink(missing_ok=True)
+            except OSError as error:  # the result is there: what is left does no harm
+                self.log(f"{name} stays ({error.strerror})")
 
     def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
         """Answers under the mask of that digest on the run's examples, or None.
@@ -164,9 +181,11 @@ class Run:
         append_line(self.folder / "log.txt", line)
 
 
-def _packed(record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> bytes:
+def _packed(record: Record, meta: Mapping[str, Any]) -> bytes:
     if isinstance(record, Curve):
         return pack_curve(record, meta)
+    if isinstance(record, LearnedGates):
+        return pack_gates(record, meta)
     return pack_report(record, meta) if isinstance(record, Report) else pack_scores(record, meta)
 
 
@@ -210,6 +229,10 @@ class Store:
     def reports(self) -> ReportListing:
         """Read every finished report; a torn or foreign one becomes a sentence instead."""
         return ReportListing(*self._finished(REPORT, read_report))
+
+    def gates(self) -> GatesListing:
+        """Read all finished gates; torn or foreign ones become a sentence instead."""
+        return GatesListing(*self._finished(GATES, read_gates))
 
     def _finished(self, kind: str, read: Callable[[Path], R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
         results, problems = [], []

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +18,44 @@ from headlab.memory import TOO_LARGE, out_of_memory
 from headlab.records import Ints
 from headlab.training.batches import step_batch
 from headlab.training.encoded import Encoded
-from headlab.training.options import FinetuneOptions, FinetuneStep
+from headlab.training.options import FinetuneStep
 from headlab.training.state import State
 
 CHECKPOINT_SHARE = 0.05
+R = TypeVar("R")
+
+
+class Pace(Protocol):
+    """What steps are told, as a `FinetuneOptions` says it; the options of other trainings say it too."""
+
+    @property
+    def seed(self) -> int:
+        """Of the batches and of dropout."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """Examples of one."""
+        ...
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Examples computed together (None: the batch)."""
+        ...
+
+    @property
+    def clip(self) -> float | None:
+        """Greatest norm of the gradient (None: any)."""
+        ...
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step, counted from 0."""
+        ...
 
 
 @dataclass
@@ -54,7 +89,7 @@ class Keep:
 class Steps:
     """Updates of a model's trainable parameters, from where its state is to the last."""
 
-    def __init__(self, model: nn.Module, state: State, options: FinetuneOptions, keep: Keep) -> None:
+    def __init__(self, model: nn.Module, state: State, options: Pace, keep: Keep) -> None:
         self.model, self.state, self.options, self.keep = model, state, options, keep
         self.device = next(model.parameters()).device
 
@@ -106,25 +141,13 @@ class Steps:
 
     def _gradient(self, step: int, encoded: Encoded, chosen: Ints) -> float:
         """Gradient of the batch's mean loss, added up over parts that fit in memory. Returns that loss."""
-        while True:
-            rows = self._rows(len(chosen))
+
+        def run(rows: int) -> float:
             torch.manual_seed(self.options.seed * 1_000_003 + step + 1)
             self.state.optimizer.zero_grad()
-            try:
-                return self._added(encoded, chosen, rows)
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
-                    raise
-                if rows == 1:
-                    raise HeadlabError(TOO_LARGE) from error
-            # outside the handler, so that the failed pass's tensors are free
-            self.state.rows = -(-rows // 2)
-            logging.getLogger(__name__).warning(
-                "%d examples together do not fit in the device's memory; going on with %d, their gradients added up",
-                rows, self.state.rows,
-            )  # fmt: skip
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            return self._added(encoded, chosen, rows)
+
+        return fitting(self.state, self._rows(len(chosen)), run)
 
     def _added(self, encoded: Encoded, chosen: Ints, rows: int) -> float:
         asked, total = max(1, encoded.asked(chosen)), 0.0
@@ -134,3 +157,28 @@ class Steps:
             loss.backward()
             total += loss.item()
         return total
+
+
+def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
+    """What `run(rows)` gives, with as many rows computed together as fit in memory: half as many after each failure.
+
+    run: begins anew whenever it is called.  The number that fitted is kept in the state.  Raises HeadlabError
+    if a single row does not fit.
+    """
+    while True:
+        try:
+            return run(rows)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            if rows == 1:
+                raise HeadlabError(TOO_LARGE) from error
+        # outside the handler, so that the failed pass's tensors are free
+        fewer = -(-rows // 2)
+        logging.getLogger(__name__).warning(
+            "%d examples together do not fit in the device's memory; going on with %d, their gradients added up",
+            rows, fewer,
+        )  # fmt: skip
+        state.rows = rows = fewer
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

@@ -11,10 +11,9 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.records import Evaluation, HeadGrid, Ints
-from headlab.scores import Curve, HeadScores
-from headlab.store import Run, Store
+from headlab.scores import HeadScores
+from headlab.store import Record, Run, Store
 from headlab.store.arrays import Arrays
-from headlab.tables import Report
 
 ARRAYS = ("values", "low", "high", "samples", "p_values")
 PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
@@ -57,7 +56,7 @@ class KeptRun(Run):
         super().save(arrays)
         self.told(self, False)
 
-    def finish(self, record: HeadScores | Curve | Report, meta: Mapping[str, Any]) -> None:
+    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
         """See `Run.finish`."""
         super().finish(record, meta)
         self.told(self, True)

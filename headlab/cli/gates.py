@@ -1,0 +1,191 @@
+"""`headlab gates`: gates that learn which heads stay, for one penalty or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headlab.cli.output import (
+    MODEL,
+    TASK,
+    AsJson,
+    CacheRoot,
+    DataFolder,
+    Device,
+    Dtype,
+    ModelName,
+    Seed,
+    TaskName,
+    open_store,
+    parse_options,
+    print_json,
+)
+from headlab.cli.steps_shown import Say, clock, shown
+from headlab.errors import HeadlabError
+from headlab.learned import LearnedGates
+from headlab.records import HeadGrid, content_key
+from headlab.tables import Table
+from headlab.training.l0.options import ALL, OPTIONS, GateOptions, options_of
+
+if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
+    from headlab.training.l0.learn import Watch
+    from headlab.training.l0.options import GateStep
+
+GATES_TABLE = "gates"
+OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
+
+
+def gates(
+    model: ModelName = MODEL,
+    task: TaskName = TASK,
+    data: DataFolder = None,
+    language: Annotated[str, typer.Option("--language", help="whose examples are learned on and judged by")] = "en",
+    weight: Annotated[
+        list[float] | None,
+        typer.Option("--weight", "--lambda", min=0, help="λ, nats for an open gate; several make a sweep"),
+    ] = None,
+    stacks: Annotated[
+        str, typer.Option("--stacks", help='stacks whose heads have gates: comma-separated, or "all"')
+    ] = ALL,
+    train_model: Annotated[bool, typer.Option("--train-model", help="train the model along with its gates")] = False,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="name=value of the learning, e.g. steps=800")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = None,
+    dtype: Dtype = "float32",
+    cache: CacheRoot = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")] = None,
+    json: AsJson = False,
+) -> None:
+    """Learn which heads stay: gates with a penalty λ for each that is open (Voita et al. 2019).
+
+    A run that is in the cache is read, not made again; interrupt one when you like: the same command goes on with it.
+    """
+    options = chosen_options(option or [], stacks, train_model, seed)
+    weights = list(dict.fromkeys(weight or [options.weight]))
+    import headlab
+    from headlab.training.l0.learn import sweep
+
+    asked = headlab.task(task, language, data=data)
+    asked.check(language, "dev")
+    store = open_store(cache)
+    loaded = headlab.load(model, device=device, dtype=dtype)
+    with shown("loading") as show:
+        found = sweep(loaded, asked, language, weights, options=options, store=store, watch=_watching(show))
+    files = {} if out is None else write_masks(found, out)
+    if json:
+        print_json(as_json(found, files))
+    else:
+        typer.echo("\n\n".join([table(found).markdown(), *(f"mask of λ = {w:g}: {path}" for w, path in files.items())]))
+
+
+def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) -> GateOptions:
+    """The options of all runs. Raises HeadlabError for one that does not fit or has an option of its own."""
+    given = parse_options(pairs, OPTIONS)
+    for name in OWN:
+        if name in given:
+            raise HeadlabError(f"{name} is set by {OWN[name]}, not by -o")
+    return options_of(given | {"stacks": stacks, "trained": ALL if train_model else "gates"}, seed)
+
+
+def _watching(show: Say) -> Callable[[float], Watch]:
+    from headlab.training.l0.learn import Watch
+
+    def watch(weight: float) -> Watch:
+        last = (0, 1)
+
+        def say(step: GateStep) -> None:
+            nonlocal last
+            last = (step.step, step.steps)
+            words = f"λ {weight:g}: loss {step.loss:.3f}, {step.open} of {step.gates} open, {clock(step.left)} left"
+            show(words, *last)
+
+        return Watch(say, measuring=lambda: show(f"λ {weight:g}: measuring", *last))
+
+    return watch
+
+
+def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
+    """A mask file for each λ; {λ: path}."""
+    files = {}
+    for learned in found:
+        path = out / f"gates-{learned.weight:.12g}.json"
+        learned.mask().save(path)
+        files[learned.weight] = str(path)
+    return files
+
+
+def table(found: Sequence[LearnedGates]) -> Table:
+    """A line for each λ: what is kept, where, and what it is worth."""
+    first = found[0]
+    splits = [split for split in ("dev", "test") if split in first.measured]
+    columns = ["λ", "heads kept", "undecided", *(s.name for s in first.grid.stacks if len(first.grid.stacks) > 1)]
+    columns += [text for split in splits for text in (split, f"{split}: gain, points [95 %]")]
+    rows = [(*_kept(run), *(c for split in splits for c in _worth(run.measured[split]))) for run in found]
+    asked = first.spec["options"]
+    title = f"Gates of {first.spec['model']['name']} on {first.spec['task']['name']}, {first.language}."
+    notes = (
+        f"{asked['steps']} steps of {asked['batch']} examples of {first.spec['task']['split']}; "
+        + ("the model was trained along." if asked["trained"] == ALL else "the model stayed as it is."),
+        "undecided: P(open) between 0.1 and 0.9; a gate that is likelier open than closed is kept.",
+        *first.notes,
+    )
+    return Table(GATES_TABLE, title, tuple(columns), ("g", *[""] * (len(columns) - 1)), tuple(rows), notes)
+
+
+def _kept(learned: LearnedGates) -> tuple[Any, ...]:
+    stacks = learned.kept_by_stack()
+    parts = [f"{kept} of {heads}" for kept, heads in stacks.values()]
+    return (
+        learned.weight, f"{int(learned.kept.sum())} of {learned.grid.size}", learned.undecided(),
+        *(parts if len(parts) > 1 else ()),
+    )  # fmt: skip
+
+
+def _worth(measured: Mapping[str, Any]) -> tuple[str, str]:
+    points = [f"{100 * measured[name]:+.1f}" for name in ("difference", "low", "high")]
+    return f"{measured['accuracy']:.1%}", f"{points[0]} [{points[1]}, {points[2]}]"
+
+
+def as_json(found: Sequence[LearnedGates], files: Mapping[float, str]) -> dict[str, Any]:
+    """All runs with what they depend on."""
+    first = found[0].spec
+    shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
+    return {**shared, "grid": found[0].grid.to_json(), "runs": [_run(learned, files) for learned in found]}
+
+
+def _run(learned: LearnedGates, files: Mapping[float, str]) -> dict[str, Any]:
+    mask = learned.mask()
+    return {
+        "weight": learned.weight,
+        "kept": int(learned.kept.sum()),
+        "heads": learned.grid.size,
+        "gates": int(learned.gated.sum()),
+        "undecided": learned.undecided(),
+        "stacks": {name: {"kept": kept, "heads": heads} for name, (kept, heads) in learned.kept_by_stack().items()},
+        "mask": _nested(learned.grid, learned.kept.astype(int)),
+        "mask_digest": mask.digest,
+        "open_probability": _nested(learned.grid, learned.open_probability[-1].round(6)),
+        "steps": learned.steps.tolist(),
+        "loss": [None, *learned.loss[1:].tolist()],
+        "penalty": learned.penalty.tolist(),
+        "measured": dict(learned.measured),
+        "trained": dict(learned.trained),
+        "options": dict(learned.spec["options"]),
+        "notes": list(learned.notes),
+        "example_forwards": learned.example_forwards,
+        "seconds": learned.seconds,
+        "run": content_key(dict(learned.spec)),
+        "values_sha256": learned.values_sha256(),
+        **({"file": files[learned.weight]} if learned.weight in files else {}),
+    }
+
+
+def _nested(grid: HeadGrid, flat: Any) -> dict[str, Any]:
+    """{stack: [layer][head]}, of one stack too."""
+    rows = grid.nest(flat)
+    return rows if isinstance(rows, dict) else {grid.stacks[0].name: rows}

@@ -1,0 +1,76 @@
+"""A model that is trained along with its gates: a copy to train, and the folder that it becomes."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, attach
+from headlab.models.alone import alone
+from headlab.models.checkpoint import Checkpoint
+from headlab.models.delta import fingerprint_delta, is_delta
+from headlab.models.embedded import EMBEDDED
+from headlab.models.fingerprint import fingerprint_folder
+from headlab.training.output import LIBRARIES, Made, changed_made, check_out, whole_made, write_folder
+
+FOLDER = "model"  # in the run's folder
+
+
+def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
+    """The model anew with the same weights, which may be trained; embeddings stay where asked.
+
+    Raises HeadlabError for half precision, whose steps would be lost in rounding.
+    """
+    given = model.module
+    if given.dtype not in (torch.float32, torch.float64):
+        name = str(given.dtype).removeprefix("torch.")
+        raise HeadlabError(f"{model.name} was loaded in {name}; a model is trained along in float32, so load it so")
+    # built, not copied: the given one's layers may have been wrapped, and a copy would call the given ones
+    with alone(), torch.random.fork_rng(devices=[]):
+        module = type(given)(type(given.config).from_dict(given.config.to_dict()))
+    nn.Module.to(module, device=given.device, dtype=given.dtype)
+    module.load_state_dict(given.state_dict())
+    copy = attach(Checkpoint(model.name, "trained", "", module, model.tokenizer))
+    if frozen_embeddings:
+        for part in module.modules():
+            if isinstance(part, nn.Embedding):
+                part.requires_grad_(False)
+    return copy
+
+
+def check_place(out: Path | None) -> Path:
+    """Where a trained model goes. Raises HeadlabError if that is nowhere, or taken by what no training made."""
+    if out is None:
+        raise HeadlabError("a model that is trained along needs a place: give a store, or a folder with out")
+    check_out(out)
+    return out
+
+
+def write_model(model: Model, original: Model, out: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by."""
+    versions = {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
+    write_folder(out, _made(model, original), {**record, "base": original.identity(), "versions": versions})
+    identity = fingerprint_delta(out) if is_delta(out) else fingerprint_folder(out)
+    return {
+        "name": f"{original.name} trained with gates",
+        "revision": "folder",
+        "fingerprint": identity,
+        "folder": out.name,
+    }
+
+
+def _made(model: Model, original: Model) -> Made:
+    """The whole model; of an embedded one, whose base is everywhere, only what can have changed."""
+    module: PreTrainedModel = model.module
+    still = {name for name, p in module.named_parameters() if not p.requires_grad}
+    if original.name in EMBEDDED and still:
+        return changed_made(module, {n: t for n, t in module.state_dict().items() if n not in still})
+    return whole_made(module, model.tokenizer)

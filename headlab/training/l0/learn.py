@@ -1,0 +1,164 @@
+"""`learn_gates` and a sweep of λ: looked up, or learned, measured and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model
+from headlab.learned import LearnedGates
+from headlab.models.versions import versions
+from headlab.records import Bools
+from headlab.store import Run, Store
+from headlab.tasks.base import Task
+from headlab.training.l0.along import FOLDER, check_place, trainable_copy, write_model
+from headlab.training.l0.given import Given
+from headlab.training.l0.learner import Learner, Say, Tick
+from headlab.training.l0.options import GateOptions, GateStep
+from headlab.training.steps import CHECKPOINT_SHARE, Keep
+
+CHECKPOINT_STEPS = 20
+CHECKPOINT = "checkpoint.safetensors"
+
+
+def silent(step: GateStep) -> None:
+    """Say nothing of a step."""
+
+
+def no_tick() -> None:
+    """Go on."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is called while gates are learned; each may raise to stop.
+
+    say: after each step.  tick: between passes through the model.  measuring: at the end, once before the mask is
+    judged.  checkpoint_every: steps between two states kept, and more where that takes too long.
+    """
+
+    say: Say = silent
+    tick: Tick = no_tick
+    measuring: Tick = no_tick
+    checkpoint_every: int = CHECKPOINT_STEPS
+    checkpoint_share: float = CHECKPOINT_SHARE
+
+
+def learn_gates(
+    model: Model,
+    task: Task,
+    language: str,
+    *,
+    options: GateOptions | None = None,
+    store: Store | None = None,
+    out: Path | None = None,
+    on_progress: Say = silent,
+    tick: Tick = no_tick,
+) -> LearnedGates:
+    """Learn which heads of a model stay open, on a task in one language, and measure the mask that comes of it.
+
+    The loss is the mean task loss (nats an answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 5.1, equations
+    7 to 9.  store: where finished gates are looked up and kept, and where an interrupted run goes on; None keeps
+    nothing.  out: folder of the model that is trained along; None: below the run's folder in the store.  on_progress:
+    called after each step.  tick: called between passes; either may raise to stop.  Deterministic for a seed, a
+    thread count and a processor.  Raises HeadlabError for anything that does not fit.
+    """
+    chosen = options or GateOptions()
+    chosen.check()
+    watch = Watch(on_progress, tick)
+    return learn(Given(model, task, language, chosen), chosen, store=store, out=out, watch=watch)
+
+
+def sweep(
+    model: Model,
+    task: Task,
+    language: str,
+    weights: Sequence[float],
+    *,
+    options: GateOptions | None = None,
+    store: Store | None = None,
+    watch: Callable[[float], Watch] = lambda weight: Watch(),
+) -> list[LearnedGates]:
+    """Gates for several λ one after another, each as `learn_gates` finds it; the untouched model is judged once.
+
+    watch: what is called during the run of a λ.  Raises HeadlabError where no λ is given, and as `learn_gates`.
+    """
+    if not weights:
+        raise HeadlabError("a sweep needs values of λ; give at least one weight")
+    runs = [replace(options or GateOptions(), weight=float(weight)) for weight in weights]
+    for run in runs:
+        run.check()
+    given = Given(model, task, language, runs[0])
+    return [learn(given, run, store=store, watch=watch(run.weight)) for run in runs]
+
+
+def learn(
+    given: Given, options: GateOptions, *, store: Store | None, out: Path | None = None, watch: Watch | None = None
+) -> LearnedGates:
+    """`learn_gates` on examples that are read: options may differ from theirs in λ only."""
+    has_gate = options.gated(given.model.grid)  # refused before anything is learned
+    spec = given.spec(options)
+    run = None if store is None else store.run(spec)
+    done = None if run is None else run.gates()
+    if done is not None:
+        return done.gates
+    place = out if run is None or out is not None else run.folder / FOLDER
+    place = check_place(place) if options.along else None
+    watch, device = watch or Watch(), given.model.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        trained = trainable_copy(given.model, options.embeddings == "frozen") if options.along else None
+        learner = Learner(trained or given.model, given.inputs(trained), options, has_gate)
+        if run is not None:
+            run.open()
+        learner.run(_keep(run, watch), watch.say, watch.tick)
+    gates = _record(given, learner, spec, has_gate)
+    if trained is not None and place is not None:
+        identity = write_model(trained, given.model, place, {"gates": options.record(), "seed": options.seed})
+        gates = replace(gates, trained=identity)
+        trained.checkpoint = replace(trained.checkpoint, fingerprint=identity["fingerprint"])
+    watch.measuring()
+    began = time.perf_counter()
+    measured, forwards = given.measured(gates, watch.tick, trained)
+    seconds = gates.seconds + time.perf_counter() - began
+    gates = replace(gates, measured=measured, example_forwards=gates.example_forwards + forwards, seconds=seconds)
+    if run is not None:
+        run.finish(gates, _made(learner))
+    return gates
+
+
+def _keep(run: Run | None, watch: Watch) -> Keep | None:
+    if run is None:
+        return None
+    return Keep(run.folder / CHECKPOINT, run.key, watch.checkpoint_every, watch.checkpoint_share)
+
+
+def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bools) -> LearnedGates:
+    """What was learned, not measured yet."""
+    times, log_alpha, loss, penalty = learner.history()
+    wide = np.full((len(times), given.model.grid.size), np.nan, np.float32)
+    wide[:, has_gate] = log_alpha
+    options = learner.options
+    return LearnedGates(
+        given.model.grid, given.language, times, wide, loss, penalty, float(options.weight), learner.forwards,
+        learner.state.seconds, options.concrete, {}, spec, {}, given.notes,
+    )  # fmt: skip
+
+
+def _made(learner: Learner) -> dict[str, Any]:
+    """How it was computed; step_seconds: what a forecast is made from."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "threads": torch.get_num_threads(),
+        "device": learner.model.device.type,
+        "step_seconds": learner.state.seconds / learner.options.steps,
+        **({"rows_that_fitted": learner.state.rows} if learner.state.rows else {}),
+    }

@@ -1,0 +1,188 @@
+"""The steps of a learning of gates: one draw of gates an example, the task's loss, the penalty, an update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import AdamW
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model, gated
+from headlab.inputs import IGNORED, Inputs
+from headlab.memory import out_of_memory
+from headlab.records import Bools, Floats, Ints
+from headlab.training.batches import Indices, batches_per_epoch, epoch
+from headlab.training.l0.options import GateOptions, GateStep
+from headlab.training.state import State
+from headlab.training.steps import Keep, fitting
+
+GATES, HISTORY = "log_alpha", "history"
+DRAWS = 1  # sets the stream of the gates' draws apart from that of the batches
+Tick = Callable[[], None]
+Say = Callable[[GateStep], None]
+
+
+class Learner:
+    """Gates of some heads of a model, and their updates from where the state is to the last step.
+
+    has_gate: bool [head].  Where the model is trained along, it is the learner's own, and what of it requires a
+    gradient is trained; else nothing of it is touched.
+    """
+
+    def __init__(self, model: Model, inputs: Inputs, options: GateOptions, has_gate: Bools) -> None:
+        self.model, self.inputs, self.options = model, inputs, options
+        self.rows, self.columns = (torch.as_tensor(part) for part in model.grid.flat[has_gate].T)
+        self.concrete = options.concrete
+        first = torch.full((int(has_gate.sum()),), self.concrete.start(options.start))
+        self.log_alpha = nn.Parameter(first.to(model.device))
+        self.state = self._state()
+        self._shuffled: tuple[int, list[Indices]] = (-1, [])
+
+    def _state(self) -> State:
+        """Gates first, then the model's trainable weights in name order, each with its rate."""
+        named = sorted(self.model.module.named_parameters()) if self.options.along else []
+        weights = {name: p for name, p in named if p.requires_grad}
+        groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
+        groups += [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
+        state = State({GATES: self.log_alpha} | weights, AdamW(groups, weight_decay=0.0))
+        state.more[HISTORY] = self._now()
+        return state
+
+    def run(self, keep: Keep | None, say: Say, tick: Tick) -> None:
+        """Make the steps that are left. say: called after each.  tick: called between passes; may raise to stop."""
+        if keep is not None:
+            self.state.resume(keep.path, keep.key, self._fits)
+            keep.step = self.state.step
+        begun = time.perf_counter() - self.state.seconds
+        for step in range(self.state.step, self.options.steps):
+            tick()
+            chosen = self.chosen(step)
+            self.state.losses.append(self.step(step, chosen))
+            if step + 1 in self.options.times:
+                self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
+            self.state.seconds = time.perf_counter() - begun
+            if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
+                keep.save(self.state)
+            say(self._told(step, len(chosen), 0 if keep is None else keep.step))
+        self.model.module.eval()
+
+    def _now(self) -> torch.Tensor:
+        """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
+        return self.log_alpha.detach().to("cpu", copy=True)[None]
+
+    def _fits(self, more: object, steps: int) -> bool:
+        found = more.get(HISTORY) if isinstance(more, dict) else None
+        kept = sum(time <= steps for time in self.options.times)
+        return found is not None and tuple(found.shape) == (kept, len(self.log_alpha)) and steps <= self.options.steps
+
+    def chosen(self, step: int) -> Ints:
+        """The examples of a step: a function of seed and step alone, as `training.batches.step_batch` has it."""
+        lengths, batch = self.inputs.lengths, self.options.batch
+        number, at = divmod(step, batches_per_epoch(len(lengths), batch))
+        if self._shuffled[0] != number:
+            rng = np.random.default_rng((self.options.seed, number))
+            self._shuffled = (number, epoch(lengths.tolist(), batch, rng))
+        return self._shuffled[1][at]
+
+    @property
+    def forwards(self) -> int:
+        """Examples that all the steps run through the model."""
+        a_round = batches_per_epoch(len(self.inputs.lengths), self.options.batch)
+        whole, rest = divmod(self.options.steps, a_round)
+        left = sum(len(self.chosen(whole * a_round + at)) for at in range(rest))
+        return whole * len(self.inputs.lengths) + left
+
+    def step(self, step: int, chosen: Ints) -> float:
+        """One update; its draws depend on seed and step alone. Returns the mean task loss, nats an answer.
+
+        Raises HeadlabError if the loss is no number, or a single example does not fit in memory.
+        """
+        options, optimizer = self.options, self.state.optimizer
+        self.model.module.train(options.along)
+        uniform = self._uniform(step, len(chosen))
+        for group, rate in zip(
+            optimizer.param_groups, (options.gate_rate, options.model_rate_at(step)), strict=False
+        ):  # only the first where the model stays
+            group["lr"] = rate
+
+        def run(rows: int) -> float:
+            torch.manual_seed(options.seed * 1_000_003 + step + 1)  # of the dropout
+            optimizer.zero_grad()
+            (options.weight_at(step) * self.concrete.open(self.log_alpha).sum()).backward()
+            return self._added(chosen, uniform, rows)
+
+        loss = fitting(self.state, min(len(chosen), self.state.rows or len(chosen)), run)
+        if not np.isfinite(loss):
+            raise HeadlabError(f"the loss of step {step + 1} is {loss}; learn with lower rates, or with dtype float32")
+        self._update()
+        return loss
+
+    def _added(self, chosen: Ints, uniform: torch.Tensor, rows: int) -> float:
+        """Add the gradient of the batch's mean loss part by part. Returns that loss."""
+        asked, total = max(1, int(self.inputs.units[chosen].sum())), 0.0
+        for at in range(0, len(chosen), rows):
+            part = chosen[at : at + rows]
+            own = uniform[at : at + rows] if len(uniform) > 1 else uniform
+            with torch.enable_grad(), gated(self.model, self.gates(own)):
+                logits = self.inputs.logits(self.inputs.tensors(part))
+            loss = self._loss(logits, part) / asked
+            loss.backward(inputs=list(self.state.parameters.values()))  # weights that stay may ask for a gradient
+            total += loss.item()
+        return total
+
+    def _loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
+        """Sum of the answers' cross entropies, nats."""
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        target = self.inputs.targets(part)
+        return cross_entropy(wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
+
+    def _uniform(self, step: int, batch: int) -> torch.Tensor:
+        """Draws of a step, float32 [example, gate], or [1, gate] where one serves the batch."""
+        rows = batch if self.options.sample == "example" else 1
+        rng = np.random.default_rng((self.options.seed, DRAWS, step))
+        return torch.as_tensor(rng.random((rows, len(self.log_alpha)), dtype=np.float32)).to(self.model.device)
+
+    def gates(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Gates drawn from uniform numbers: [row, layer, head], or [layer, head] for one row; 1 without a gate."""
+        drawn = self.concrete.sample(self.log_alpha, uniform)
+        shape = (len(uniform), self.model.grid.layers, self.model.grid.width)
+        gates = torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
+        gates[:, self.rows, self.columns] = drawn
+        return gates if len(gates) > 1 else gates[0]
+
+    def _update(self) -> None:
+        weights = [p for name, p in self.state.parameters.items() if name != GATES]
+        if weights and self.options.clip is not None:
+            nn.utils.clip_grad_norm_(weights, self.options.clip)
+        try:
+            self.state.optimizer.step()
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise HeadlabError(
+                "the optimizer's means do not fit in the device's memory; train the gates alone, or a smaller model"
+            ) from error
+
+    def _told(self, step: int, batch: int, kept: int) -> GateStep:
+        likely = self.concrete.open(self.log_alpha.detach())
+        expected = float(likely.sum())
+        return GateStep(
+            step + 1, self.options.steps, self.state.losses[-1], self.options.weight * expected, expected,
+            int((likely >= 0.5).sum()), len(likely), self.state.seconds, kept, min(batch, self.state.rows or batch),
+        )  # fmt: skip
+
+    def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
+        """Times [time], log_alpha [time, gate], mean loss since the time before and penalty [time], at the end."""
+        times = np.array(self.options.times, dtype=np.int64)
+        kept = self.state.more[HISTORY]
+        losses = np.array(self.state.losses)
+        loss = [np.nan, *(losses[a:b].mean() for a, b in pairwise(times.tolist()))]
+        penalty = self.options.weight * self.concrete.open(kept.double()).sum(dim=1)
+        return times, kept.numpy(), np.array(loss), penalty.numpy()

@@ -1,0 +1,172 @@
+"""What a learning of gates is told, and what it tells: command line, pages and jobs read it; it needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from headlab.concrete import HardConcrete
+from headlab.errors import HeadlabError
+from headlab.options import Option
+from headlab.progress import Progress
+from headlab.records import Bools, HeadGrid
+from headlab.tasks.base import DEV_SIZE
+
+NAME = "gates"
+VERSION = 1  # of the numbers: another way to make them gets another one
+ALL = "all"
+ALONG = ("model_rate", "embeddings", "clip")  # of a model that is trained along, and of no other
+RATES = "learning rate of the"
+
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {
+        "weight": Option(0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0),
+        "steps": Option(400, "training steps", kind=int, low=1),
+        "batch": Option(32, "examples a step", kind=int, low=1),
+        "gate_rate": Option(0.05, f"{RATES} gates, the same at every step", kind=float, low=0, open=True),
+        "model_rate": Option(
+            2e-5, f"{RATES} model where it is trained along, falling to 0", kind=float, low=0, open=True
+        ),
+        "trained": Option("gates", "the gates alone, or all: the model along with them", ("gates", ALL)),
+        "stacks": Option(ALL, "stacks whose heads have gates: names with a comma between them, or all"),
+        "start": Option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True),
+        "sample": Option("example", "gates drawn for each example, or once a batch", ("example", "batch")),
+        "warmup": Option(0.0, "share of the steps over which λ rises from 0, in a line", kind=float, low=0, high=1),
+        "history": Option(60, "times that the gates are kept, evenly spaced, beside the first", kind=int, low=1),
+        "split": Option("auto", "learned on; auto: train where there is one, else dev", ("auto", "train", "dev")),
+        "size": Option(None, "examples of that split, or none for all", kind=int, low=1, optional=True),
+        "dev_size": Option(DEV_SIZE, "dev examples that the mask is measured on", kind=int, low=1),
+        "test_size": Option(
+            None, "test examples that the mask is measured on, or none for all", kind=int, low=1, optional=True
+        ),
+        "embeddings": Option("frozen", "of a model that is trained along", ("frozen", "trained")),
+        "clip": Option(
+            1.0, "greatest norm of the gradient of a model that is trained along, or none",
+            kind=float, low=0, open=True, optional=True,
+        ),
+        "temperature": Option(HardConcrete.temperature, "of the distribution", kind=float, low=0, open=True),
+        "low": Option(HardConcrete.low, "lower end of the stretched distribution", kind=float, high=0, open=True),
+        "high": Option(HardConcrete.high, "upper end of the stretched distribution", kind=float, low=1, open=True),
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """Everything that learned gates depend on, besides model, examples and thread count; see `OPTIONS`."""
+
+    weight: float = 0.01
+    steps: int = 400
+    batch: int = 32
+    gate_rate: float = 0.05
+    model_rate: float = 2e-5
+    trained: str = "gates"
+    stacks: str = ALL
+    start: float = 0.9
+    sample: str = "example"
+    warmup: float = 0.0
+    history: int = 60
+    split: str = "auto"
+    size: int | None = None
+    dev_size: int = DEV_SIZE
+    test_size: int | None = None
+    embeddings: str = "frozen"
+    clip: float | None = 1.0
+    temperature: float = HardConcrete.temperature
+    low: float = HardConcrete.low
+    high: float = HardConcrete.high
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise HeadlabError for a value that cannot be learned with."""
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if not (value is None and option.optional) and not (option.fits(value) and value != float("inf")):
+                raise HeadlabError(f"gates: {name} is {value!r}, but must be {option.range}")
+        if type(self.seed) is not int or self.seed < 0:
+            raise HeadlabError(f"seed is {self.seed}; choose 0 or more")
+
+    def record(self) -> dict[str, Any]:
+        """The options that count, by name, ready for JSON; the seed stands beside them in a spec."""
+        left = ("seed",) if self.along else ("seed", *ALONG)
+        return {name: value for name, value in asdict(self).items() if name not in left}
+
+    @property
+    def concrete(self) -> HardConcrete:
+        """The gates' distribution."""
+        return HardConcrete(self.temperature, self.low, self.high)
+
+    @property
+    def along(self) -> bool:
+        """Whether the model is trained along."""
+        return self.trained == ALL
+
+    def weight_at(self, step: int) -> float:
+        """λ of a step, counted from 0."""
+        rising = round(self.steps * self.warmup)
+        return self.weight * min(1.0, (step + 1) / rising) if rising else self.weight
+
+    def model_rate_at(self, step: int) -> float:
+        """Learning rate of the model's weights at a step, counted from 0."""
+        return self.model_rate * (self.steps - step) / self.steps
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """After how many steps the gates are kept: 0 and the last among them."""
+        count = min(self.history, self.steps)
+        return tuple((2 * self.steps * i + count) // (2 * count) for i in range(count + 1))
+
+    def gated(self, grid: HeadGrid) -> Bools:
+        """Heads that get a gate, bool [head]. Raises HeadlabError for a stack that the model does not have."""
+        names = [name.strip() for name in self.stacks.split(",") if name.strip()]
+        if names == [ALL]:
+            names = [stack.name for stack in grid.stacks]
+        asked = {grid.stack(name).name for name in names}
+        if not asked:
+            raise HeadlabError(f"no stack named; name some of {', '.join(s.name for s in grid.stacks)}, or all")
+        return np.array([head.stack in asked for head in grid.heads], dtype=bool)
+
+
+def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
+    """Options from names and values, checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
+    unknown = sorted(set(given) - set(OPTIONS))
+    if unknown:
+        raise HeadlabError(f"gates have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}")
+    GateOptions(**given, seed=seed).check()
+    typed: dict[str, Any] = {n: v if v is None else OPTIONS[n].kind(v) for n, v in given.items()}
+    return GateOptions(**typed, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class GateStep:
+    """One step just made: its number from 1, of how many, its mean task loss and penalty (nats), seconds so far.
+
+    expected: sum of P(gate ≠ 0).  open: gates that are likelier open than closed, of `gates`.  kept: the step up to
+    which the state is on disk (0: none is).  rows: examples computed together.
+    """
+
+    step: int
+    steps: int
+    loss: float
+    penalty: float
+    expected: float
+    open: int
+    gates: int
+    seconds: float
+    kept: int = 0
+    rows: int = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds that the steps left will take at the mean pace so far."""
+        return self.seconds / self.step * (self.steps - self.step)
+
+    @property
+    def progress(self) -> Progress:
+        """The same, as every run tells how far it is."""
+        note = f"step {self.step} of {self.steps}, loss {self.loss:.3f}, {self.open} of {self.gates} gates open"
+        return Progress(self.step, self.steps, note)

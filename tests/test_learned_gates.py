@@ -1,0 +1,426 @@
+"""Gates that learn: their distribution, what they close and keep, and runs that go on where they stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference import hard_concrete
+from saved import save_classifier
+from test_inputs import PAIRS, WORDS
+from tiny import tiny_model, tiny_module
+from tiny_task import LABELS, tiny_task, tiny_tokenizer
+
+import headlab
+from headlab.cli.main import main
+from headlab.concrete import HardConcrete
+from headlab.errors import HeadlabError
+from headlab.gates import Model, attach
+from headlab.inputs import Texts, read
+from headlab.learned import LearnedGates
+from headlab.masks import load_mask
+from headlab.models.checkpoint import Checkpoint
+from headlab.store import Store
+from headlab.tasks.base import Example, Split, Task
+from headlab.training.batches import step_batch
+from headlab.training.l0.given import Given
+from headlab.training.l0.learn import CHECKPOINT, Watch, learn, learn_gates, sweep
+from headlab.training.l0.learner import Learner
+from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
+
+NEEDED = ((0, 1), (2, 3))  # (layer, head) of the planted model whose answers hang on them
+QUICK = GateOptions(steps=12, batch=6, weight=0.05, history=4, dev_size=24, test_size=30)
+EVERY = {"checkpoint_every": 1, "checkpoint_share": 1.0}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_at(step: int) -> Any:
+    def say(made: GateStep) -> None:
+        if made.step == step:
+            raise Interrupted
+
+    return say
+
+
+@cache
+def tiny() -> Model:
+    return tiny_model("bert", torch.float32, tokenizer=tiny_tokenizer())
+
+
+@cache
+def planted() -> tuple[Model, Task]:
+    """A model whose heads give nothing but the needed ones, and a task whose labels are its own answers."""
+    module = tiny_module("bert", torch.float32)
+    with torch.no_grad():
+        for row, layer in enumerate(module.bert.encoder.layer):
+            columns = layer.attention.output.dense.weight.unflatten(1, (4, 6))
+            for head in range(4):
+                columns[:, head] *= 40.0 if (row, head) in NEEDED else 0.0
+        module.classifier.weight *= 30.0
+    model = attach(Checkpoint("planted", "test", "planted", module, tiny_tokenizer()))
+    plain = tiny_task()
+
+    @cache
+    def answers(language: str, split: Split, seed: int) -> list[Example]:
+        examples = [replace(e, group="") for e in plain.read(language, split, seed)]
+        inputs = read(model, plain, examples)
+        with torch.inference_mode():
+            best = inputs.logits(inputs.tensors(np.arange(len(examples)))).argmax(dim=-1).tolist()
+        return [replace(e, label=label) for e, label in zip(examples, best, strict=True)]
+
+    return model, Task("planted", LABELS, ("xx",), False, answers)
+
+
+def same(one: LearnedGates, other: LearnedGates) -> bool:
+    numbers = ("accuracy", "difference", "low", "high", "p")
+    return one.values_sha256() == other.values_sha256() and all(
+        one.measured[split][name] == other.measured[split][name] for split in ("dev", "test") for name in numbers
+    )
+
+
+# The distribution
+
+
+@pytest.mark.parametrize("log_alpha", [-3.0, -0.5, 0.4, 2.5])
+@pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
+def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alpha, parts):
+    concrete, (likely, one, mean, variance) = HardConcrete(*parts), hard_concrete(log_alpha, *parts)
+    assert float(concrete.open(torch.tensor(log_alpha, dtype=torch.float64))) == pytest.approx(likely, abs=1e-5)
+    at = np.linspace(0, 1, 20_001)[1:] - 0.5 / 20_000
+    above = [1 / (1 + np.exp(concrete.level(g) - log_alpha)) for g in at]  # E[g] is the integral of P(g > x)
+    assert np.mean(above) == pytest.approx(mean, abs=1e-5)
+    assert 1 / (1 + np.exp(concrete.level(1) - log_alpha)) == pytest.approx(one, abs=1e-5)
+    uniform = torch.as_tensor(np.random.default_rng(0).random(40_000))
+    drawn = concrete.sample(torch.tensor(log_alpha, dtype=torch.float64), uniform)
+    assert float(drawn.mean()) == pytest.approx(mean, abs=4 * np.sqrt(variance / 40_000))
+    assert float((drawn > 0).double().mean()) == pytest.approx(likely, abs=4 * 0.5 / 200)
+
+
+def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
+    concrete, log_alpha = HardConcrete(), torch.tensor([-1.0, 0.7], dtype=torch.float64, requires_grad=True)
+    concrete.open(log_alpha).sum().backward()
+    for value, gradient in zip(log_alpha.tolist(), log_alpha.grad.tolist(), strict=True):
+        up, down = (hard_concrete(value + d, 0.33, -0.1, 1.1, 2_000_000)[0] for d in (0.05, -0.05))
+        assert gradient == pytest.approx((up - down) / 0.1, abs=2e-4)
+
+
+def test_the_gradient_of_a_drawn_gate_is_that_of_its_mean():
+    log_alpha = torch.full((40_000,), 0.6, dtype=torch.float64, requires_grad=True)
+    HardConcrete().sample(log_alpha, torch.as_tensor(np.random.default_rng(1).random(40_000))).sum().backward()
+    up, down = (hard_concrete(0.6 + d, 0.33, -0.1, 1.1)[2] for d in (0.01, -0.01))
+    error = float(log_alpha.grad.std()) / 200
+    assert float(log_alpha.grad.mean()) == pytest.approx((up - down) / 0.02, abs=4 * error)
+
+
+def test_a_gate_starts_at_the_probability_that_was_asked_for():
+    for probability in (0.2, 0.9, 0.99):
+        start = torch.tensor(HardConcrete().start(probability), dtype=torch.float64)
+        assert float(HardConcrete().open(start)) == pytest.approx(probability)
+
+
+# What is learned
+
+
+def test_gates_of_heads_that_the_labels_need_stay_open_and_the_others_close():
+    model, task = planted()
+    options = replace(QUICK, steps=60, gate_rate=0.1, weight=0.05, batch=12)
+    learned = learn_gates(model, task, "xx", options=options)
+    assert [(h.layer, h.head) for h, kept in zip(model.grid.heads, learned.kept, strict=True) if kept] == list(NEEDED)
+    assert learned.open_probability[-1][~learned.kept].max() < 0.1
+    assert learned.measured["test"]["accuracy"] == learned.measured["test"]["baseline"] == 1.0
+    assert learned.measured["test"]["kept"] == 2
+    assert learned.penalty[-1] == pytest.approx(0.05 * learned.open_probability[-1].sum())
+    assert (learned.steps[0], learned.steps[-1], len(learned.loss)) == (0, 60, len(learned.steps))
+    assert learned.open_probability[0] == pytest.approx(0.9)
+
+
+def test_without_a_penalty_no_gate_is_pushed_shut_and_with_a_heavy_one_all_are():
+    model, task = planted()
+    free, dear = sweep(model, task, "xx", [0.0, 1e4], options=replace(QUICK, steps=30, gate_rate=0.2))
+    idle = np.array([(h.layer, h.head) not in NEEDED for h in model.grid.heads])
+    assert np.array_equal(free.log_alpha[-1][idle], free.log_alpha[0][idle])
+    assert int(dear.kept.sum()) == 0
+    assert dear.kept_by_stack() == {"encoder": (0, 12)}
+
+
+def test_the_gradient_is_the_tasks_and_lambda_times_the_penaltys():
+    gradients = {}
+    for weight in (0.0, 0.3):
+        learner = learner_of(replace(QUICK, weight=weight))
+        learner.step(0, learner.chosen(0))
+        gradients[weight] = learner.log_alpha.grad.clone()
+    likely = torch.tensor(0.9)
+    torch.testing.assert_close(gradients[0.3] - gradients[0.0], (0.3 * likely * (1 - likely)).expand(12))
+
+
+def learner_of(options: GateOptions, model: Model | None = None, task: Task | None = None) -> Learner:
+    given = Given(model or tiny(), task or tiny_task(), "xx", options)
+    return Learner(given.model, given.inputs(), options, options.gated(given.model.grid))
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
+    learner = learner_of(replace(QUICK, sample="batch"))
+    chosen, uniform = learner.chosen(0), learner._uniform(0, 6)
+    assert uniform.shape == (1, 12)
+    with torch.inference_mode(), headlab.gates.gated(learner.model, learner.gates(uniform).detach()):
+        logits = learner.inputs.logits(learner.inputs.tensors(chosen)).double()
+    right = torch.log_softmax(logits, 1)[range(len(chosen)), learner.inputs.targets(chosen)]
+    assert learner.step(0, chosen) == pytest.approx(-float(right.mean()), abs=1e-5)
+
+
+def test_the_weight_rises_during_the_warm_up_and_the_models_rate_falls():
+    options = replace(QUICK, steps=10, warmup=0.4, weight=1.0)
+    assert [options.weight_at(step) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+    assert [options.model_rate_at(s) / options.model_rate for s in (0, 5, 9)] == pytest.approx([1, 0.5, 0.1])
+    assert replace(QUICK, warmup=0.0).weight_at(0) == QUICK.weight
+
+
+def test_batches_are_those_of_every_training():
+    learner = learner_of(QUICK)
+    lengths = learner.inputs.lengths.tolist()
+    for step in (0, 1, 2, 5):
+        assert learner.chosen(step).tolist() == step_batch(lengths, 6, 0, step).tolist()
+    assert learner.forwards == sum(len(learner.chosen(step)) for step in range(QUICK.steps))
+
+
+def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
+    model = tiny_model("marian", torch.float32, tokenizer=tiny_tokenizer())
+    options = replace(QUICK, stacks="encoder, cross", steps=4)
+    learned = learn_gates(model, PAIRS, "xx", options=options)
+    stacks = np.array([head.stack for head in model.grid.heads])
+    assert learned.gated.tolist() == (stacks != "decoder").tolist()
+    assert learned.kept[stacks == "decoder"].all()
+    assert (learned.open_probability[:, stacks == "decoder"] == 1).all()
+    assert learned.kept_by_stack()["decoder"] == (9, 9)
+    assert (learned.log_alpha[-1][learned.gated] != learned.log_alpha[0][learned.gated]).all()
+    with pytest.raises(HeadlabError, match="no stack 'encoders'; this model has encoder, decoder, cross"):
+        learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks="encoders"))
+    with pytest.raises(HeadlabError, match="no stack named"):
+        learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks=","))
+
+
+@pytest.mark.parametrize("family", ["albert", "deberta-v2", "gpt2", "t5", "bert-tokens"])
+def test_every_gate_gets_a_gradient_in_every_kind_of_model(family):
+    task = {"t5": PAIRS, "bert-tokens": WORDS}.get(family, tiny_task())
+    soft = replace(QUICK, weight=0.0, temperature=5.0, start=0.9999)  # hardly a draw is cut to 0 or 1
+    learner = learner_of(soft, tiny_model(family, torch.float32, tokenizer=tiny_tokenizer()), task)
+    learner.step(0, learner.chosen(0))
+    assert learner.log_alpha.grad.isfinite().all()
+    assert (learner.log_alpha.grad != 0).all()
+
+
+def test_the_callers_random_numbers_and_model_are_left_alone():
+    torch.manual_seed(3)
+    wanted = torch.rand(2)
+    torch.manual_seed(3)
+    before = {name: tensor.clone() for name, tensor in tiny().module.state_dict().items()}
+    learn_gates(tiny(), tiny_task(), "xx", options=replace(QUICK, steps=2))
+    assert torch.equal(torch.rand(2), wanted)
+    assert all(torch.equal(before[name], tensor) for name, tensor in tiny().module.state_dict().items())
+    assert not tiny().module.training
+    assert all(p.grad is None for p in tiny().module.parameters())
+
+
+# Going on
+
+
+@pytest.mark.parametrize("trained", ["gates", "all"])
+def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, trained: str):
+    options = replace(QUICK, trained=trained, model_rate=1e-3)
+    given = Given(tiny(), tiny_task(), "xx", options)
+    whole = learn(given, options, store=Store(tmp_path / "whole"))
+    store, steps = Store(tmp_path / "cut"), list[int]()
+    with pytest.raises(Interrupted):
+        learn(given, options, store=store, watch=Watch(stop_at(5), **EVERY))
+    assert [p.name for p in store.run(whole.spec).folder.iterdir() if p.name == CHECKPOINT]
+    after = learn(given, options, store=store, watch=Watch(lambda made: steps.append(made.step), **EVERY))
+    assert steps[0] == 6
+    assert same(whole, after)
+    assert whole.trained == after.trained
+    assert not (store.run(whole.spec).folder / CHECKPOINT).exists()
+    again = learn(given, options, store=store, watch=Watch(stop_at(1)))  # read, not learned
+    assert same(after, again)
+
+
+def test_a_run_stopped_while_it_is_measured_makes_no_step_again(tmp_path: Path):
+    def stop() -> None:
+        raise Interrupted
+
+    given, store, steps = Given(tiny(), tiny_task(), "xx", QUICK), Store(tmp_path), list[int]()
+    with pytest.raises(Interrupted):
+        learn(given, QUICK, store=store, watch=Watch(measuring=stop))
+    learned = learn(given, QUICK, store=store, watch=Watch(lambda made: steps.append(made.step)))
+    assert steps == []
+    assert same(learned, learn(given, QUICK, store=None))
+
+
+def test_a_checkpoint_of_another_length_or_torn_starts_over_and_says_so(tmp_path: Path, caplog):
+    given, store = Given(tiny(), tiny_task(), "xx", QUICK), Store(tmp_path)
+    whole = learn(given, QUICK, store=None)
+    path = store.run(given.spec(QUICK)).folder / CHECKPOINT
+    for spoil in (lambda data: data[: len(data) // 2], lambda data: data):
+        with pytest.raises(Interrupted):
+            learn(given, QUICK, store=store, watch=Watch(stop_at(5), **EVERY))
+        path.write_bytes(spoil(path.read_bytes()))
+        if spoil(b"ab") == b"ab":  # whole, but its history is another's
+            learner = learner_of(QUICK)
+            learner.state.losses = [1.0] * 7
+            learner.state.save(path, store.run(given.spec(QUICK)).key)
+        with caplog.at_level(logging.WARNING):
+            assert same(whole, learn(given, QUICK, store=store, watch=Watch(**EVERY)))
+        assert "starting afresh" in caplog.text
+        caplog.clear()
+        (path.parent / "result.npz").unlink()
+
+
+def test_a_batch_that_does_not_fit_is_added_up_from_parts(monkeypatch, caplog):
+    whole, short = learner_of(QUICK), learner_of(QUICK)
+    losses = [whole.step(step, whole.chosen(step)) for step in range(3)]
+    real = Texts.logits
+
+    def logits(self: Texts, inputs: Any) -> torch.Tensor:
+        if len(inputs["input_ids"]) > 4:
+            raise torch.OutOfMemoryError("made up")
+        return real(self, inputs)
+
+    monkeypatch.setattr(Texts, "logits", logits)
+    assert [short.step(step, short.chosen(step)) for step in range(3)] == pytest.approx(losses, abs=1e-5)
+    assert short.state.rows == 3
+    assert "6 examples together do not fit" in caplog.text
+    torch.testing.assert_close(short.log_alpha, whole.log_alpha, atol=1e-3, rtol=0)
+
+
+# The model along
+
+
+def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
+    options = replace(QUICK, trained="all", model_rate=1e-2, clip=None)
+    store, before = Store(tmp_path), {n: t.clone() for n, t in tiny().module.state_dict().items()}
+    learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
+    result = store.run(learned.spec).gates()
+    assert result is not None
+    assert result.trained_folder is not None
+    loaded = headlab.load(str(result.trained_folder))
+    after = loaded.module.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert not any(name.endswith("embeddings.weight") for name in moved)
+    found = headlab.evaluate(loaded, tiny_task().restricted(["xx"]), learned.mask())["xx"]
+    assert found.accuracy == learned.measured["dev"]["accuracy"]
+    assert "trained along" in learned.notes[0]
+    assert all(torch.equal(before[n], t) for n, t in tiny().module.state_dict().items())
+    with pytest.raises(HeadlabError, match="made for tiny-bert trained with gates"):
+        headlab.evaluate(tiny(), tiny_task(), learned.mask())
+
+
+def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
+    options = replace(QUICK, trained="all", steps=1)
+    with pytest.raises(HeadlabError, match="needs a place"):
+        learn_gates(tiny(), tiny_task(), "xx", options=options)
+    half = tiny_model("bert", torch.bfloat16, tokenizer=tiny_tokenizer())
+    with pytest.raises(HeadlabError, match="was loaded in bfloat16"):
+        learn_gates(half, tiny_task(), "xx", options=options, out=tmp_path / "out")
+
+
+# Splits, options, faults
+
+
+def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
+    plain = tiny_task()
+    lacking = replace(plain, read=lambda lang, s, seed: [] if s in ("train", "test") else plain.read(lang, s, seed))
+    learned = learn_gates(tiny(), lacking, "xx", options=replace(QUICK, steps=2))
+    assert learned.spec["task"]["split"] == "dev"
+    assert list(learned.measured) == ["dev"]
+    assert "flatters" in learned.notes[0]
+    assert "not measured on test" in learned.notes[1]
+    with pytest.raises(HeadlabError, match="no train examples"):
+        learn_gates(tiny(), lacking, "xx", options=replace(QUICK, split="train"))
+
+
+def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(Texts, "logits", lambda self, inputs: torch.full((len(inputs["input_ids"]), 5), torch.nan))
+    learner = learner_of(QUICK)
+    monkeypatch.setattr(Learner, "_loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan)
+    with pytest.raises(HeadlabError, match="the loss of step 1 is nan"):
+        learner.step(0, learner.chosen(0))
+
+
+def test_the_table_of_options_and_the_dataclass_say_the_same():
+    names = {f.name: f.default for f in fields(GateOptions)}
+    assert names.pop("seed") == 0
+    assert names == {name: option.default for name, option in OPTIONS.items()}
+    assert list(names) == list(OPTIONS)
+    made = options_of({"weight": 1, "size": None, "stacks": "encoder"}, seed=4)
+    assert (made.weight, type(made.weight), made.seed, made.stacks) == (1.0, float, 4, "encoder")
+    assert "model_rate" not in made.record()
+    assert replace(made, trained="all").record()["model_rate"] == 2e-5
+    assert replace(QUICK, steps=10, history=3).times == (0, 3, 7, 10)
+    assert replace(QUICK, steps=3, history=60).times == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"weight": -1}, "weight is -1, but must be float of 0 or more"),
+        ({"weight": float("inf")}, "weight is inf"),
+        ({"steps": 0}, "steps is 0"),
+        ({"start": 1.0}, "start is 1.0"),
+        ({"trained": "model"}, "trained is 'model', but must be gates or all"),
+        ({"low": 0.1}, "low is 0.1"),
+        ({"size": 0}, "size is 0"),
+        ({"temperature": 0}, "temperature is 0"),
+        ({"split": "test"}, "split is 'test'"),
+        ({"rate": 1}, "no option rate"),
+    ],
+)  # fmt: skip
+def test_unusable_options_are_refused(given, words):
+    with pytest.raises(HeadlabError, match=words):
+        options_of(given)
+
+
+def test_a_negative_seed_and_an_empty_sweep_are_refused():
+    with pytest.raises(HeadlabError, match="seed is -1"):
+        options_of({}, seed=-1)
+    with pytest.raises(HeadlabError, match="give at least one weight"):
+        sweep(tiny(), tiny_task(), "xx", [])
+
+
+def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path, capsys):
+    folder = save_classifier(tmp_path / "model")
+    arguments = ["gates", "--model", str(folder), "--weight", "0", "--lambda", "9", "--cache", str(tmp_path / "cache")]
+    small = ("steps=3", "batch=4", "gate_rate=2", "size=16", "dev_size=8", "test_size=8")
+    arguments += [word for pair in small for word in ("-o", pair)]
+    assert main([*arguments, "--out", str(tmp_path / "masks"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [run["weight"] for run in told["runs"]] == [0.0, 9.0]
+    assert told["runs"][1]["kept"] == 0
+    assert told["runs"][1]["stacks"] == {"encoder": {"kept": 0, "heads": 6}}
+    mask = load_mask(tmp_path / "masks" / "gates-9.json")
+    assert mask.digest == told["runs"][1]["mask_digest"]
+    assert len(mask.removed) == 6
+    made = [path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/result.npz")]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "| 9 | 0 of 6 |" in text
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "cache").glob("*/result.npz")] == made
+    assert main(["cache", "--cache", str(tmp_path / "cache")]) == 0
+    assert "intents/en  gates at λ 9, 0 of 6 heads" in capsys.readouterr().out
+    assert main([*arguments, "-o", "weight=3"]) == 2
+    assert "weight is set by --weight" in capsys.readouterr().err
+
+
+def test_the_options_are_documented_with_their_defaults():
+    page = (Path(__file__).parents[1] / "docs" / "gates.md").read_text(encoding="utf-8")
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
+    documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
+    assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in OPTIONS.items()}

@@ -1,0 +1,229 @@
+"""Learned gates in the store: as they were written, or a sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headlab.concrete import HardConcrete
+from headlab.errors import HeadlabError
+from headlab.learned import LearnedGates
+from headlab.records import Head, HeadGrid, Stack, content_key
+from headlab.scores import HeadScores
+from headlab.store import FORMAT, GATES, Store
+
+GRID = HeadGrid((Stack("encoder", (2, 3)), Stack("cross", (2,))))
+GATED = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate
+
+
+def spec_of(language: str = "de", weight: float = 0.02, seed: int = 0) -> dict[str, Any]:
+    return {
+        "format": FORMAT, "kind": GATES, "version": 1,
+        "model": {"name": "m", "revision": "r", "fingerprint": "f"},
+        "task": {"name": "t", "language": language, "split": "train", "size": 5, "seed": 0, "data_hash": "h"},
+        "judged": {}, "ablation": "zero", "options": {"weight": weight}, "seed": seed,
+    }  # fmt: skip
+
+
+def gates_of(spec: dict[str, Any]) -> LearnedGates:
+    rng = np.random.default_rng(spec["seed"])
+    log_alpha = np.full((3, GRID.size), np.nan, np.float32)
+    log_alpha[:, GATED] = rng.normal(0, 3, (3, len(GATED)))
+    return LearnedGates(
+        GRID, spec["task"]["language"], np.array([0, 5, 9]), log_alpha, np.array([np.nan, 0.7, 0.1 + 0.2]),
+        np.array([0.1, 0.08, 0.05]), spec["options"]["weight"], 123, 4.5, HardConcrete(0.5, -0.2, 1.3),
+        {"dev": {"n": 9, "accuracy": 0.5, "low": -0.1}}, spec, {"name": "m2", "fingerprint": "f2", "folder": "model"},
+        ("know this",),
+    )  # fmt: skip
+
+
+def write(root: Path, spec: dict[str, Any]) -> Path:
+    run = Store(root).run(spec)
+    run.finish(gates_of(spec), {"created": "today", "step_seconds": 0.5})
+    return run.folder
+
+
+def same(one: LearnedGates, other: LearnedGates) -> bool:
+    plain = (
+        "grid",
+        "language",
+        "weight",
+        "example_forwards",
+        "seconds",
+        "concrete",
+        "measured",
+        "spec",
+        "trained",
+        "notes",
+    )
+    arrays = [(getattr(one, name), getattr(other, name)) for name in ("steps", "log_alpha", "loss", "penalty")]
+    return all(getattr(one, name) == getattr(other, name) for name in plain) and all(
+        np.array_equal(a, b, equal_nan=True) for a, b in arrays
+    )
+
+
+def test_gates_come_back_as_they_were(tmp_path: Path) -> None:
+    folder, want = write(tmp_path, spec := spec_of()), gates_of(spec_of())
+    (result,) = Store(tmp_path).gates().results
+    assert same(result.gates, want)
+    assert (result.key, result.folder, result.meta["step_seconds"]) == (folder.name, folder, 0.5)
+    assert result.gates.gated.tolist() == [i in GATED for i in range(GRID.size)]
+    assert result.gates.log_alpha.dtype == np.float32
+    again = Store(tmp_path).run(spec).gates()
+    assert again is not None
+    assert same(again.gates, want)
+    assert Store(tmp_path).run(spec_of(seed=1)).gates() is None
+
+
+def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
+    grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (3,)), Stack("cross", (1,))))
+    spec = spec_of() | {"kind": "score", "method": {"name": "shapley", "options": {}}}
+    scores = HeadScores(grid, "de", "shapley", np.arange(6.0), "shapley", "accuracy", 1, 1.0, spec=spec)
+    Store(tmp_path).run(spec).finish(scores, {})
+    (found,) = Store(tmp_path).scan().results
+    assert found.scores.grid == grid
+    assert found.scores.grid.heads[2] == Head("decoder", 0, 0)
+
+
+def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -> None:
+    write(tmp_path, spec_of())
+    store = Store(tmp_path)
+    for listing in (store.scan(), store.curves(), store.reports()):
+        assert (listing.results, listing.problems) == ((), ())
+    with pytest.raises(HeadlabError, match="it holds a gates, not scores"):
+        store.run(spec_of()).result()
+
+
+def test_a_finished_run_leaves_no_checkpoint(tmp_path: Path) -> None:
+    run = Store(tmp_path).run(spec_of())
+    run.open()
+    for name in ("checkpoint.npz", "checkpoint.safetensors"):
+        (run.folder / name).write_bytes(b"state")
+    run.finish(gates_of(spec_of()), {})
+    assert sorted(p.name for p in run.folder.iterdir()) == ["result.npz", "spec.json"]
+
+
+def test_the_trained_model_is_found_below_the_run_only(tmp_path: Path) -> None:
+    folder = write(tmp_path, spec_of())
+    (result,) = Store(tmp_path).gates().results
+    assert result.trained_folder is None
+    (folder / "model").mkdir()
+    assert result.trained_folder == folder / "model"
+    for name in ("", "..", "../model", str(tmp_path), 3):
+        elsewhere = replace(result, gates=replace(result.gates, trained={"folder": name}))
+        assert elsewhere.trained_folder is None
+
+
+def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
+    learned = gates_of(spec_of())
+    for time in (0, 1, -1):
+        mask = learned.mask(time)
+        assert mask.kept.tolist() == (learned.open_probability[time] >= 0.5).tolist()
+        assert (mask.chosen["weight"], mask.chosen["step"]) == (0.02, int(learned.steps[time]))
+        assert mask.model == {"name": "m2", "fingerprint": "f2"}
+    assert replace(learned, trained={}).mask().model["name"] == "m"
+    assert learned.mask().kept[[1, 4, 5]].all()
+    assert learned.kept_by_stack()["encoder"] == (int(learned.kept[:5].sum()), 5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"penalty": np.array([0.1, np.inf, 0.0])},
+        {"loss": np.array([np.nan, np.nan, 1.0])},
+        {"measured": {"dev": np.nan}},
+    ],
+)
+def test_gates_that_are_no_numbers_are_not_stored(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(HeadlabError, match="nothing was stored"):
+        Store(tmp_path).run(spec_of()).finish(replace(gates_of(spec_of()), **change), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def spoil(folder: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
+    with np.load(folder / "result.npz") as file:
+        held = {**file, **arrays}
+    text = json.loads(str(held["about"])) | about
+    held["about"] = np.array(json.dumps(text))
+    np.savez(folder / "result.npz", **{name: array for name, array in held.items() if array is not None})
+
+
+TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no losses": ({}, {"loss": None}, "lacks loss"),
+    "a gate too many": ({}, {"gated": np.array([0, 2, 3, 7])}, "not of heads of its grid"),
+    "a head twice": ({}, {"gated": np.array([0, 2, 2, 6])}, "not of heads of its grid"),
+    "no gates": ({}, {"gated": np.array([], np.int64), "log_alpha": np.zeros((3, 0), np.float32)}, "not of heads"),
+    "steps that fall": ({}, {"steps": np.array([0, 9, 5])}, "do not rise from 0"),
+    "steps from 1": ({}, {"steps": np.array([1, 5, 9])}, "do not rise from 0"),
+    "one time": ({}, {"steps": np.array([0]), "log_alpha": np.zeros((1, 4), np.float32), "loss": np.zeros(0),
+                      "penalty": np.zeros(1)}, "do not rise from 0"),
+    "a short history": ({}, {"log_alpha": np.zeros((2, 4), np.float32)}, "its log_alpha is"),
+    "wide gates": ({}, {"log_alpha": np.zeros((3, 4))}, "its log_alpha is"),
+    "a gate that is no number": ({}, {"log_alpha": np.full((3, 4), np.nan, np.float32)}, "not a number"),
+    "other losses": ({}, {"loss": np.array([1.0, 2.0])}, "do not fit"),
+    "steps without end": ({}, {"steps": np.array(3)}, "its steps is"),
+    "another language": ({"language": "th"}, {}, "do not fit"),
+    "another weight": ({"weight": 0.5}, {}, "do not fit"),
+    "a weight in words": ({"weight": "much"}, {}, "its weight is 'much'"),
+    "another distribution": ({"concrete": {"temperature": 0.3, "low": 0.1, "high": 1.1}}, {}, "its distribution"),
+    "half a distribution": ({"concrete": {"temperature": 0.3}}, {}, "its distribution"),
+    "no distribution": ({"concrete": None}, {}, "its distribution"),
+    "another measurement": ({"told": {"measured": {}, "trained": {}, "notes": []}}, {}, "what was measured"),
+    "no measurement": ({"told": None}, {}, "what was measured"),
+    "half a letter": ({"told": {"notes": ["\ud800"]}}, {}, "what was measured"),
+    "another grid": ({"grid": {"encoder": [2]}}, {}, "not of heads of its grid"),
+    "no grid": ({"grid": []}, {}, "its grid is not"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("about", "arrays", "why"), TORN.values(), ids=TORN)
+def test_gates_that_do_not_fit_become_a_sentence(
+    tmp_path: Path, about: dict[str, Any], arrays: dict[str, Any], why: str
+) -> None:
+    good, bad = write(tmp_path, spec_of()), write(tmp_path, spec_of(seed=1))
+    spoil(bad, about, arrays)
+    listing = Store(tmp_path).gates()
+    assert [r.folder for r in listing.results] == [good]
+    (problem,) = listing.problems
+    assert bad.name in problem
+    assert why in problem
+    assert "run the gates again" in problem
+
+
+def test_what_is_told_is_checked_even_if_its_hash_fits(tmp_path: Path) -> None:
+    folder = write(tmp_path, spec_of())
+    for told in (
+        {"measured": [], "trained": {}, "notes": []},
+        {"measured": {"dev": 3}, "trained": {}, "notes": []},
+        {"measured": {}, "trained": [], "notes": []},
+        {"measured": {}, "trained": {}, "notes": [3]},
+        {"measured": {}},
+    ):
+        spoil(folder, {"told": told, "told_sha256": content_key(told)}, {})
+        assert Store(tmp_path).gates().results == ()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 10**6), byte=st.integers(0, 255))
+def test_fuzz_a_changed_byte_of_gates_never_crashes(tmp_path: Path, at: int, byte: int) -> None:
+    folder = write(tmp_path, spec_of())
+    data = bytearray((folder / "result.npz").read_bytes())
+    data[at % len(data)] = byte
+    (folder / "result.npz").write_bytes(bytes(data))
+    listing = Store(tmp_path).gates()
+    assert len(listing.results) + len(listing.problems) == 1
+    assert all(same(result.gates, gates_of(spec_of())) for result in listing.results)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 200, 900])
+def test_torn_gates_become_a_sentence(tmp_path: Path, keep: int) -> None:
+    folder = write(tmp_path, spec_of())
+    (folder / "result.npz").write_bytes((folder / "result.npz").read_bytes()[:keep])
+    assert len(Store(tmp_path).gates().problems) == 1
