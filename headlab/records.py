@@ -40,6 +40,9 @@ class Head(NamedTuple):
         return f"{self.layer}.{self.head}" if self.stack == "encoder" else f"{self.stack} {self.layer}.{self.head}"
 
 
+STACKS = ("encoder", "decoder", "cross")  # in every grid's order
+
+
 @dataclass(frozen=True)
 class Stack:
     """The heads of one stack; `heads[l]` is the number of query heads of layer l (layers may differ)."""
@@ -146,8 +149,9 @@ class HeadGrid:
 
     @staticmethod
     def from_json(value: Mapping[str, list[int]]) -> HeadGrid:
-        """Inverse of `to_json`."""
-        return HeadGrid(tuple(Stack(name, tuple(heads)) for name, heads in value.items()))
+        """Inverse of `to_json`; stacks come in the order that models have them, as JSON may sort them by name."""
+        names = sorted(value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS))
+        return HeadGrid(tuple(Stack(name, tuple(value[name])) for name in names))
 
     def __str__(self) -> str:
         return ", ".join(f"{s.name} {describe(s.heads)}" for s in self.stacks)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
-from headlab.records import HeadGrid, Stack, canonical_json
+from headlab.records import Head, HeadGrid, Stack, canonical_json
 from headlab.scores import Curve, HeadScores
 from headlab.store import FORMAT, MAX_ARRAY_BYTES, CurveResult, Store, read_arrays
 
@@ -61,6 +61,16 @@ def test_round_trip(tmp_path: Path) -> None:
     assert result.meta["versions"]["headlab"] == "x"
     assert Store(tmp_path).find(method="shapley", language="de") != []
     assert Store(tmp_path).find(language="th") == []
+
+
+def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
+    grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (3,)), Stack("cross", (1,))))
+    scores = replace(scores_of(spec_of()), grid=grid, values=np.arange(6.0), low=None, high=None, samples=None,
+                     p_values=None)  # fmt: skip
+    Store(tmp_path).run(spec_of()).finish(scores, {})
+    (found,) = Store(tmp_path).scan().results
+    assert found.scores.grid == grid
+    assert found.scores.grid.heads[2] == Head("decoder", 0, 0)
 
 
 def test_equal_specs_share_a_folder_others_do_not(tmp_path: Path) -> None:

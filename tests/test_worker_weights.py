@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from saved import save_family
 
+from headlab.errors import HeadlabError
 from headlab.gates import load
 from headlab.worker.schemas import AttentionRequest
 from headlab.worker.weights import weights_of
@@ -24,3 +26,12 @@ def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_pa
     tokens, separators = ask(" ".join(["w5"] * 100))
     assert len(tokens) == 64
     assert all(tokens[place] == "</s>" for place in separators)
+
+
+def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_path: Path) -> None:
+    model = load(str(save_family(tmp_path / "marian", "marian")))
+    seen = weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[("encoder", 1, 2)]))
+    assert [len(row) for row in seen.weights["encoder.1.2"]] == [len(seen.tokens)] * len(seen.tokens)
+    for stack in ("decoder", "cross"):
+        with pytest.raises(HeadlabError, match="choose heads of the encoder"):
+            weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[(stack, 0, 0)]))

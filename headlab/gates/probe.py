@@ -15,7 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from headlab.errors import HeadlabError
 from headlab.gates.sdpa import NAME, SITE, register
 from headlab.gates.state import Active, Owner, Site, activate
-from headlab.records import HeadGrid, Stack
+from headlab.records import STACKS, HeadGrid, Stack
 
 PROBE_TOKENS = 6
 # Architectures that do not use transformers' attention functions: where their heads meet the projection.
@@ -154,7 +154,7 @@ def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[i
     stacks: dict[str, list[int]] = {}
     for number, call in enumerate(calls):
         stacks.setdefault(stack_of(call.name, model), []).append(number)
-    order = [name for name in ("encoder", "decoder", "cross") if name in stacks]
+    order = [name for name in STACKS if name in stacks]
     rows = [0] * len(calls)
     for row, number in enumerate(number for name in order for number in stacks[name]):
         rows[number] = row

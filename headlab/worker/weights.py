@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from headlab.errors import HeadlabError
 from headlab.gates import Model, attention, excluded_ids
 from headlab.records import Head
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, Weights
@@ -18,7 +19,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     cut = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
     full = model.tokenizer(*texts)["input_ids"]
     inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
-    found = attention(model, inputs, heads)
+    found = attention(model, {**inputs, **_target(model, heads)}, heads)
     ends = set(excluded_ids(model.tokenizer, "separator"))
     return Weights(
         tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
@@ -26,6 +27,18 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
         separators=[place for place, token in enumerate(cut) if token in ends],
         truncated=len(full) > len(cut),
     )
+
+
+def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
+    """What an encoder-decoder model takes besides. Raises HeadlabError for heads that look from a target."""
+    if not model.module.config.is_encoder_decoder:
+        return {}
+    for head in heads:
+        if head.stack != "encoder":
+            raise HeadlabError(
+                f"head {head} looks from a translation, and a sentence comes without one; choose heads of the encoder"
+            )
+    return {"decoder_input_ids": torch.tensor([[model.module.config.decoder_start_token_id]], device=model.device)}
 
 
 def _rounded(weights: torch.Tensor) -> list[list[float]]:
