@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from headlab.concrete import HardConcrete
 from headlab.errors import HeadlabError
 from headlab.learned import LearnedGates
-from headlab.records import Head, HeadGrid, Stack, content_key
-from headlab.scores import HeadScores
+from headlab.records import HeadGrid, Stack, content_key
 from headlab.store import FORMAT, GATES, Store
 
 GRID = HeadGrid((Stack("encoder", (2, 3)), Stack("cross", (2,))))
@@ -80,16 +79,6 @@ def test_gates_come_back_as_they_were(tmp_path: Path) -> None:
     assert again is not None
     assert same(again.gates, want)
     assert Store(tmp_path).run(spec_of(seed=1)).gates() is None
-
-
-def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
-    grid = HeadGrid((Stack("encoder", (2,)), Stack("decoder", (3,)), Stack("cross", (1,))))
-    spec = spec_of() | {"kind": "score", "method": {"name": "shapley", "options": {}}}
-    scores = HeadScores(grid, "de", "shapley", np.arange(6.0), "shapley", "accuracy", 1, 1.0, spec=spec)
-    Store(tmp_path).run(spec).finish(scores, {})
-    (found,) = Store(tmp_path).scan().results
-    assert found.scores.grid == grid
-    assert found.scores.grid.heads[2] == Head("decoder", 0, 0)
 
 
 def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from headlab.store.arrays import Arrays, read_arrays
 
 FORMAT = 1
 SCORE = "score"
-STACKS = ("encoder", "decoder", "cross")  # in the order that models have them
 
 
 @contextmanager
@@ -74,17 +73,13 @@ def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
 
 
 def read_grid(value: Any) -> HeadGrid:
-    """A head grid, {stack: heads per layer}, its stacks in the order that models have them.
-
-    Raises HeadlabError if it is not one.
-    """
+    """A head grid, {stack: heads per layer}. Raises HeadlabError if it is not one."""
     good = isinstance(value, dict) and all(
         isinstance(heads, list) and all(type(n) is int and 0 <= n <= 4096 for n in heads) for heads in value.values()
     )
     if not good or not sum(map(sum, value.values())):
         raise HeadlabError("its grid is not {stack: heads per layer}")
-    order = sorted(value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS))
-    return HeadGrid.from_json({name: value[name] for name in order})  # canonical JSON had sorted them by name
+    return HeadGrid.from_json(value)
 
 
 def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float]) -> Any:

@@ -43,6 +43,7 @@ def draw(choice: Choice) -> None:
         _begin(draft)
     page_link("experiments", "Whole analyses, which need many of these, start on the Experiments page")
     page_link("roles", "What the heads do is found on the Roles page")
+    page_link("gates", "Gates that learn which heads to keep are trained on the Gates page")
 
 
 def _scores(draft: Draft, kind: str) -> None:

@@ -13,7 +13,7 @@ import streamlit as st
 from headlab.experiments.table import EXPERIMENTS
 from headlab.methods.table import METHODS
 from headlab.store import Store, default_root
-from headlab.ui import experiments_link, experiments_plan, roles_plan
+from headlab.ui import experiments_link, experiments_plan, gates_plan, roles_plan
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
 from headlab.ui.overview_coverage import command
@@ -33,12 +33,10 @@ def draw(job: Job) -> None:
     if going():
         st.rerun()  # a page is switched by a whole run, not by a part of one
     choice, result = choice_of(job), job.get("result") or {}
-    if job.get("kind") == "experiment":
-        label = "Open on the Experiments page"
-        st.button(label, key="results-experiments", type="primary", on_click=_open_report, args=(job,))
-    elif job.get("kind") == "roles":
-        label = "Open on the Roles page"
-        st.button(label, key="results-roles", type="primary", on_click=_open_roles, args=(job,))
+    if job.get("kind") in PAGES:
+        name, turn = PAGES[str(job["kind"])]
+        label = f"Open on the {name.capitalize()} page"
+        st.button(label, key=f"results-{name}", type="primary", on_click=turn, args=(job,))
     elif choice is not None:
         with st.container(horizontal=True, gap="small"):
             for name, label in (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page")):
@@ -69,12 +67,28 @@ def _open_roles(job: Job) -> None:
     go("roles", Choice(params["model"], task, offered, before.method))
 
 
+def _open_gates(job: Job) -> None:
+    """Turn to the Gates page at the job's last run; gates are of no method."""
+    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    if not isinstance(before, Choice):
+        return
+    languages = tuple(params["languages"])
+    st.session_state["focus"] = languages[0]
+    go("gates", Choice(params["model"], params["task"], languages, before.method))
+
+
 def _trained(result: Mapping[str, Any]) -> None:
     st.markdown("##### Accuracy on dev")
     rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()]
     st.table(pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True)
     if result.get("folder"):
         st.caption(f"The adapter is in `{result['folder']}`, below the cache folder.")
+
+
+# Kinds of jobs whose results have a page of their own: its name, and what turns to it.
+PAGES = {
+    "experiment": ("experiments", _open_report), "roles": ("roles", _open_roles), "gates": ("gates", _open_gates),
+}  # fmt: skip
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -111,6 +125,8 @@ def terminal(job: Job) -> str:
         return experiments_plan.command(params)
     if job.get("kind") == "roles":
         return roles_plan.command(params)
+    if job.get("kind") == "gates":
+        return gates_plan.command(params)
     if job.get("kind") == "finetune":
         words = ["headlab", "finetune", str(params["task"])]
         given = ("steps", "learning_rate", "seed")

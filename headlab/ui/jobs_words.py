@@ -14,7 +14,7 @@ Job = Mapping[str, Any]
 LIVE = ("queued", "running")
 KINDS = {
     "score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment",
-    "roles": "Roles of heads",
+    "roles": "Roles of heads", "gates": "Learned gates",
 }  # fmt: skip
 NAMED = 3
 

@@ -11,6 +11,7 @@ PAGES = {
     "heads": ("Heads", ":material/grid_on:"),
     "languages": ("Languages", ":material/translate:"),
     "roles": ("Roles", ":material/category:"),
+    "gates": ("Gates", ":material/door_open:"),
     "prune": ("Prune", ":material/content_cut:"),
     "experiments": ("Experiments", ":material/science:"),
     "attention": ("Attention", ":material/visibility:"),

@@ -11,6 +11,7 @@ from pydantic import Field
 from headlab.worker.kinds.curve import CURVE, CurveSpec
 from headlab.worker.kinds.experiment import EXPERIMENT, ExperimentSpec
 from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
+from headlab.worker.kinds.gates import GATES, GatesSpec
 from headlab.worker.kinds.kind import Kind
 from headlab.worker.kinds.roles import ROLES, RolesSpec
 from headlab.worker.kinds.score import SCORE
@@ -18,7 +19,7 @@ from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.schemas import Place, Refusal, Strict
 
 KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
-    {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES)}
+    {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES)}
 )
 
 
@@ -62,7 +63,17 @@ class RolesJob(Strict):
     place: Literal["here"] = "here"
 
 
-Submission = Annotated[ScoreJob | CurveJob | FinetuneJob | ExperimentJob | RolesJob, Field(discriminator="kind")]
+class GatesJob(Strict):
+    """Gates that learn; the job runs on the worker's own device."""
+
+    kind: Literal["gates"]
+    spec: GatesSpec
+    place: Literal["here"] = "here"
+
+
+Submission = Annotated[
+    ScoreJob | CurveJob | FinetuneJob | ExperimentJob | RolesJob | GatesJob, Field(discriminator="kind")
+]
 
 
 def kind_of(key: str) -> Kind[Any]:
