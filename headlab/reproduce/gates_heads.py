@@ -13,14 +13,14 @@ from headlab.evaluator import Evaluator
 from headlab.experiments.differences import COLUMNS, FORMATS, difference, gain_of, minus
 from headlab.gates import Model, load
 from headlab.learned import LearnedGates
-from headlab.masks import Mask, choose
+from headlab.masks import Mask, removal_order
 from headlab.methods.run import score
 from headlab.models.embedded import EMBEDDED
 from headlab.progress import Progress
 from headlab.records import Bools, Evaluation, HeadGrid
 from headlab.reproduce.gates_plan import XNLI, Classifier
 from headlab.reproduce.models import nli_folder, opened
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, kept_without
 from headlab.store import Store
 from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
@@ -107,7 +107,7 @@ def choices(grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores
     """The gates' mask, and those of the scores that keep as many heads."""
     masks: dict[str, list[Bools]] = {GATES: [gates.kept]}
     for name, found in scores.items():
-        kept = choose(grid, found.values, None, "bottom", k=int((~gates.kept).sum()))
+        kept = kept_without(removal_order(found.values)[: int((~gates.kept).sum())], grid.size)
         masks.setdefault(RANDOM if name.startswith(RANDOM) else name, []).append(kept)
     return Choices(gates, masks)
 

@@ -1,0 +1,154 @@
+"""Gates on a classifier and a translation model, the whole reproduction on tiny models and made-up data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+from toy_language import toy_folder
+
+pytest.importorskip("sentencepiece")
+pytest.importorskip("sacrebleu")
+
+from headlab.cli.main import FAILED, OK, main
+from headlab.errors import HeadlabError
+from headlab.reproduce import gates, gates_heads
+from headlab.reproduce.gates_heads import GATES, RANDOM
+from headlab.reproduce.gates_plan import ENCODER, EVERY, SMOKE, XNLI, Classifier, Plan
+from headlab.tables import Report
+from headlab.training.l0.options import GateOptions
+from headlab.training.scratch.options import TranslationOptions
+
+WEIGHTS = (0.0, 30.0)
+LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The smoke plan, smaller still, on models and texts that were made up."""
+    monkeypatch.setattr(gates_heads, "model_of", lambda *_: tiny_model("bert", tokenizer=tiny_tokenizer()))
+    monkeypatch.setattr(gates_heads, "task_for", lambda *_: tiny_task())
+    monkeypatch.setattr(gates_heads, "SOURCE", "xx")
+    tiny = TranslationOptions(
+        steps=4, batch=8, vocabulary=24, width=8, feed_forward=8, encoder_layers=1, decoder_layers=1, encoder_heads=2,
+        decoder_heads=2, warmup=2,
+    )  # fmt: skip
+    small = Plan(
+        (Classifier("intents", WEIGHTS, LEARN, 2, 2, 24),),
+        replace(
+            SMOKE.translator, pair="aa-bb", sentences=40, model=tiny, gates=replace(LEARN, trained="all", steps=6),
+            encoder=WEIGHTS, every=WEIGHTS[1:], scratch=WEIGHTS[1:], dev=8, test=12, roles=12,
+        ),
+    )  # fmt: skip
+    monkeypatch.setattr("headlab.reproduce.gates_plan.SMOKE", small)
+    return small
+
+
+def run(tmp_path: Path, *more: str) -> int:
+    data = tmp_path / "data"
+    if not data.exists():
+        toy_folder(data)
+    cache = ["--data", str(data), "--cache", str(tmp_path / "cache")]
+    return main(["reproduce", "voita-gates", *cache, "--smoke", *more])
+
+
+def test_the_whole_is_made_written_and_found_again(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path, "--json", "--out", str(tmp_path / "out")) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["reports"]) == {"gates-intents", "gates-translation"}
+    for name, value in told["reports"].items():
+        written = json.loads((tmp_path / "out" / f"{name}.json").read_text())
+        assert Report.from_json(written) == Report.from_json(value)
+        assert written["command"] == "headlab reproduce voita-gates --data DIR --smoke"
+        for table in Report.from_json(value).tables:
+            assert (tmp_path / "out" / f"{table.name}.csv").is_file()
+    monkeypatch.setattr("headlab.training.l0.learn.Learner", None)  # nothing is learned or trained a second time
+    monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
+    assert run(tmp_path, "--json") == OK
+    again = json.loads(capsys.readouterr().out)
+    tables = [[r["tables"] for r in found["reports"].values()] for found in (told, again)]
+    assert tables[0] == tables[1]
+
+
+def test_every_choice_keeps_as_many_heads_as_the_gates(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--json", "--part", "intents") == OK
+    report = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-intents"])
+    table = report.table("gates-intents-test")
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [(row["λ"], row["chosen by"]) for row in rows] == [
+        (weight, name) for weight in WEIGHTS for name in (GATES, "Shapley", "gradient", RANDOM)
+    ]
+    heads = report.table("gates-intents-layers")
+    for n, weight in enumerate(WEIGHTS):
+        assert {row["heads left"] for row in rows if row["λ"] == weight} == {sum(heads.rows[n][1:])}
+    assert rows[-1]["heads left"] == 0  # a penalty that nothing outweighs
+    assert len({row["accuracy, %"] for row in rows if row["λ"] == WEIGHTS[1]}) == 1  # all have removed the same
+    none = [row for row in rows if row["λ"] == WEIGHTS[1] and row["chosen by"] != GATES]
+    assert all(row["against gates: difference, points"] == 0 for row in none)
+
+
+def test_a_translation_model_is_pruned_by_stack(plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--json", "--part", "translation") == OK
+    report = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-translation"])
+    table = report.table("gates-bleu")
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [(row["gates on"], row["λ"]) for row in rows] == [
+        ("none", None), *((ENCODER, weight) for weight in WEIGHTS), (EVERY, WEIGHTS[1]),
+    ]  # fmt: skip
+    left = [[row[f"{stack} heads"] for stack in ("encoder", "decoder", "cross")] for row in rows]
+    assert left[0] == [2, 2, 2]
+    assert left[2] == [0, 2, 2]  # the encoder's alone have gates
+    assert left[3] == [0, 0, 0]
+    assert [row[1:] for row in report.table("gates-layers").rows] == [
+        (row["λ"], *heads) for row, heads in zip(rows[1:], left[1:], strict=True)
+    ]
+    (scratch,) = report.table("gates-scratch").rows
+    assert scratch[:2] == (WEIGHTS[1], 0)
+    for _, weight, _, stay, of, chance, *_ in report.table("gates-roles").rows:
+        assert 0 <= stay <= of
+        if weight == WEIGHTS[1]:
+            assert stay == chance == 0
+
+
+def test_what_is_lacking_is_said_before_anything_is_trained(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--part", "xnli") == FAILED
+    assert "no part 'xnli'; this plan has intents, translation" in capsys.readouterr().err
+    (toy_folder(tmp_path / "other") / "mt/aa-bb.train.tsv").unlink()
+    given = ["--data", str(tmp_path / "other"), "--smoke", "--cache", str(tmp_path / "cache")]
+    assert main(["reproduce", "voita-gates", *given]) == FAILED
+    assert "train" in capsys.readouterr().err
+    assert not list((tmp_path / "cache").glob("*/result.npz"))
+
+
+def test_xnli_is_learned_on_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "xnli").mkdir()
+    header = "premise\thypothesis\tlabel\n"
+    for split in ("dev", "test"):
+        (tmp_path / "xnli" / f"en.{split}.tsv").write_text(header + f"a {split}\tb\t1\n")
+    classifier = Classifier(XNLI, WEIGHTS, LEARN, 2, 2, None)
+    task = gates_heads.task_for(classifier, tmp_path)
+    assert [e.text for e in task.examples("en", "test")] == ["a test"]
+    with pytest.raises(HeadlabError, match=r"nli_en/train\.tsv"):
+        task.examples("en", "train")
+    (tmp_path / "nli_en").mkdir()
+    (tmp_path / "nli_en" / "train.tsv").write_text(header + 'a "man"\tsits\t2\nno\tyes\t0\n')
+    (first, second) = task.examples("en", "train")
+    assert (first.text, first.pair, first.label, second.label) == ('a "man"', "sits", 2, 0)
+    (tmp_path / "nli_en" / "train.tsv").write_text(header + "a\tb\t7\n")
+    with pytest.raises(HeadlabError, match="line 2, column label"):
+        task.examples("en", "train")
+
+
+def test_the_plan_names_parts_once(plan: Plan) -> None:
+    assert gates.parts_of(plan, None) == ("intents", "translation")
+    assert gates.parts_of(plan, ["translation", "intents"]) == ("intents", "translation")
