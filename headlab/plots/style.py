@@ -38,7 +38,8 @@ def printed(figure: go.Figure, name: str) -> go.Figure:
 
     name: tells its parts from those of other figures in one document.
     """
-    out = go.Figure(figure)
+    out = go.Figure(figure.data, figure.layout)  # without frames, and without what moves them
+    out.layout.updatemenus = out.layout.sliders = None
     for number, trace in enumerate(out.data):
         trace.uid = f"{name}-{number}"  # plotly would draw it by lot
     return out.update_layout(

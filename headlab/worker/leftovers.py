@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,9 @@ ADAPTER = re.compile(r"adapters/[0-9a-f]{24}")
 LIVE = ("queued", "running")
 EXPERIMENT = "experiment"
 # Details that may differ between jobs that share a run: a curve needs the scores that a score job computes.
-OWN = ("languages", "split", "size", "points")
+OWN = ("languages", "split", "size", "points", "weights")
+CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
+TRAINED = "model"  # below a run: the model that was trained along with gates
 
 
 def needed_by(other: Job, job: Job, language: str) -> bool:
@@ -42,9 +45,12 @@ def clear(root: Path, folder: str) -> None:
 
 
 def _clear_run(folder: Path) -> None:
-    (folder / "checkpoint.npz").unlink(missing_ok=True)
+    for name in CHECKPOINTS:
+        (folder / name).unlink(missing_ok=True)
     if (folder / "result.npz").exists():
         return
+    if (folder / TRAINED).is_dir():
+        shutil.rmtree(folder / TRAINED)
     for name in ("spec.json", "log.txt"):
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):  # gone already, or it holds something that is not ours to delete

@@ -13,6 +13,7 @@ PAGES = {
     "/heads": "Heads",
     "/languages": "Languages",
     "/roles": "Roles",
+    "/gates": "Gates",
     "/prune": "Prune",
     "/experiments": "Experiments",
     "/attention": "Attention",

@@ -1,0 +1,195 @@
+"""Gates that were learned: how open each was over the training, what that cost, and what each weight keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from headlab.learned import LearnedGates
+from headlab.plots.gates_player import player
+from headlab.plots.style import DASHES, DIVERGING, LEGEND, LINES, ROW_PIXELS, SEQUENTIAL, SYMBOLS, UNSURE, finish
+from headlab.records import Bools, Floats, HeadGrid, Ints, by_layer
+
+FRAMES = 60  # times that are drawn, at most
+FEW = 16  # layers, or heads of one, whose numbers all fit beside the map
+DIGITS = 3
+MANY = 24  # layers of all stacks, above which their counts are under the pointer only
+BAR, TITLES = 44, 24  # pixels for the colours and for the stacks' names
+OPEN = {
+    "orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "thickness": 10, "tickvals": [0, 0.5, 1],
+    "ticktext": ["closed", "undecided", "open"], "len": 0.9,
+}  # fmt: skip
+
+
+def moments(times: int, most: int = FRAMES) -> list[int]:
+    """Which of so many times are drawn: all of them, or `most` spread evenly, the first and the last among them."""
+    return sorted({round(float(at)) for at in np.linspace(0, times - 1, min(times, most))})
+
+
+def open_map(gates: LearnedGates, template: str | None = None) -> go.Figure:
+    """P(open) of every gate, stacks side by side; a slider and a play button go through the training.
+
+    At first the end is shown.  Heads without a gate are blank.
+    """
+    stacks, times = gates.grid.stacks, moments(len(gates.steps))
+    likely = np.where(gates.gated, gates.open_probability, np.nan).round(DIGITS)
+    figure = make_subplots(
+        1, len(stacks), subplot_titles=_titles(gates.grid), horizontal_spacing=0.04, shared_yaxes=True
+    )
+    for place, z in enumerate(rectangles(gates.grid, likely[-1])):
+        hover = f"{stacks[place].name} layer %{{y}}, head %{{x}}: open with %{{z:.1%}}<extra></extra>"
+        figure.add_heatmap(z=z, coloraxis="coloraxis", xgap=1, ygap=1, hovertemplate=hover, row=1, col=place + 1)
+    figure.frames = [
+        go.Frame(name=str(gates.steps[time]), data=[{"type": "heatmap", "z": z} for z in rectangles(gates.grid, now)],
+                 traces=list(range(len(stacks))))
+        for time, now in ((time, likely[time]) for time in times)
+    ]  # fmt: skip
+    figure.update_layout(player([frame.name for frame in figure.frames], "step"))
+    rows, wide = max(stack.layers for stack in stacks), max(gates.grid.width, 1)
+    figure.update_yaxes(autorange="reversed", dtick=1 if rows <= FEW else None, showgrid=False, zeroline=False)
+    figure.update_yaxes(title="layer", col=1).update_yaxes(ticks="")
+    few = wide * len(stacks) <= FEW
+    figure.update_xaxes(title="head", dtick=1 if few else None, showgrid=False, zeroline=False)
+    top = BAR + TITLES * (len(stacks) > 1)
+    axis = {"colorscale": DIVERGING, "cmin": 0, "cmax": 1, "colorbar": OPEN}
+    finish(figure, template, height=200 + top + ROW_PIXELS * max(rows, 4), coloraxis=axis)
+    return figure.update_layout(margin={"t": top})
+
+
+def _titles(grid: HeadGrid) -> list[str] | None:
+    return [stack.name for stack in grid.stacks] if len(grid.stacks) > 1 else None
+
+
+def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
+    """Values [head] as an array [layer, head] a stack; NaN where a layer has fewer heads than another."""
+    out = [np.full((stack.layers, max(stack.heads, default=0)), np.nan) for stack in grid.stacks]
+    names = [stack.name for stack in grid.stacks]
+    for stack, layer, values in by_layer(grid, flat):
+        out[names.index(stack)][layer, : len(values)] = values
+    return out
+
+
+def course(gates: LearnedGates, template: str | None = None) -> go.Figure:
+    """Mean task loss and penalty over the training, both in nats, and below them how many heads are open.
+
+    Open: the sum of P(open), stack by stack, heads without a gate among them.
+    """
+    figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.55, 0.45])
+    for at, (name, values) in enumerate((("task loss", gates.loss), ("penalty", gates.penalty))):
+        figure.add_scatter(
+            x=gates.steps, y=values, name=name, mode="lines", line={"color": LINES[at], "dash": DASHES[at]},
+            hovertemplate=f"{name} %{{y:.4f}} nats at step %{{x}}<extra></extra>", row=1, col=1,
+        )  # fmt: skip
+    several = len(gates.grid.stacks) > 1
+    for at, (stack, values) in enumerate(expected(gates).items()):
+        name = f"open, {stack}" if several else "open heads"
+        place = (at + 2) % len(LINES)
+        figure.add_scatter(
+            x=gates.steps, y=values, name=name, mode="lines", line={"color": LINES[place], "dash": DASHES[place]},
+            hovertemplate=f"{name}: %{{y:.1f}} heads at step %{{x}}<extra></extra>", row=2, col=1,
+        )  # fmt: skip
+    figure.update_yaxes(title="nats an answer", rangemode="tozero", zeroline=False, row=1)
+    figure.update_yaxes(title="heads open", rangemode="tozero", zeroline=False, row=2)
+    figure.update_xaxes(zeroline=False, showgrid=False)
+    figure.update_xaxes(title="step", row=2)
+    return finish(figure, template, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
+
+
+def expected(gates: LearnedGates) -> Mapping[str, Floats]:
+    """{stack: heads that are expected to be open, float [time]}."""
+    names, likely = np.array([head.stack for head in gates.grid.heads]), gates.open_probability
+    return {stack.name: likely[:, names == stack.name].sum(axis=1) for stack in gates.grid.stacks}
+
+
+def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid, template: str | None = None) -> go.Figure:
+    """How many heads each layer keeps, a row a run; colours are shares of the layer.
+
+    kept: bool [head] of each run.
+    """
+    layers = [(stack, layer, len(heads)) for stack, layer, heads in by_layer(grid, np.arange(grid.size)) if len(heads)]
+    counts = [[int(heads.sum()) for _, _, heads in by_layer(grid, mask) if len(heads)] for mask in kept]
+    several = len(grid.stacks) > 1
+    shares = [[n / size for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts]
+    told = [[f"{n} of {size}" for n, (_, _, size) in zip(row, layers, strict=True)] for row in counts]
+    columns = [f"{stack} {layer}" if several else str(layer) for stack, layer, _ in layers]
+    figure = go.Figure(
+        go.Heatmap(
+            z=shares, x=columns, y=list(rows), text=counts, customdata=told, zmin=0, zmax=1, showscale=False,
+            texttemplate="%{text}" if len(columns) <= MANY else None,
+            colorscale=SEQUENTIAL, xgap=1, ygap=1, hovertemplate="%{y}, layer %{x}: %{customdata} kept<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    figure.update_xaxes(type="category", title="layer", showgrid=False)
+    return finish(figure, template, height=max(170, 110 + ROW_PIXELS * len(rows)))
+
+
+def kept_by_stack(
+    weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int], template: str | None = None
+) -> go.Figure:
+    """The share of each stack's heads that is kept as the weight grows: which kind goes first.
+
+    kept: {stack: heads kept at each weight}.  sizes: {stack: heads}.
+    """
+    figure = go.Figure()
+    for at, (stack, counts) in enumerate(kept.items()):
+        place, size = at % len(LINES), max(1, sizes[stack])
+        figure.add_scatter(
+            x=list(weights), y=[count / size for count in counts], name=stack, mode="lines+markers",
+            line={"color": LINES[place], "dash": DASHES[place]}, marker={"symbol": SYMBOLS[place], "size": 9},
+            customdata=list(counts),
+            hovertemplate=f"{stack}: %{{customdata}} of {size} heads kept at λ = %{{x:g}}<extra></extra>",
+        )  # fmt: skip
+    ticks = {"tickvals": list(weights), "ticktext": [f"{weight:g}" for weight in weights]}
+    kind = "log" if min(weights, default=0) > 0 else "linear"
+    figure.update_xaxes(title="λ", type=kind, zeroline=False, showgrid=False, **ticks)
+    figure.update_yaxes(title="share of the stack's heads kept", tickformat=".0%", rangemode="tozero", zeroline=False)
+    return finish(figure, template, height=340, showlegend=True, legend=LEGEND)
+
+
+class Dots(NamedTuple):
+    """What some masks are worth: heads kept, accuracy in percent and the ends of its interval (NaN: none); [dot].
+
+    told: what the pointer shows.
+    """
+
+    kept: Ints
+    accuracy: Floats
+    low: Floats
+    high: Floats
+    told: Sequence[str]
+
+
+def trade_off(
+    series: Mapping[str, Dots], whole: float, size: int, unit: str, *, chosen: int | None = None,
+    template: str | None = None,
+) -> go.Figure:  # fmt: skip
+    """Accuracy against heads kept, a dot a run, a kind of dot a way of choosing; dotted: all heads.
+
+    whole: accuracy of all `size` heads, in percent.  unit: of the axis.  chosen: dot of the first series that is
+    ringed.
+    """
+    figure = go.Figure()
+    figure.add_hline(y=whole, line={"color": UNSURE, "width": 1, "dash": "dot"})
+    for at, (name, dots) in enumerate(series.items()):
+        place = at % len(LINES)
+        error = {"type": "data", "symmetric": False, "array": dots.high - dots.accuracy,
+                 "arrayminus": dots.accuracy - dots.low, "thickness": 1.5, "width": 0}  # fmt: skip
+        figure.add_scatter(
+            x=dots.kept, y=dots.accuracy, name=name, mode="lines+markers", text=list(dots.told), error_y=error,
+            line={"color": LINES[place], "dash": DASHES[place], "width": 1}, hovertemplate="%{text}<extra></extra>",
+            marker=_marker(place, len(dots.kept), chosen if at == 0 else None),
+        )  # fmt: skip
+    figure.update_xaxes(title="heads kept", range=[-0.02 * size, 1.02 * size], zeroline=False)
+    figure.update_yaxes(title=unit, zeroline=False)
+    return finish(figure, template, height=420, showlegend=True, legend=LEGEND, hovermode="closest")
+
+
+def _marker(place: int, dots: int, chosen: int | None) -> dict[str, Any]:
+    ring = [3 if at == chosen else 0 for at in range(dots)]
+    sizes = [14 if at == chosen else 9 for at in range(dots)]
+    return {"symbol": SYMBOLS[place], "size": sizes, "color": LINES[place], "line": {"width": ring, "color": UNSURE}}

@@ -1,0 +1,124 @@
+"""Learned gates as the page finds them: the runs of a model and task, language by language, sweep by sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from headlab.store import GatesListing, GatesResult, Store
+from headlab.ui.cache_folder import Stamp, listed
+from headlab.ui.experiments_store import part, told, weights_of
+from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, options_of, sweeps
+from headlab.ui.jobs_words import duration
+from headlab.ui.names import language_title
+from headlab.ui.shell import Choice, languages_of
+
+SHORT = 12  # of a fingerprint, enough to tell weights apart
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """What the cache has for a choice.
+
+    by_language: sweeps of each chosen language that has one (and of those that the task's list does not offer), of
+    the model's present weights first.  missing: chosen languages without.  problems: a sentence for every run that
+    was skipped.  weights: fingerprint of the chosen model's, None if it is not known.
+    """
+
+    by_language: Mapping[str, list[Sweep]]
+    missing: tuple[str, ...]
+    problems: tuple[str, ...]
+    weights: str | None = None
+
+
+def listing() -> GatesListing:
+    """All readable gates of the cache folder, read again only when one of its folders changed."""
+    return listed(_scan)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _scan(root: Path, stamp: Stamp) -> GatesListing:
+    return Store(root).gates()
+
+
+def shelf(choice: Choice) -> Shelf:
+    """All gates learned of the chosen model on the chosen task."""
+    found, offered, weights = listing(), set(languages_of(choice.task)), weights_of(choice.model)
+    runs: dict[str, list[GatesResult]] = {}
+    for result in found.results:
+        spec, language = result.gates.spec, result.gates.language
+        about = (part(spec, "model", "name"), part(spec, "task", "name"))
+        if about == (choice.model, choice.task) and (language in choice.languages or language not in offered):
+            runs.setdefault(language, []).append(result)
+    order = [*(name for name in choice.languages if name in runs), *sorted(set(runs) - set(choice.languages))]
+    made = {name: sorted(sweeps(runs[name]), key=lambda sweep: not _same(sweep, weights)) for name in order}
+    return Shelf(made, tuple(name for name in choice.languages if name not in runs), found.problems, weights)
+
+
+def fingerprint(sweep: Sweep) -> str:
+    """Of the weights that the learning began with."""
+    return str(part(sweep.first.spec, "model", "fingerprint") or "")
+
+
+def _same(sweep: Sweep, weights: str | None) -> bool:
+    return weights is None or fingerprint(sweep) == weights
+
+
+def label(sweep: Sweep, weights: str | None = None) -> str:
+    """A sweep in a line: how many runs, what was learned, on what."""
+    options, spec = options_of(sweep.first), sweep.first.spec
+    many = f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
+    words = [many, "model trained along" if sweep.along else "model frozen"]
+    gated = {head.stack for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True) if has}
+    stacks = [stack.name for stack in sweep.first.grid.stacks]
+    if len(stacks) > 1:
+        words.append("gates on all stacks" if gated == set(stacks) else f"gates on {', '.join(sorted(gated))} only")
+    words.append(f"{options['steps']} steps" if "steps" in options else "")
+    words.append(f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}")
+    seed = options.get("seed", spec.get("seed"))
+    words.append(f"seed {seed}" if seed else "")
+    if not _same(sweep, weights):
+        own = fingerprint(sweep)
+        words.append(f"of other weights ({f'{own[:SHORT]}…' if own else 'which, it does not say'})")
+    return " · ".join(word for word in words if word)
+
+
+def facts(result: GatesResult) -> list[tuple[str, str]]:
+    """How a run was made, a name and a value each."""
+    gates, spec = result.gates, result.gates.spec
+    rows = [(name, str(part(spec, *path))) for name, path in (("Model", ("model", "name")), ("Task", ("task", "name")))]
+    rows += [("Language", language_title(gates.language)), ("λ", f"{gates.weight:g}")]
+    rows += [(f"Option {name}", told(value)) for name, value in options_of(gates).items() if name != WEIGHT]
+    rows += [("Model's fingerprint", str(part(spec, "model", "fingerprint") or ""))]
+    if gates.trained:
+        rows += [("Trained model", f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}")]
+    rows += [("Example forwards", f"{gates.example_forwards:,}"), ("Time", duration(gates.seconds))]
+    created = _when(result.meta.get("created"))
+    rows += [("Made", created)] if created else []
+    versions = result.meta.get("versions")
+    if isinstance(versions, Mapping):
+        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
+    return [*rows, ("Run", result.key)]
+
+
+def _when(created: Any) -> str:
+    try:
+        when = datetime.fromisoformat(str(created)).astimezone(UTC)
+    except ValueError:
+        return ""
+    return f"{when.day} {when:%b %Y, %H:%M} UTC"
+
+
+def job_spec(result: GatesResult) -> dict[str, Any]:
+    """The details of the job that makes a run."""
+    spec, options = result.gates.spec, options_of(result.gates)
+    return {
+        "model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": [result.gates.language],
+        "weights": [result.gates.weight],
+        "options": {name: value for name, value in options.items() if name != WEIGHT},
+    }  # fmt: skip

@@ -1,0 +1,80 @@
+"""The trade-off over λ: accuracy against heads kept, a dot a run, beside other methods' masks of the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from headlab.plots.gates import Dots, trade_off
+from headlab.scores import HeadScores
+from headlab.ui import gates_against
+from headlab.ui.experiments_report import show
+from headlab.ui.figures import figure
+from headlab.ui.gates_read import SPLITS, Sweep, hover, learned_on, table_of, worth
+from headlab.ui.prune_figures import Figure
+from headlab.ui.shell import Choice
+
+GATES = "learned gates"
+READING = "Bars: 95 % interval of the difference to the model with all heads (dotted), on the same examples."
+
+
+def draw(choice: Choice, sweep: Sweep, at: int) -> None:
+    """The trade-off with its table; at: the run that is ringed."""
+    splits = [split for split in SPLITS if any(worth(run.gates, split) for run in sweep.runs)]
+    if not splits:
+        st.info("These runs do not say what their masks are worth; learn the gates anew to measure it.")
+        show(table_of(sweep), f"gates-{sweep.first.language}")
+        return
+    split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")
+    scores = gates_against.scores_for(choice, sweep)
+    asked = gates_against.questions(choice, sweep, scores, split)
+    known = gates_against.seen(asked, sweep.first.language)
+    fig = of_sweep(sweep, split, known, at)
+    figure(fig, f"gates-{sweep.first.language}-{split}", key="gates-tradeoff", alt="Accuracy against heads kept")
+    same = f" The gates were learned on {split} itself: judge them on test." * (learned_on(sweep.first) == split)
+    st.caption(READING + same)
+    show(table_of(sweep), f"gates-{sweep.first.language}")
+    _beside(sweep, scores, known)
+    gates_against.offer(asked, sweep.first.language)
+
+
+def _beside(sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure]) -> None:
+    lacking = [method for method in gates_against.METHODS if method not in scores]
+    if scores:
+        show(gates_against.overlap(sweep, scores, known), f"overlap-{sweep.first.language}")
+    if lacking:
+        st.caption(
+            f"No {' or '.join(lacking)} scores of this model in this language are cached: with them, the heads that "
+            f"{'they' if len(lacking) > 1 else 'it'} would have kept stand here. The Heads page computes them."
+        )
+    if scores and sweep.along:
+        st.caption("The model was trained along with the gates; the other methods' masks are of the model as it was.")
+
+
+def of_sweep(
+    sweep: Sweep, split: str, known: Mapping[tuple[str, str], Figure], at: int, template: str | None = None
+) -> go.Figure:
+    """The figure: the runs that were measured on the split, and other methods' masks as far as they are known."""
+    found = [(run, w) for run in sweep.runs if (w := worth(run.gates, split)) is not None]
+    ends = np.array([w.ends for _, w in found])
+    kept = np.array([int(run.gates.kept.sum()) for run, _ in found])
+    told = [hover(run.gates, split) for run, _ in found]
+    series = {GATES: Dots(kept, np.array([100 * w.accuracy for _, w in found]), ends[:, 0], ends[:, 1], told)}
+    for method in dict.fromkeys(method for _, method in known):
+        series[f"{method}, as many heads"] = _dots(sweep, method, known)
+    ringed = next((place for place, (run, _) in enumerate(found) if run is sweep.runs[at]), None)
+    size, unit = sweep.first.grid.size, f"accuracy on {split}, %"
+    return trade_off(series, 100 * found[0][1].baseline, size, unit, chosen=ringed, template=template)
+
+
+def _dots(sweep: Sweep, method: str, known: Mapping[tuple[str, str], Figure]) -> Dots:
+    rows = [(int(run.gates.kept.sum()), known[run.key, method]) for run in sweep.runs if (run.key, method) in known]
+    ends = [(f.accuracy, f.accuracy) if f.baseline is None else (f.baseline + (f.low or 0), f.baseline + (f.high or 0))
+            for _, f in rows]  # fmt: skip
+    low, high = 100 * np.array(ends).T
+    told = [f"{method}: {kept} heads kept<br>{100 * f.accuracy:.1f} %, interval {a:.1f} to {b:.1f}"
+            for (kept, f), a, b in zip(rows, low, high, strict=True)]  # fmt: skip
+    return Dots(np.array([kept for kept, _ in rows]), np.array([100 * f.accuracy for _, f in rows]), low, high, told)

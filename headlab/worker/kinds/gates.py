@@ -1,0 +1,201 @@
+"""Gate jobs: gates that learn which heads to keep, language after language and weight after weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from headlab.errors import HeadlabError
+from headlab.records import content_key
+from headlab.store import GatesResult, Store
+from headlab.tasks import Task, task
+from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
+from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named
+from headlab.worker.kinds.price import Part, measured, total
+from headlab.worker.kinds.scorespec import Languages, Options
+from headlab.worker.running import Running
+from headlab.worker.schemas import MeasureRequest, Name, Refusal, Seed, Strict
+
+if TYPE_CHECKING:  # it imports torch
+    from headlab.training.l0.learn import Watch
+
+WEIGHT = "weight"
+MOST_WEIGHTS = 20
+MOST = {"steps": 100_000, "batch": 4096, "history": 1000, "size": 1_000_000}  # a request may not ask for more
+LEARNED = {"gates": 2, "all": 3}  # forwards that an example costs which is learned from: it goes forward and back
+JUDGED = ("dev", "test")
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class GatesSpec(Strict):
+    """Gates of a model's heads, learned on a task in some languages ("all": in every one), a run for each weight.
+
+    weights: λ, nats for an open gate.  options: as in `headlab.training.l0.options`, but the weight.
+    """
+
+    model: Name
+    task: Name
+    languages: Languages
+    weights: Annotated[list[Weight], Field(min_length=1, max_length=MOST_WEIGHTS)] = Field(
+        default_factory=lambda: [GateOptions().weight]
+    )
+    options: Options = Field(default_factory=dict)
+    seed: Seed = 0
+
+
+def fill(spec: GatesSpec) -> GatesSpec:
+    """Details in full. Raises Refusal (422) for what does not exist or fit."""
+    try:
+        if WEIGHT in spec.options:
+            raise HeadlabError("a job's weights stand beside its options, as a list; take weight out of the options")
+        chosen, options = task(spec.task, spec.languages), of(spec, spec.weights[0])
+        for name, most in MOST.items():
+            if (getattr(options, name) or 0) > most:
+                raise HeadlabError(f"{name} is {getattr(options, name)}; a job may ask for {most:,} at most")
+        learned_on(chosen, chosen.languages[0], options)
+    except HeadlabError as error:
+        raise Refusal(str(error), 422) from error
+    full = {name: getattr(options, name) for name in OPTIONS if name != WEIGHT}
+    weights = sorted(set(map(float, spec.weights)))
+    return spec.model_copy(update={"languages": list(chosen.languages), "options": full, "weights": weights})
+
+
+def of(spec: GatesSpec, weight: float) -> GateOptions:
+    """What the learning at one weight is told. Raises HeadlabError for what does not fit."""
+    return options_of({**spec.options, WEIGHT: float(weight)}, spec.seed)
+
+
+def learned_on(chosen: Task, language: str, options: GateOptions) -> int:
+    """How many examples are learned on. Raises HeadlabError for a language or a split that the task does not have."""
+    if options.split != "auto":
+        return len(chosen.examples(language, options.split, options.size))  # type: ignore[arg-type] # an option's choice
+    try:
+        return len(chosen.examples(language, "train", options.size))
+    except HeadlabError:  # as `headlab.training.l0.given` has it: then on dev
+        return len(chosen.examples(language, "dev", options.size))
+
+
+def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
+    """A run a language and weight; one that the store has is not made again."""
+    from headlab.training.l0.given import Given  # imports torch
+    from headlab.training.l0.learn import learn
+
+    languages = named(spec.languages)
+    model, chosen = lab.need(spec.model), lab.task(spec.task)
+    keys: list[str] = []
+    parts = len(languages) * len(spec.weights)
+    for language in languages:
+        given = Given(model, chosen, language, of(spec, spec.weights[0]))
+        for weight in spec.weights:
+            watch = _Watch(running, f"{language}, λ {weight:g}", len(keys), parts)
+            store = lab.watched(running, language)
+            keys.append(content_key(learn(given, of(spec, weight), store=store, watch=watch.told()).spec))
+    running.progress(parts * PART, parts * PART, f"{', '.join(languages)} done")
+    return {"keys": keys}
+
+
+class _Watch:
+    """Progress of one run among several. Gives way to live requests between its passes."""
+
+    def __init__(self, running: Running, name: str, at: int, of: int) -> None:
+        self._running, self._name, self._at, self._of = running, name, at * PART, of * PART
+        self._fresh, self._kept = True, 0
+        running.progress(self._at, self._of, name, fresh=True)
+
+    def told(self) -> Watch:
+        """What the learning calls."""
+        from headlab.training.l0.learn import Watch  # imports torch
+
+        return Watch(self.step, self._running.tick, self.measuring)
+
+    def step(self, made: GateStep) -> None:
+        """After a step; the first one may come after a checkpoint. The last part is for measuring."""
+        note = f"{self._name}: step {made.step} of {made.steps}, {made.open} of {made.gates} open"
+        done = self._at + PART * made.step // (made.steps + 1)
+        self._running.progress(done, self._of, f"{note}, loss {made.loss:.3f}", fresh=self._fresh)
+        if self._fresh:
+            self._kept, self._fresh = made.kept, False
+        if made.kept > self._kept:
+            self._kept = made.kept
+            self._running.kept()
+
+    def measuring(self) -> None:
+        """Before the mask is judged."""
+        self._running.progress(self._at + PART - 1, self._of, f"{self._name}: measuring", fresh=True)
+
+
+def foresee(spec: GatesSpec, known: Known) -> Estimate:
+    """Steps of the runs that the store does not have, and two passes over the examples that judge each."""
+    kept = [r for r in Store(known.root).gates().results if _about(r, spec)]
+    languages, options, chosen = named(spec.languages), of(spec, spec.weights[0]), task(spec.task)
+    sizes = {name: learned_on(chosen, name, options) for name in languages} if kept else {}
+    asked = [(name, weight) for name in languages for weight in spec.weights]
+    left = [(name, weight) for name, weight in asked if not any(_same(r, spec, name, weight, sizes) for r in kept)]
+    ask = MeasureRequest(model=spec.model, task=spec.task, language=languages[0])
+    if not left:
+        return total([Part(0, None, ("these gates are in the cache already",))], ask)
+    judged = {name: _judged(chosen, name, options) for name, _ in left}
+    forwards = sum(forwards_of(options, judged[name]) for name, _ in left)
+    pace, paced = _pace(kept, known)
+    there = f"; {len(asked) - len(left)} of {len(asked)} runs are in the cache already" * (len(left) < len(asked))
+    many = f"{len(left)} runs" if len(left) > 1 else "one run"
+    words = (
+        f"{many} of {options.steps} steps of {options.batch} examples, each worth {LEARNED[options.trained]} forwards"
+    )
+    return total([Part(forwards, pace, (f"{words}, and the masks measured{there}", paced))], ask)
+
+
+def forwards_of(options: GateOptions, judged: int) -> int:
+    """What a run costs, in forward passes of one example. judged: examples that its mask is measured on."""
+    return options.steps * options.batch * LEARNED[options.trained] + 2 * judged
+
+
+def _judged(chosen: Task, language: str, options: GateOptions) -> int:
+    sizes = (options.dev_size, options.test_size)
+    return sum(_count(chosen, language, split, size) for split, size in zip(JUDGED, sizes, strict=True))
+
+
+def _count(chosen: Task, language: str, split: Any, size: int | None) -> int:
+    try:
+        return len(chosen.examples(language, split, size))
+    except HeadlabError:  # a split that the task does not have is not measured
+        return 0
+
+
+def _pace(kept: Sequence[GatesResult], known: Known) -> tuple[float | None, str]:
+    """Seconds a forward, as earlier runs of the model on such a device took, or as was timed just now."""
+    seen = [pace for result in kept if result.meta.get("device") == known.device and (pace := _took(result))]
+    if not seen:
+        return measured(known)
+    pace = float(np.median(seen))
+    many = f"{len(seen)} runs" if len(seen) > 1 else "a run"
+    return pace, f"{1000 * pace:.3g} ms a forward, as in {many} of such gates on such a device ({known.device})"
+
+
+def _took(result: GatesResult) -> float:
+    """Seconds a forward, 0 where the record does not say."""
+    judged = sum(int(part.get("examples") or 0) for part in result.gates.measured.values() if isinstance(part, Mapping))
+    try:
+        given = {name: value for name, value in result.gates.spec["options"].items() if name in OPTIONS}
+        return float(result.gates.seconds) / forwards_of(options_of(given), judged)
+    except (HeadlabError, AttributeError, TypeError):
+        return 0.0
+
+
+def _about(result: GatesResult, spec: GatesSpec) -> bool:
+    own = result.gates.spec
+    names = (own.get(name, {}).get("name") for name in ("model", "task"))
+    return tuple(names) == (spec.model, spec.task)
+
+
+def _same(result: GatesResult, spec: GatesSpec, language: str, weight: float, sizes: Mapping[str, int]) -> bool:
+    """Whether a run is what the job would make, as far as can be told without the model."""
+    own = result.gates.spec
+    got = (result.gates.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
+    return got == (language, spec.seed, of(spec, weight).record(), sizes[language])
+
+
+GATES: Kind[GatesSpec] = Kind("gates", GatesSpec, fill, run, foresee)

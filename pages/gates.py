@@ -1,0 +1,100 @@
+"""Gates that learn which heads to keep: over the training, at each weight, beside what other methods would keep."""
+
+import json
+
+import pandas as pd
+import streamlit as st
+
+from headlab.ui import gates_against, gates_form, gates_mask, gates_roles, gates_show, gates_store, gates_tradeoff
+from headlab.ui.experiments_report import show
+from headlab.ui.gates_plan import command
+from headlab.ui.gates_read import every_gate
+from headlab.ui.plain import plain
+from headlab.ui.shell import page, unknown_in_link
+
+INTRO = (
+    "Gates that learn, after Voita et al. (ACL 2019): each head has a gate that is open with a probability, and λ is "
+    "the price of an open one."
+)
+
+
+def select(shelf):
+    """Language, sweep and run: what is shown of all that was learned."""
+    languages = list(shelf.by_language)
+    if sentence := unknown_in_link("focus", "language", languages):
+        st.warning(sentence)
+    if st.session_state.get("focus") not in languages:
+        st.session_state.pop("focus", None)  # of another page, which has other languages
+    left, right = st.columns(2)
+    focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
+    sweep = choose(shelf, focus)
+    weights = sweep.weights
+    if sentence := unknown_in_link("weight", "λ", weights):
+        st.warning(sentence)
+    if st.session_state.get("weight") not in weights:
+        st.session_state.pop("weight", None)
+    middle = len(weights) // 2
+    weight = right.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
+    return sweep, weights.index(weight)
+
+
+def choose(shelf, focus):
+    every = shelf.by_language[focus]
+    names = {sweep.runs[0].key: gates_store.label(sweep, shelf.weights) for sweep in every}
+    if len(every) == 1:
+        st.caption(*names.values())
+        return every[0]
+    key = f"gates-sweep-{focus}-{len(every)}"
+    return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]
+
+
+def made(result):
+    with st.expander("Every gate in numbers, and how it was made"):
+        show(every_gate(result.gates), result.key)
+        facts = pd.DataFrame(gates_store.facts(result), columns=["what", "value"])
+        st.table(facts, border="horizontal", hide_index=True, hide_header=True)
+        st.code(command(gates_store.job_spec(result)), language="bash", wrap_lines=True)
+        st.download_button(
+            "Download these gates as JSON", lambda: json.dumps(every_gate(result.gates).to_json(), indent=1),
+            f"gates-{result.gates.language}-{result.key[:12]}.json", "application/json", key="gates-json",
+            on_click="ignore", icon=":material/download:",
+        )  # fmt: skip
+
+
+def problems(sentences):
+    if sentences:
+        many = "runs were" if len(sentences) > 1 else "run was"
+        with st.expander(f"{len(sentences)} {many} skipped"):
+            for sentence in sentences:
+                st.markdown(plain(sentence))
+
+
+def body(choice, shelf):
+    sweep, at = select(shelf)
+    result = sweep.runs[at]
+    gates_show.at_a_glance(result.gates)
+    for note in result.gates.notes:
+        st.markdown(f"- {plain(note)}")
+    gates_show.training(result.gates, result.key[:12])
+    st.subheader("Accuracy against heads kept")
+    gates_tradeoff.draw(choice, sweep, at)
+    st.subheader("Heads kept, by layer")
+    gates_show.kept_where(sweep)
+    st.subheader("Roles of the heads that stay")
+    gates_roles.draw(choice, sweep)
+    st.subheader("The mask")
+    gates_mask.draw(choice, result, gates_against.scores_for(choice, sweep), shelf.weights)
+    made(result)
+
+
+with page("Gates", INTRO) as choice:
+    shelf = gates_store.shelf(choice)
+    if shelf.by_language:
+        body(choice, shelf)
+    elif choice.languages:
+        st.info(
+            f"No gates of {choice.model} have been learned on task {choice.task} in these languages yet. **Start** "
+            "learns them: a map that shows them open and close, the accuracy at each λ, and masks to take along."
+        )
+    gates_form.draw(choice, shelf)
+    problems(shelf.problems)

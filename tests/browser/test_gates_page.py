@@ -1,0 +1,48 @@
+"""The Gates page as a user has it: the training played back, another λ, and its mask on the Prune page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from cached_scores import GRID
+from made_gates import keep, made_gates
+from playwright.sync_api import expect
+
+from headlab.errors import HeadlabError
+from headlab.models.embedded import fingerprint
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded(warm_up, cache_folder):
+    """Two runs of the model's own weights in the cache."""
+    try:
+        weights = fingerprint("e5-small-intents")
+    except HeadlabError:
+        weights = "0" * 64
+    for weight in (0.01, 0.03):
+        keep(cache_folder, made_gates(weight=weight, grid=GRID, history=20, fingerprint=weights))
+    warm_up("/gates?langs=de", '[data-c="0.1"]')
+
+
+def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(visit, page):
+    visit("/gates?langs=de")
+    chart = page.locator("[class*='st-key-gates-map-']").first
+    now = chart.locator(".slider-label").first
+    expect(now).to_have_text("step 100")
+    closed = chart.locator(".hm image").first
+    before = closed.get_attribute("href")
+    chart.get_by_text("▶ Play").click()
+    expect(now).to_have_text(re.compile(r"step [0-8]\d?$"))
+    expect(now).to_have_text("step 100")
+    expect(closed).to_have_attribute("href", before)
+    page.get_by_role("combobox", name="λ", exact=True).click()
+    page.get_by_role("option", name="0.01").click()
+    expect(page.get_by_text("12 of 144 heads would be off.")).to_be_visible()
+    page.wait_for_function("location.search.includes('weight=0.01')")
+    page.get_by_role("button", name="Try it on the Prune page").click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    expect(page.get_by_text("12 of 144 heads off")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    visit("/gates?langs=de")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

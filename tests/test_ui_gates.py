@@ -1,0 +1,506 @@
+"""The Gates page with made-up runs and a worker that is only a list of jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import streamlit as st
+from app_pages import run_page, said
+from cached_scores import GRID as LARGE
+from cached_scores import made_up
+from fake_client import FakeClient, FakeWorker, job
+from made_gates import GRID, THREE, keep, made_gates, measured
+from made_roles import made_roles
+from streamlit.testing.v1 import AppTest
+from typer.main import get_command
+from worker_running import until
+
+from headlab.cli.gates import chosen_options
+from headlab.cli.main import build
+from headlab.errors import HeadlabError
+from headlab.masks import mask_from_json
+from headlab.plots.gates import (
+    FRAMES,
+    Dots,
+    course,
+    expected,
+    kept_by_layer,
+    kept_by_stack,
+    moments,
+    open_map,
+    trade_off,
+)
+from headlab.plots.style import printed
+from headlab.store import GatesResult, Store
+from headlab.ui import jobs_results, jobs_words, shell_worker
+from headlab.ui.gates_against import as_many, mask_of, overlap
+from headlab.ui.gates_plan import Plan, command, key, weights_from
+from headlab.ui.gates_read import Sweep, as_scores, every_gate, sweeps, table_of, worth
+from headlab.ui.gates_roles import of_each_size, roles_left
+from headlab.ui.prune_figures import Figure
+from headlab.ui.shell import Choice
+
+CHOICE = Choice("e5-small-intents", "intents", ("de",), "shapley")
+WEIGHTS = (0.01, 0.03, 0.06)
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker's client for the whole app; streamlit's caches start and end empty."""
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
+    st.cache_resource.clear()
+    client = FakeClient()
+    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    shell_worker.supervisor().client(wait=5)
+    yield client
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def cache(tmp_path, worker):
+    return tmp_path / "cache"
+
+
+def run(**query: Any) -> AppTest:
+    return run_page("gates", **{"langs": ["de"], **query})
+
+
+def charts(app: AppTest) -> dict[str, Any]:
+    """What each figure of the page sends to the browser, by its key."""
+    found = {}
+    for element in app.get("plotly_chart"):
+        name = element.proto.id.rpartition("-gates-")[2]
+        found[f"gates-{name}"] = json.loads(element.proto.spec)
+    return found
+
+
+def commands(app: AppTest) -> list[str]:
+    """What the page would have one type for gates: of the run that is shown, then of what would be learned."""
+    return [code.value for code in app.code if code.value.startswith("headlab gates ")]
+
+
+def sweep_of(*weights: float, **more: Any) -> Sweep:
+    """Runs that are in no cache."""
+    results = [GatesResult(f"key{weight}", Path(), made_gates(weight=weight, **more), {}) for weight in weights]
+    (found,) = sweeps(results)
+    return found
+
+
+# Figures.
+
+
+def test_the_map_has_a_frame_a_time_and_shows_the_last_first():
+    gates = made_gates()
+    figure = open_map(gates)
+    assert [frame.name for frame in figure.frames] == [str(step) for step in gates.steps]
+    for frame, likely in zip(figure.frames, gates.open_probability, strict=True):
+        rows = [[value for value in row if not np.isnan(value)] for row in np.array(frame.data[0].z, float)]
+        assert [len(row) for row in rows] == [4, 4, 3]
+        np.testing.assert_allclose(np.concatenate(rows), likely, atol=5e-4)
+    np.testing.assert_array_equal(figure.data[0].z, figure.frames[-1].data[0].z)
+    slider, (menu,) = figure.layout.sliders[0], figure.layout.updatemenus
+    assert [step.args[0] for step in slider.steps] == [(str(step),) for step in gates.steps]
+    assert slider.active == len(gates.steps) - 1
+    assert [button.label for button in menu.buttons] == ["▶ Play", "❚❚ Pause"]
+
+
+def test_stacks_stand_side_by_side_and_heads_without_a_gate_are_blank():
+    figure = open_map(made_gates(grid=THREE, stacks="encoder"))
+    assert [note.text for note in figure.layout.annotations] == ["encoder", "decoder", "cross"]
+    assert [bool(np.isnan(np.array(trace.z, float)).all()) for trace in figure.data] == [False, True, True]
+    assert all(len(frame.data) == 3 and list(frame.traces) == [0, 1, 2] for frame in figure.frames)
+
+
+def test_of_a_long_history_so_many_times_are_drawn_evenly_the_ends_among_them():
+    drawn = moments(1001)
+    assert (len(drawn), drawn[0], drawn[-1]) == (FRAMES, 0, 1000)
+    assert set(np.diff(drawn)) == {16, 17}
+    assert moments(3) == [0, 1, 2]
+
+
+def test_the_course_holds_loss_penalty_and_the_expected_open_heads():
+    gates = made_gates(grid=THREE)
+    figure = course(gates)
+    assert [trace.name for trace in figure.data] == [
+        "task loss",
+        "penalty",
+        "open, encoder",
+        "open, decoder",
+        "open, cross",
+    ]
+    np.testing.assert_array_equal(figure.data[0].y, gates.loss)
+    np.testing.assert_array_equal(figure.data[1].y, gates.penalty)
+    np.testing.assert_allclose(sum(expected(gates).values()), gates.open_probability.sum(axis=1))
+
+
+def test_kept_heads_are_counted_layer_by_layer_and_stack_by_stack():
+    few, many = made_gates(closed=5), made_gates(closed=1)
+    layers = kept_by_layer(["few", "many"], [few.kept, many.kept], GRID).data[0]
+    assert [list(row) for row in layers.text] == [[0, 3, 3], [3, 4, 3]]
+    assert layers.customdata[0][1] == "3 of 4"
+    stacks = kept_by_stack([0.1, 0.2], {"a": [4, 2], "b": [3, 0]}, {"a": 4, "b": 6})
+    assert [list(trace.y) for trace in stacks.data] == [[1.0, 0.5], [0.5, 0.0]]
+    assert stacks.layout.xaxis.type == "log"
+    assert kept_by_stack([0.0, 0.2], {"a": [4, 2]}, {"a": 4}).layout.xaxis.type == "linear"
+
+
+def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
+    own = Dots(np.array([10, 4]), np.array([89.0, 80.0]), np.array([88.0, 78.5]), np.array([90.5, 81.0]), ["a", "b"])
+    (dots,) = trade_off({"learned gates": own}, 90.0, 11, "accuracy", chosen=1).data
+    assert (list(dots.x), list(dots.y), list(dots.text)) == ([10, 4], [89.0, 80.0], ["a", "b"])
+    assert (list(dots.error_y.array), list(dots.error_y.arrayminus)) == ([1.5, 1.0], [1.0, 1.5])
+    assert list(dots.marker.line.width) == [0, 3]
+
+
+# Reading.
+
+
+def test_runs_that_differ_in_their_weight_only_are_one_sweep():
+    results = [GatesResult(f"{n}", Path(), made_gates(weight=w, seed=s), {}) for n, (w, s) in enumerate(
+        [(0.1, 0), (0.01, 0), (0.01, 1), (0.05, 0)])]  # fmt: skip
+    first, second = sweeps(results)
+    assert [run.gates.weight for run in first.runs] == [0.01, 0.05, 0.1]
+    assert [run.key for run in second.runs] == ["2"]
+    assert (first.weights, first.along) == (["0.01", "0.05", "0.1"], False)
+    assert sweep_of(0.1, trained="all").along
+
+
+@pytest.mark.parametrize("part", [None, {}, {"accuracy": "high"}, {**measured(9, 0.0), "p": float("nan")}])
+def test_what_was_not_measured_or_cannot_be_read_is_left_out(part):
+    gates = made_gates()
+    assert worth(gates, "test") is not None
+    torn = dataclasses.replace(gates, measured={"test": part})
+    assert worth(torn, "test") is None
+    assert worth(torn, "dev") is None
+    assert "test accuracy, %" not in table_of(Sweep((GatesResult("k", Path(), torn, {}),))).columns
+
+
+def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
+    table = table_of(sweep_of(0.01, 0.05, grid=THREE))
+    assert table.columns[:7] == ("λ", "kept", "of", "undecided", "encoder kept", "decoder kept", "cross kept")
+    kept = [run.gates.kept.sum() for run in sweep_of(0.01, 0.05, grid=THREE).runs]
+    assert table.column("kept") == kept == [22, 14]
+    assert [sum(row[4:7]) for row in table.rows] == kept
+    assert table.column("undecided") == [1, 1]
+    assert table.column("test accuracy, %") == pytest.approx([100 * (0.9 - 0.1 * 2 / 24), 100 * (0.9 - 0.1 * 10 / 24)])
+
+
+def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
+    gates = made_gates(grid=THREE, stacks="cross", closed=20)
+    rows = every_gate(gates).rows
+    assert len(rows) == THREE.size
+    assert [row[:3] for row in rows] == [tuple(head) for head in THREE.heads]
+    assert [row[6] for row in rows].count(True) == 8
+    assert [row[5] for row in rows] == gates.kept.tolist()
+
+
+# Beside other methods.
+
+
+def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
+    gates = made_gates(grid=LARGE, closed=50)
+    scores = made_up("de", "shapley")
+    kept = as_many(gates, scores)
+    assert kept.sum() == gates.kept.sum()
+    assert scores.values[~kept].max() <= scores.values[kept].min()
+    assert mask_of(gates, scores).model["fingerprint"] == "0" * 64
+    partly = made_gates(grid=THREE, stacks="decoder", closed=14)
+    values = np.linspace(-1, 1, THREE.size)
+    lowest = as_many(partly, dataclasses.replace(scores, grid=THREE, values=values, low=None, high=None))
+    assert np.flatnonzero(~lowest).tolist() == list(range(8, 14))
+
+
+def test_heads_in_both_are_counted_beside_what_chance_would_share():
+    sweep, scores = sweep_of(0.02, 0.05, grid=LARGE), made_up("de", "shapley")
+    known = {(sweep.runs[0].key, "shapley"): Figure("de", 10, 10, 0.8, True, 0.9, -0.1, -0.2, 0.0)}
+    table = overlap(sweep, {"shapley": scores}, known)
+    for row, run in zip(table.rows, sweep.runs, strict=True):
+        kept, other = set(np.flatnonzero(run.gates.kept)), set(np.flatnonzero(as_many(run.gates, scores)))
+        assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
+        assert row[5] == pytest.approx(len(kept) ** 2 / 144)
+    assert table.column("accuracy, %") == [80.0, None]
+    assert table.rows[0][-3:] == (-10.0, -20.0, 0.0)
+
+
+# Roles.
+
+
+def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
+    sweep, report = sweep_of(0.01, 0.05), made_roles("de")
+    table = roles_left(sweep, report)
+    for weight, run in ((0.01, sweep.runs[0]), (0.05, sweep.runs[1])):
+        kept = {head for head, on in zip(GRID.heads, run.gates.kept, strict=True) if on}
+        rows = [row for row in table.rows if row[0] == weight]
+        assert {row[1] for row in rows} == {len(kept)}
+        positional = next(row for row in rows if row[2] == "positional")
+        assert (positional[3], positional[4]) == (int(GRID.heads[0] in kept), 1)
+    assert {row[1] for row in table.rows if row[0] is None} == {GRID.size}
+    again = roles_left(Sweep((*sweep.runs, sweep.runs[1])), report)
+    assert len(again.rows) == len(table.rows) + len([row for row in table.rows if row[0] == 0.05])
+    assert sorted({row[1] for row in of_each_size(table).rows}, reverse=True) == [11, 10, 7]
+
+
+def test_gates_of_other_weights_are_not_laid_beside_roles():
+    with pytest.raises(HeadlabError, match="give those of one model"):
+        roles_left(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
+    scores = as_scores(made_gates())
+    assert (scores.values >= 0.5).tolist() == made_gates().kept.tolist()
+
+
+# The page with runs.
+
+
+def test_a_sweep_is_a_map_curves_a_trade_off_layers_and_a_mask(cache):
+    for weight in WEIGHTS:
+        keep(cache, made_gates(weight=weight))
+    app = run()
+    assert not app.error
+    assert {metric.label: metric.value for metric in app.metric} == {
+        "Heads kept": "8 of 11", "Undecided": "1 of 11 gates",
+        "Accuracy on dev": "87.3 %", "Accuracy on test": "87.3 %",
+    }  # fmt: skip
+    assert app.selectbox(key="weight").options == ["0.01", "0.03", "0.06"]
+    assert "3 runs · model frozen · 100 steps · learned on 900 examples of train" in said(app)
+    assert "- Made up for a test." in said(app)
+    found = charts(app)
+    assert len(next(chart for name, chart in found.items() if name.startswith("gates-map"))["frames"]) == 7
+    assert found["gates-tradeoff"]["data"][0]["marker"]["line"]["width"] == [0, 3, 0]
+    assert next(frame.value for frame in app.dataframe if "kept" in frame.value.columns)["kept"].tolist() == [10, 8, 6]
+    assert "**3 of 11 heads** would be off." in said(app)
+    assert "There is no report yet on what the heads of e5-small-intents do in German (de)." in said(app)
+    assert "No shapley or gradient scores of this model in this language are cached" in said(app)
+    assert commands(app)[0] == (
+        "headlab gates --model e5-small-intents --task intents --language de --weight 0.03 -o steps=100 -o history=6"
+    )
+
+
+def test_a_run_is_chosen_here_or_by_the_link(cache):
+    for weight in WEIGHTS:
+        keep(cache, made_gates(weight=weight))
+    keep(cache, made_gates(weight=0.09, seed=5))
+    app = run(weight="0.06")
+    assert (app.selectbox(key="weight").value, app.metric[0].value) == ("0.06", "6 of 11")
+    app.selectbox(key="weight").set_value("0.01").run()
+    assert app.metric[0].value == "10 of 11"
+    there = app.selectbox(key="gates-sweep-de-2")
+    assert [option.split(" · ")[0] for option in there.options] == ["3 runs", "one run, λ = 0.09"]
+    there.set_value(there.options[1]).run()
+    assert not app.exception
+    assert app.selectbox(key="weight").options == ["0.09"]
+    assert run(weight="7", focus="tlh").metric[0].value == "8 of 11"
+
+
+def test_three_stacks_stand_beside_each_other_and_which_goes_first_is_drawn(cache):
+    for weight in WEIGHTS[:2]:
+        keep(cache, made_gates(weight=weight, grid=THREE))
+    found = charts(run())
+    picture = next(chart for name, chart in found.items() if name.startswith("gates-map"))
+    assert [trace["type"] for trace in picture["data"]] == ["heatmap"] * 3
+    assert [trace["name"] for trace in found["gates-stacks"]["data"]] == ["encoder", "decoder", "cross"]
+
+
+def test_runs_of_another_model_or_task_are_left_out_and_those_of_other_weights_say_so(cache):
+    keep(cache, made_gates(model="another"))
+    keep(cache, made_gates(task="xnli"))
+    assert "No gates of e5-small-intents have been learned on task intents" in said(run())
+    keep(cache, made_gates(fingerprint="1" * 64))
+    app = run()
+    assert "of other weights (111111111111…)" in said(app)
+    assert app.button(key="gates-prune").disabled
+
+
+def test_gates_learned_on_dev_are_to_be_judged_on_test(cache):
+    keep(cache, made_gates(split="dev"))
+    app = run()
+    assert "learned on dev itself" not in said(app)
+    app.radio(key="gates-split").set_value("dev").run()
+    assert "The gates were learned on dev itself: judge them on test." in said(app)
+
+
+@pytest.mark.parametrize("what", ["torn", "empty"])
+def test_a_run_that_cannot_be_read_is_a_sentence(cache, what):
+    key = keep(cache, made_gates())
+    path = cache / key / "result.npz"
+    path.write_bytes(path.read_bytes()[:200] if what == "torn" else b"")
+    app = run()
+    assert "1 run was skipped" in [expander.label for expander in app.expander]
+    assert key[:12] in said(app)
+    assert "No gates of e5-small-intents have been learned" in said(app)
+
+
+# Other methods on the page.
+
+
+def answers(asked: list[Any]) -> Any:
+    """A worker's evaluate: two figures, the last one final."""
+
+    def evaluate(model: str, task: str, language: str, mask: Any, split: str, size: int, session: str) -> Any:
+        asked.append((model, task, language, len(mask.removed), split, size))
+        for n, done in ((32, False), (size, True)):
+            yield {"language": language, "n": n, "total": size, "accuracy": 0.7, "done": done, "baseline": 0.9,
+                   "difference": -0.2, "low": -0.25, "high": -0.15, "p": 0.001}  # fmt: skip
+
+    return evaluate
+
+
+def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade_off(worker, cache):
+    for weight in WEIGHTS[:2]:
+        keep(cache, made_gates(weight=weight, grid=LARGE))
+    scores = made_up("de", "shapley")
+    Store(cache).run(scores.spec).finish(scores, {"versions": {}})
+    asked: list[Any] = []
+    worker.evaluate = answers(asked)
+    app = run()
+    assert "No gradient scores of this model in this language are cached" in said(app)
+    assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)
+    app.button(key="gates-compare").click().run()
+    until(lambda: len(asked) == 2, 10)
+    until(lambda: app.session_state["_gates_asked"][1].done, 10)
+    app.run()
+    assert asked == [("e5-small-intents", "intents", "de", gone, "test", 1000) for gone in (12, 35)]
+    assert not app.exception
+    dots = charts(app)["gates-tradeoff"]["data"][1]
+    assert dots["name"] == "shapley, as many heads"
+    assert "gates-compare" not in {button.key for button in app.button}
+    table = next(frame.value for frame in app.dataframe if "in both" in frame.value.columns)
+    assert table["accuracy, %"].tolist() == [70.0, 70.0]
+
+
+# The mask.
+
+
+def test_any_time_of_a_run_becomes_a_mask_that_fits_its_model(cache):
+    key = keep(cache, made_gates(weight=0.06))
+    app = run()
+    slider = app.select_slider(key=f"gates-step-{key[:12]}")
+    assert slider.options[0] == "0"
+    slider.set_value(0).run()
+    assert "**0 of 11 heads** would be off." in said(app)
+    gates = made_gates(weight=0.06)
+    mask = mask_from_json(json.loads(json.dumps(gates.mask(-1).to_json())))
+    mask.check(GRID, "0" * 64)
+    assert mask.kept.tolist() == gates.kept.tolist()
+
+
+def test_the_prune_page_opens_with_the_mask_and_how_it_was_chosen(worker, cache):
+    keep(cache, made_gates(weight=0.06))
+    worker.model = lambda name: {
+        "name": name, "revision": "x", "fingerprint": "0" * 64, "grid": GRID.to_json(), "device": "cpu", "note": "",
+    }  # fmt: skip
+    worker.evaluate = lambda *given, **more: iter(())
+    app = run()
+    app.button(key="gates-prune").click().run()
+    assert not app.exception
+    assert app.title[0].value == "Prune"
+    now = app.session_state[f"_history:{'0' * 64}"]
+    assert now.kept.tolist() == made_gates(weight=0.06).kept.tolist()
+    assert (now.chosen["rule"], now.chosen["weight"]) == ("gates", 0.06)
+
+
+def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, cache):
+    about = {"name": "model", "revision": "folder", "fingerprint": "2" * 64, "folder": "model"}
+    gates = made_gates(trained="all", model_of_its_own=about)
+    key = keep(cache, gates)
+    app = run()
+    assert "model trained along" in said(app)
+    assert "that model is not in this cache" in said(app)
+    assert app.button(key="gates-prune").disabled
+    (cache / key / "model").mkdir()
+    app = run()
+    assert "it is in the cache folder" in said(app)
+    assert not app.button(key="gates-prune").disabled
+
+
+# Learning.
+
+
+def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache):
+    app = run()
+    assert "No gates of e5-small-intents have been learned on task intents in these languages yet." in said(app)
+    assert "**German (de)**: 4 runs of 400 steps, one after another." in said(app)
+    assert "What it will take: **About 2 min**" in said(app)
+    app.text_input(key=key("weights")).set_value("0.2 0.1,0.2")
+    app.number_input(key=key("steps")).set_value(50)
+    app.button(key="gates-start").click().run()
+    (_, kind, spec, place) = worker.calls[0]
+    assert (kind, place) == ("gates", "here")
+    assert (spec["languages"], spec["weights"], spec["options"]["steps"], spec["seed"]) == (["de"], [0.1, 0.2], 50, 0)
+    assert "weight" not in spec["options"]
+    assert "Job 1 is in the queue." in said(app)
+    app.switch_page("pages/overview.py").run()
+    app.switch_page("pages/gates.py").run()
+    assert app.text_input(key=key("weights")).value == "0.2 0.1,0.2"
+    worker.rows[0]["state"] = "done"
+    keep(cache, made_gates())
+    app.run()
+    assert app.metric[0].value == "10 of 11"
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "nan", "inf", ",".join(str(n) for n in range(21))])
+def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text):
+    with pytest.raises(HeadlabError, match="weight"):
+        weights_from(text)
+    if text in ("", "much"):
+        app = run()
+        app.text_input(key=key("weights")).set_value(text).run()
+        assert app.button(key="gates-start").disabled
+        assert "weight" in app.warning[0].value
+
+
+def test_without_a_language_the_page_asks_for_one(worker):
+    app = run(langs=[""])
+    assert "No language is chosen." in said(app)
+    assert "gates-start" not in {button.key for button in app.button}
+
+
+# Jobs.
+
+
+def spec_of(**state: Any) -> dict[str, Any]:
+    return Plan(CHOICE, ("de",)).spec({key(name): value for name, value in state.items()})
+
+
+def test_a_job_has_words_and_its_command(worker):
+    row = job(1, "failed", kind="gates", params=spec_of(weights="0.1", seed=3), error="it broke")
+    assert jobs_words.title(row) == "Learned gates for German (de)"
+    assert jobs_words.describe(row) == "gates for de"
+    assert ("Weights", "0.1") in jobs_words.details(row)
+    line = "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
+    assert jobs_results.terminal(row) == line
+
+
+def test_the_command_line_knows_what_the_page_writes():
+    known = get_command(build()).commands["gates"]
+    options = {"stacks": "encoder,cross", "trained": "all", "steps": 9, "size": 64, "clip": None}
+    words = shlex.split(command(spec_of(weights="0.1 0.02", **options)))
+    context = known.make_context("gates", words[2:], resilient_parsing=True)
+    given = context.params
+    assert (given["weight"], given["language"], given["seed"]) == ([0.02, 0.1], "de", 0)
+    told = chosen_options(given["option"], given["stacks"], given["train_model"], 0)
+    assert {name: getattr(told, name) for name in options} == options
+
+
+def test_a_finished_job_opens_its_gates(worker, cache):
+    keep(cache, made_gates("th"))
+    worker.rows = [job(1, "done", kind="gates", params={**spec_of(), "languages": ["th"]}, result={"keys": ["x"]})]
+    app = run_page("jobs", job="1", langs=["de"])
+    app.button(key="results-gates").click().run()
+    assert not app.exception
+    assert app.title[0].value == "Gates"
+    assert app.selectbox(key="focus").value == "th"
+
+
+def test_in_a_file_the_map_is_the_end_of_the_training_without_controls():
+    figure = open_map(made_gates())
+    out = printed(figure, "gates")
+    assert (out.frames, out.layout.sliders, out.layout.updatemenus) == ((), (), ())
+    np.testing.assert_array_equal(out.data[0].z, figure.data[0].z)
+    assert len(figure.frames) == 7
