@@ -107,6 +107,14 @@ def test_choices_survive_a_switch_before_the_page_is_drawn(page, attempt):
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
 
 
+def test_choices_survive_a_switch_while_a_fresh_server_still_imports(app, page):
+    app.restart()
+    page.goto("/?langs=de&langs=fr&method=gradient")
+    page.get_by_role("link", name="Heads", exact=True).first.click()
+    expect(page.get_by_role("grid")).to_have_count(3)
+    expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
+
+
 def drawn(page, title, seconds=10):
     try:
         expect(page.locator("h1")).to_have_text(title, timeout=1000 * seconds)
