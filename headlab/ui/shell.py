@@ -216,10 +216,19 @@ def _restore() -> None:
     """
     before = st.session_state.get("_choice")
     if not isinstance(before, Choice):
+        _return_link()
         return
     for key, value in _widgets(before).items():
         if key not in st.session_state and not st.query_params.get_all(key):
             st.session_state[key] = value
+
+
+def _return_link() -> None:
+    """Put back what the session's first link chose, if its run was ended by a page switch before it got here."""
+    for key in ("model", "task", "method", "langs"):
+        values = st.session_state.get("_link", {}).get(key)
+        if values and not st.query_params.get_all(key):
+            st.query_params[key] = values
 
 
 def go(name: str, choice: Choice) -> None:
