@@ -12,10 +12,10 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.curves import compare_areas
+from headlab.curves import areas, compare_areas
 from headlab.errors import HeadlabError
 from headlab.experiments import iterative
-from headlab.experiments.iterative import ORDERINGS, areas, cost, difference_table, orderings, summary_table
+from headlab.experiments.iterative import ORDERINGS, cost, difference_table, orderings, summary_table
 from headlab.experiments.pieces import Pieces
 from headlab.experiments.run import run_experiment
 from headlab.records import HeadGrid, Stack

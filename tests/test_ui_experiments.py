@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from headlab.ui import experiments_heads, experiments_report, experiments_store,
 from headlab.ui.experiments_plan import Plan, command, resolvable
 from headlab.ui.shell import Choice
 
-ROOT = Path(__file__).parents[1]
 FLAGS, OPTIONS = ("--size", "--seed", "--test-size"), ("--method", "-o", "--option")
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 

@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from headlab.methods.table import METHODS
 from headlab.tasks.intents.classes import LANGUAGES
 from headlab.ui import jobs_draft, jobs_follow, jobs_gradient, jobs_results, jobs_words, overview_coverage, shell_worker
 
-ROOT = Path(__file__).parents[1]
 DRAFT = jobs_draft.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
 
 

@@ -39,7 +39,6 @@ from headlab.ui.roles_remaining import sizes, stacks
 from headlab.ui.roles_store import job_spec
 from headlab.ui.shell import Choice
 
-ROOT = Path(__file__).parents[1]
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 TREE = "1\tTime\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tflies\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 

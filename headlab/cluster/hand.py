@@ -39,7 +39,7 @@ class Origin:
         """Where a loaded model came from."""
         hub = model.name not in EMBEDDED and not Path(model.name).is_dir()
         revision = str(model.identity()["revision"]) if hub else None
-        return cls(model.name, revision, model.fingerprint, str(model.module.dtype).removeprefix("torch."))
+        return cls(model.name, revision, model.fingerprint, model.dtype)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headlab.curves import areas
 from headlab.errors import HeadlabError
 from headlab.experiments.ask import Ask
 from headlab.experiments.curve_tables import (
@@ -25,7 +24,7 @@ from headlab.tables import Table
 if TYPE_CHECKING:
     from headlab.experiments.pieces import Pieces
 
-__all__ = ["ORDERINGS", "areas", "cost", "difference_table", "orderings", "plan", "run", "summary_table"]
+__all__ = ["ORDERINGS", "cost", "difference_table", "orderings", "plan", "run", "summary_table"]
 
 DEFAULT = "random,monte-carlo,shapley,gradient,leave-one-out"
 

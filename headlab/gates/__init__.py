@@ -1,6 +1,6 @@
 """The only place that touches a forward pass: switching heads off, watching them, starting midway."""
 
-from headlab.gates.look import excluded_ids, sides
+from headlab.gates.look import excluded_ids, sides, started
 from headlab.gates.model import Model, as_gates, gated
 from headlab.gates.observe import attention, head_means, sum_weights
 from headlab.gates.open import load
@@ -21,5 +21,6 @@ __all__ = [
     "head_means",
     "load",
     "sides",
+    "started",
     "sum_weights",
 ]

@@ -31,3 +31,9 @@ def sides(model: Model, inputs: Mapping[str, torch.Tensor], stack: str) -> tuple
         return source, source
     target = (inputs["decoder_input_ids"], inputs["decoder_attention_mask"].bool())
     return target, source if stack == "cross" else target
+
+
+def started(model: Model, rows: int) -> dict[str, torch.Tensor]:
+    """What a sequence-to-sequence model's decoder takes where the encoder alone is asked: its first token, [row, 1]."""
+    ids = torch.full((rows, 1), int(model.module.config.decoder_start_token_id), device=model.device)
+    return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}

@@ -62,14 +62,18 @@ class Model:
         """Where its weights are."""
         return self.module.device
 
+    @property
+    def dtype(self) -> str:
+        """Numbers it computes in, like float32."""
+        return str(self.module.dtype).removeprefix("torch.")
+
     def identity(self) -> dict[str, Any]:
         """What a result records about its model."""
         return self.checkpoint.identity()
 
     def recorded(self) -> dict[str, Any]:
         """Identity, and precision if it is not float32: other numbers give other scores, so it names a run."""
-        name = str(self.module.dtype).removeprefix("torch.")
-        return self.identity() | ({} if name == "float32" else {"dtype": name})
+        return self.identity() | ({} if self.dtype == "float32" else {"dtype": self.dtype})
 
     @contextmanager
     def active(self, active: Active) -> Iterator[Active]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.gates import Model, excluded_ids
+from headlab.gates import Model, excluded_ids, started
 from headlab.inputs import Pairs, Rows, encode, lengths, longest, pad
 from headlab.records import Bools, Ints
 from headlab.roles.frequencies import Frequencies
@@ -87,7 +87,7 @@ def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -
 
     def make(rows: Ints) -> dict[str, torch.Tensor]:
         inputs = pad(model, tokens, rows)
-        return inputs | _started(model, len(rows)) if pairs else inputs
+        return inputs | started(model, len(rows)) if pairs else inputs
 
     rare, notes = _rarest(words, whole, frequencies)
     special = [[int(place == NO_WORD) for place in row] for row in places]
@@ -256,10 +256,3 @@ def _rarest(
 
 def _padded(model: Model, tokens: dict[str, Any]) -> Callable[[Ints], dict[str, torch.Tensor]]:
     return lambda rows: pad(model, tokens, rows)
-
-
-def _started(model: Model, rows: int) -> dict[str, torch.Tensor]:
-    """A decoder's first token: of a model whose encoder is asked alone."""
-    start = int(model.module.config.decoder_start_token_id)
-    ids = torch.full((rows, 1), start, device=model.device)
-    return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}

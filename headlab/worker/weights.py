@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, attention, excluded_ids
+from headlab.gates import Model, attention, excluded_ids, started
 from headlab.records import Head
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, Weights
 
@@ -38,7 +38,7 @@ def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
             raise HeadlabError(
                 f"head {head} looks from a translation, and a sentence comes without one; choose heads of the encoder"
             )
-    return {"decoder_input_ids": torch.tensor([[model.module.config.decoder_start_token_id]], device=model.device)}
+    return started(model, 1)
 
 
 def _rounded(weights: torch.Tensor) -> list[list[float]]:
