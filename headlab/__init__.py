@@ -14,15 +14,28 @@ if TYPE_CHECKING:
     from headlab.masks import Mask as Mask
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score
+    from headlab.shrink.folder import load_shrunk as load_shrunk
     from headlab.tasks.own import task as task
 
 __version__ = "0.1.0"
-__all__ = ["HeadlabError", "Mask", "evaluate", "gated", "load", "load_mask", "prune_curve", "score", "task"]
+__all__ = [
+    "HeadlabError",
+    "Mask",
+    "evaluate",
+    "gated",
+    "load",
+    "load_mask",
+    "load_shrunk",
+    "prune_curve",
+    "score",
+    "task",
+]
 # Looked up when first used, so that `import headlab` does not import torch.
 _HOMES = {
     "HeadlabError": "headlab.errors",
     "Mask": "headlab.masks",
     "load_mask": "headlab.masks",
+    "load_shrunk": "headlab.shrink.folder",
     "evaluate": "headlab.api",
     "gated": "headlab.gates",
     "load": "headlab.gates",

@@ -6,7 +6,7 @@ import streamlit as st
 
 from headlab.masks import Mask
 from headlab.records import HeadGrid
-from headlab.ui import jobs_offer, prune_board, prune_files, prune_results
+from headlab.ui import jobs_follow, jobs_offer, prune_board, prune_files, prune_front, prune_results, prune_worth
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page
@@ -30,7 +30,7 @@ def pick_split():
 
 
 @st.fragment
-def board(choice, identity, now, results):
+def board(choice, loaded, identity, now, results, measured):
     with guarded():
         known = st.session_state.setdefault("_figures", {})
         split = pick_split()
@@ -49,10 +49,17 @@ def board(choice, identity, now, results):
         with right:
             details = st.container()
             st.caption(READING)
+            prune_worth.draw(choice, loaded, mask, measured)
             prune_files.draw(mask, now, question, known, choice.languages)
         write_link(now)
         live = prune_results.running(client(), question, choice.languages, known)
         prune_results.show(headline, details, live, choice.languages, question)
+
+
+@st.fragment
+def smaller(choice, identity, now):
+    with guarded():
+        prune_front.draw(choice, now, identity["fingerprint"])
 
 
 with page("Prune", INTRO) as choice:
@@ -67,7 +74,10 @@ with page("Prune", INTRO) as choice:
         st.caption(loaded["note"])
     if choice.languages:
         results = found(choice)
-        board(choice, identity, now, results)
+        board(choice, loaded, identity, now, results, prune_worth.jobs())
         jobs_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
+        if not results.missing:
+            jobs_follow.progress()  # otherwise the offer has it
+        smaller(choice, identity, now)
     else:
         st.info("No language is chosen. Pick some in the sidebar.")

@@ -394,3 +394,74 @@ def perplexity_interval(nats: Any, words: Any, draws: int, rng: np.random.Genera
         chosen = [int(rng.integers(len(nats))) for _ in nats]
         found.append(exp(sum(nats[i] for i in chosen) / sum(words[i] for i in chosen)))
     return float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))
+
+
+def median_rank(n: int, level: float) -> int:
+    """Largest k for which the k-th value from either end encloses the median with probability `level`, by counting."""
+    best = 0
+    for k in range(1, n // 2 + 1):
+        outside = sum(factorial(n) / (factorial(i) * factorial(n - i)) for i in range(k)) / 2**n
+        if 1 - 2 * outside >= level:
+            best = k
+    return best
+
+
+def encoder_macs(layers: list[int], size: int, width: int, inner: int, labels: int, pooled: int, tokens: int) -> int:
+    """Multiplications of a BERT-like classifier, one product at a time. layers: heads of each; pooled: its inner width."""
+    total = 0
+    for heads in layers:
+        for _ in range(heads):
+            total += 3 * tokens * width * size  # query, key, value
+            total += tokens * tokens * size  # every query with every key
+            total += tokens * tokens * size  # weights with values
+            total += tokens * size * width  # back to the width
+        total += tokens * width * inner + tokens * inner * width
+    return total + width * pooled + pooled * labels
+
+
+def jaccard(a: set[Any], b: set[Any]) -> float:
+    """Members of both sets by members of either, counted one by one; 1 for two empty sets."""
+    either = list(a) + [x for x in b if x not in a]
+    return sum(x in a and x in b for x in either) / len(either) if either else 1.0
+
+
+def removed_by_most(sets: list[set[Any]]) -> set[Any]:
+    """Heads that more of the sets hold than lack."""
+    return {x for x in set().union(*sets) if sum(x in s for s in sets) > sum(x not in s for s in sets)}
+
+
+def between_colours(scale: tuple[tuple[float, str], ...], share: float) -> str:
+    """The colour at a share of a scale, each channel by numpy's interpolation."""
+    places = [place for place, _ in scale]
+    channels = [np.interp(share, places, [int(c[i : i + 2], 16) for _, c in scale]) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(float(channel)):02x}" for channel in channels)
+
+
+def undominated(points: list[tuple[float, float]]) -> list[bool]:
+    """Points (cost, value) that no other beats: as cheap and as good, and better in one of the two; pair by pair."""
+    return [
+        not any(c <= cost and v >= value and (c < cost or v > value) for c, v in points) for cost, value in points
+    ]
+
+
+def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
+    """Heads in the order they leave: by the best rank any language gives them, then by the mean of their ranks.
+
+    scores: [language][head], all different within a language. One head after another, the least needed first.
+    """
+    heads, left = range(len(scores[0])), set(range(len(scores[0])))
+    rank = {(i, h): 1 + sum(row[g] > row[h] for g in heads) for i, row in enumerate(scores) for h in heads}
+    out = []
+    while left:
+        best = {h: min(rank[i, h] for i in range(len(scores))) for h in left}
+        mean = {h: sum(rank[i, h] for i in range(len(scores))) / len(scores) for h in left}
+        out.append(max(left, key=lambda h: (best[h], mean[h], h)))
+        left.remove(out[-1])
+    return out
+
+
+def parameters_of_attention(hidden: int, size: int, heads: int) -> int:
+    """Weights of one attention with biases, counted one by one: a row for each number of query, key and value."""
+    rows = [[1] * hidden + [1] for _ in range(3 * heads * size)]  # with its bias
+    out = [[1] * (heads * size) + [1] for _ in range(hidden)]
+    return sum(map(sum, rows)) + sum(map(sum, out))

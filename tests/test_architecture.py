@@ -24,15 +24,18 @@ LEVELS = (
     {"scores", "learned"},
     {"models"},
     {"gates", "store", "plots"},
+    {"places"},
     {"inputs"},
     {"batches"},
     {"evaluator"},
     {"generation"},
     {"methods", "training", "prune", "roles"},
+    {"shrink"},
     {"curves"},
-    {"experiments"},
-    {"cluster"},
+    {"experiments", "worth"},
+    {"cluster", "front"},
     {"api", "worker", "reproduce"},
+    {"htmlreport"},
     {"cli", "ui"},
     {"app", "pages"},
 )
@@ -42,6 +45,7 @@ HOMES = {  # module: the parts that may import it
     "plotly": {"plots", "ui"},
     "altair": {"plots", "ui"},
     "kaleido": {"cli"},
+    "onnxruntime": {"shrink"},
     "conllu": {"tasks"},
     "datasets": {"tasks"},
     "bertviz": {"ui"},
@@ -53,6 +57,7 @@ HOMES = {  # module: the parts that may import it
     "typer": {"cli"},
     "click": {"cli"},
     "peft": {"models", "training"},
+    "jinja2": {"htmlreport"},
     "sacrebleu": {"bleu"},
     "sentencepiece": {"training"},
     "pickle": set(),
@@ -286,6 +291,7 @@ def declared() -> dict[str, Requirement]:
         for text in project["dependencies"]
         + extras["app"]
         + extras["figures"]
+        + extras["onnx"]
         + extras["ray"]
         + extras["roles"]
         + extras["translation"]

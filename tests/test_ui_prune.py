@@ -232,8 +232,8 @@ def test_a_mask_survives_export_and_import_with_what_was_seen_of_it():
     known = {}
     list(figures(FakeClient(), question(mask(1, 4)), ["de"], known))
     text = mask_text(mask(1, 4), question(mask(1, 4)), known, ["de", "th"])
-    seen = json.loads(text)["chosen"]["evaluated"]
-    assert (seen["split"], seen["size"], list(seen["languages"])) == ("dev", 512, ["de"])
+    seen = json.loads(text)["chosen"]["evaluated"]["dev"]
+    assert (seen["task"], seen["size"], list(seen["languages"])) == ("intents", 512, ["de"])
     assert seen["languages"]["de"]["accuracy"] == 0.5
     now = History(GRID)
     take(text.encode(), "mask.json", now, FINGERPRINT)

@@ -15,17 +15,22 @@ from headlab.cli import (
     evaluate,
     experiment,
     finetune,
+    front,
     gates,
     lists,
+    mask,
     prune,
+    report,
     reproduce,
     reproduce_gates,
     reproduce_shim,
     reproduce_voita,
     roles,
     score,
+    shrink,
     train,
     worker,
+    worth,
 )
 from headlab.errors import HeadlabError
 
@@ -44,9 +49,13 @@ def build() -> typer.Typer:
     app.command("score")(score.score)
     app.command("evaluate")(evaluate.evaluate)
     app.command("prune")(prune.prune)
+    app.command("shrink")(shrink.shrink)
+    app.command("worth")(worth.worth)
+    app.command("front")(front.front)
     app.command("curve")(curve.curve)
     app.command("experiment")(experiment.experiment)
     app.command("roles")(roles.roles)
+    app.command("report")(report.report)
     app.command("gates")(gates.gates)
     app.command("finetune")(finetune.finetune)
     app.command("models")(lists.models)
@@ -60,6 +69,7 @@ def build() -> typer.Typer:
     papers.command("shim")(reproduce_shim.shim)
     app.add_typer(papers, name="reproduce")
     app.add_typer(train.group(), name="train")
+    app.add_typer(mask.group(), name="mask")
     return app
 
 
@@ -75,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
             print(
-                "headlab: interrupted; score, curve, experiment, reproduce, gates, finetune and train go on where they "
-                "stopped when run again",
+                "headlab: interrupted; score, curve, front, experiment, reproduce, gates, finetune and train go on "
+                "where they stopped when run again",
                 file=sys.stderr,
             )
         return ended.code if isinstance(ended.code, int) else OK if ended.code is None else FAILED

@@ -21,6 +21,7 @@ from headlab.models.delta import base_of, fingerprint_delta, is_delta, weights_o
 from headlab.models.embedded import EMBEDDED, read_embedded
 from headlab.models.fingerprint import WEIGHTS, fingerprint_folder
 from headlab.models.hub import hub_folder
+from headlab.models.shrunk.classes import class_named, make_known_folder
 
 ADAPTER = "adapter_config.json"
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what transformers lets out of bad files
@@ -90,6 +91,7 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         raise HeadlabError(f"{name} holds an adapter, not a whole model; merge it into its base and save that")
     make_known()
     try:
+        make_known_folder(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with alone():
             module = _complete(_class_of(config, name), config, folder, name)
@@ -103,10 +105,13 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
 def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedModel:
     """The model with all its weights from the folder; transformers would fill missing ones with random numbers."""
     weights = {"state_dict": weights_of(folder)} if is_delta(folder) else {"use_safetensors": True}
-    loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
-        None if is_delta(folder) else folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True,
-        **weights,
-    )  # fmt: skip
+    try:
+        loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
+            None if is_delta(folder) else folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True,
+            **weights,
+        )  # fmt: skip
+    except HeadlabError as error:  # of a shrunk model whose configuration names heads it does not have
+        raise HeadlabError(f"{name} was written wrongly: {error}; shrink it anew") from error
     module, told = loaded
     absent = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
     if absent:
@@ -120,7 +125,7 @@ def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedMod
 def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
     given = config.architectures
     named = str(given[0]) if isinstance(given, list) and given else "none"
-    found = OWN.get(named) or getattr(transformers, named, None)
+    found = OWN.get(named) or class_named(config, named) or getattr(transformers, named, None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise HeadlabError(
             f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "

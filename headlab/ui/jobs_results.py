@@ -11,9 +11,14 @@ import pandas as pd
 import streamlit as st
 
 from headlab.experiments.table import EXPERIMENTS
+from headlab.htmlreport.document import document, ordered_on
+from headlab.htmlreport.find import find
+from headlab.htmlreport.page import html
+from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
 from headlab.store import Store, default_root
-from headlab.ui import experiments_link, experiments_plan, gates_plan, roles_plan
+from headlab.ui import experiments_link, experiments_plan, gates_plan, prune_front_read, roles_plan
+from headlab.ui.history import history
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
 from headlab.ui.overview_coverage import command
@@ -45,6 +50,21 @@ def draw(job: Job) -> None:
         _trained(result)
     elif result.get("keys"):
         _curves(result["keys"])
+    _report(job, [str(key) for key in result.get("keys") or ()])
+
+
+def _report(job: Job, keys: Sequence[str]) -> None:
+    """The download of what `headlab report` writes, where the results are in the cache of this page."""
+    store = Store(default_root())
+    there = [key for key in keys if (store.root / key / "result.npz").exists()]
+    if there:
+        # The file is made when it is asked for.
+        st.download_button(
+            "Report (HTML)", lambda: html(document(find(there, store), dev_size=ordered_on(store))),
+            f"headlab-job-{job['id']}.html", "text/html", key="results-report", on_click="ignore",
+            icon=":material/download:",
+            help="One file with maps, tables and the commands that make them again; it needs no network.",
+        )  # fmt: skip
 
 
 def _open_report(job: Job) -> None:
@@ -77,6 +97,17 @@ def _open_gates(job: Job) -> None:
     go("gates", Choice(params["model"], params["task"], languages, before.method))
 
 
+def _open_prune(job: Job) -> None:
+    """Turn to the Prune page, with the job's mask where it is about one."""
+    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    method = params.get("method") if params.get("method") in METHODS else usual
+    if params.get("mask") is not None:
+        mask = mask_from_json(params["mask"], "the job's mask")
+        history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
+    go("prune", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
+
+
 def _trained(result: Mapping[str, Any]) -> None:
     st.markdown("##### Accuracy on dev")
     rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()]
@@ -88,6 +119,7 @@ def _trained(result: Mapping[str, Any]) -> None:
 # Kinds of jobs whose results have a page of their own: its name, and what turns to it.
 PAGES = {
     "experiment": ("experiments", _open_report), "roles": ("roles", _open_roles), "gates": ("gates", _open_gates),
+    "front": ("prune", _open_prune), "worth": ("prune", _open_prune),
 }  # fmt: skip
 
 
@@ -127,6 +159,12 @@ def terminal(job: Job) -> str:
         return roles_plan.command(params)
     if job.get("kind") == "gates":
         return gates_plan.command(params)
+    if job.get("kind") == "front":
+        return prune_front_read.command(params)
+    if job.get("kind") == "worth":
+        words = ["headlab", "worth", "--mask", "MASK.json", *_option("model", params["model"])]
+        words += [*_option("task", params["task"]), *_option("languages", ",".join(params["languages"]))]
+        return shlex.join(words)
     if job.get("kind") == "finetune":
         words = ["headlab", "finetune", str(params["task"])]
         given = ("steps", "learning_rate", "seed")

@@ -14,7 +14,8 @@ Job = Mapping[str, Any]
 LIVE = ("queued", "running")
 KINDS = {
     "score": "Scores", "curve": "Pruning curve", "finetune": "Fine-tuning", "experiment": "Experiment",
-    "roles": "Roles of heads", "gates": "Learned gates",
+    "roles": "Roles of heads", "gates": "Learned gates", "front": "Front of smaller models",
+    "worth": "Speed of a mask",
 }  # fmt: skip
 NAMED = 3
 
@@ -82,7 +83,7 @@ def details(job: Job) -> list[tuple[str, str]]:
     params = dict(job.get("params") or {})
     method = METHODS.get(str(params.get("method")))
     rows = [("What", KINDS.get(str(job.get("kind")), str(job.get("kind"))))]
-    if params.get("experiment"):
+    if params.get("experiment") and job.get("kind") == "experiment":
         rows.append(("Experiment", f"{_experiment(params)} ({params['experiment']})"))
     if method:
         rows.append(("Method", f"{method.title} ({method.key})"))
@@ -92,6 +93,7 @@ def details(job: Job) -> list[tuple[str, str]]:
         rows.append(("Examples", f"{params.get('size') or 'all'} of {params['split']}"))
     if params.get("languages"):
         rows.append(("Languages", ", ".join(map(language_title, params["languages"]))))
+    rows += [("Heads off", str(mask.get("removed", "?")))] if isinstance(mask := params.get("mask"), Mapping) else []
     rows += [("Seed", str(params["seed"]))] if params.get("seed") is not None else []
     own = "method_options" if "method_options" in params else "options"
     if own != "options":
@@ -99,7 +101,7 @@ def details(job: Job) -> list[tuple[str, str]]:
     for name, value in (params.get(own) or {}).items():
         usual = method.options[name].default if method and name in method.options else value
         rows.append((f"Option {name}", _shown(value) + ("" if value == usual else f" (default {_shown(usual)})")))
-    known = {*plain, "split", "size", "method", "languages", "seed", "options", "method_options", "experiment"}
+    known = {*plain, "split", "size", "method", "languages", "seed", "options", "method_options", "experiment", "mask"}
     rows += [(_spaced(name), _shown(value)) for name, value in params.items() if name not in known]
     rows.append(("Where", place(str(job.get("place", "here")))))
     return rows

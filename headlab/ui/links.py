@@ -13,6 +13,7 @@ PAGES = {
     "roles": ("Roles", ":material/category:"),
     "gates": ("Gates", ":material/door_open:"),
     "prune": ("Prune", ":material/content_cut:"),
+    "masks": ("Masks", ":material/compare:"),
     "experiments": ("Experiments", ":material/science:"),
     "attention": ("Attention", ":material/visibility:"),
     "jobs": ("Jobs", ":material/checklist:"),

@@ -9,19 +9,23 @@ from dataclasses import replace
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.masks import Mask, mask_from_text
+from headlab.masks import Mask, mask_from_text, noted
 from headlab.ui.history import History
+from headlab.ui.mask_export import dialog, file_name, loaded_place
 from headlab.ui.prune_board import after_clicks
-from headlab.ui.prune_figures import Known, Question, evaluated
+from headlab.ui.prune_figures import SIZES, Known, Question, evaluated
 
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
 
 
 def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
-    """The mask file, with the final accuracies this session has seen of the mask."""
-    rows = {name: known[question.key(name)] for name in languages if question.key(name) in known}
-    seen = evaluated(rows, question)
-    chosen = {**mask.chosen, **({"evaluated": seen} if seen else {})}
+    """The mask file, with the final accuracies this session has seen of the mask on any split."""
+    chosen = dict(mask.chosen)
+    for split in SIZES:
+        asked = replace(question, split=split)
+        rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
+        figures = evaluated(rows, asked).get("languages", {})
+        chosen = noted(chosen, split, question.task, figures, size=asked.size, ablation="zero")
     return json.dumps(replace(mask, chosen=chosen).to_json(), ensure_ascii=False, indent=1)
 
 
@@ -33,16 +37,22 @@ def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
 
 
 def draw(mask: Mask, now: History, question: Question, known: Known, languages: Sequence[str]) -> None:
-    """The download and the upload."""
-    # The text is made when it is asked for, in another thread and without session_state: it holds what arrived since.
-    st.download_button(
-        "Export the mask (JSON)",
-        data=lambda: mask_text(mask, question, known, languages),
-        file_name=f"mask-{_plain(question.model)}-{len(mask.removed)}-off.json",
-        mime="application/json",
-        on_click="ignore",
-        icon=":material/download:",
-    )
+    """The ways out, as a file and for other tools, and the upload."""
+    place = loaded_place(question.model, question.fingerprint)
+    if place.architecture:
+        mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
+    with st.container(horizontal=True, gap="small"):
+        # The text is made when it is asked for, in another thread and without session_state: it holds what arrived
+        # since.
+        st.download_button(
+            "Export the mask (JSON)",
+            data=lambda: mask_text(mask, question, known, languages),
+            file_name=file_name(mask, question.model),
+            mime="application/json",
+            on_click="ignore",
+            icon=":material/download:",
+        )
+        dialog(mask, question.model, place)
     st.file_uploader(
         "Import a mask", type="json", key=UPLOAD, on_change=after_clicks(_uploaded), args=(now, question.fingerprint)
     )
@@ -66,7 +76,3 @@ def _uploaded(now: History, fingerprint: str) -> None:
     except HeadlabError as error:
         ok, text = False, f"Not imported, the mask stays as it was: {str(error).rstrip('.')}."
     st.session_state[MESSAGE] = {"ok": ok, "text": text}
-
-
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[-60:]

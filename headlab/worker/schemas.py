@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from headlab.errors import HeadlabError
+from headlab.worker.loaded import LoadedModel as LoadedModel
+from headlab.worker.loaded import Strict as Strict
 
 MAX_BODY = 1 << 20
 MAX_CHARACTERS = 2000
@@ -30,12 +32,6 @@ class Refusal(HeadlabError):
     def __init__(self, sentence: str, status: int) -> None:
         super().__init__(sentence)
         self.status = status
-
-
-class Strict(BaseModel):
-    """A record that takes no field it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ModelRequest(Strict):
@@ -148,17 +144,6 @@ class TaskCard(Strict):
     languages: list[str]
     aligned: bool
     advice: str = ""
-
-
-class LoadedModel(Strict):
-    """The resident model; grid is {stack: heads per layer}."""
-
-    name: str
-    revision: str
-    fingerprint: str
-    grid: dict[str, list[int]]
-    device: str
-    note: str
 
 
 class ExampleCard(Strict):

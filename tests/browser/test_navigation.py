@@ -15,6 +15,7 @@ PAGES = {
     "/roles": "Roles",
     "/gates": "Gates",
     "/prune": "Prune",
+    "/masks": "Masks",
     "/experiments": "Experiments",
     "/attention": "Attention",
     "/jobs": "Jobs",

@@ -61,7 +61,7 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
         page.get_by_role("button", name="Export the mask").click()
     path = tmp_path / "mask.json"
     download.value.save_as(path)
-    told = json.loads(path.read_text())["chosen"]["evaluated"]["languages"]["de"]
+    told = json.loads(path.read_text())["chosen"]["evaluated"]["dev"]["languages"]["de"]
     assert f"{100 * told['accuracy']:.1f} %" == pruned[0]
     page.get_by_role("button", name="Reset").click()
     count(page, 0)

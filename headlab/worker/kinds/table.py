@@ -11,15 +11,17 @@ from pydantic import Field
 from headlab.worker.kinds.curve import CURVE, CurveSpec
 from headlab.worker.kinds.experiment import EXPERIMENT, ExperimentSpec
 from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
+from headlab.worker.kinds.front import FRONT, FrontSpec
 from headlab.worker.kinds.gates import GATES, GatesSpec
 from headlab.worker.kinds.kind import Kind
 from headlab.worker.kinds.roles import ROLES, RolesSpec
 from headlab.worker.kinds.score import SCORE
 from headlab.worker.kinds.scorespec import ScoreSpec
+from headlab.worker.kinds.worth import WORTH, WorthSpec
 from headlab.worker.schemas import Place, Refusal, Strict
 
 KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
-    {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES)}
+    {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES, FRONT, WORTH)}
 )
 
 
@@ -71,8 +73,25 @@ class GatesJob(Strict):
     place: Literal["here"] = "here"
 
 
+class FrontJob(Strict):
+    """A front of smaller models; it runs on the worker's own device."""
+
+    kind: Literal["front"]
+    spec: FrontSpec
+    place: Literal["here"] = "here"
+
+
+class WorthJob(Strict):
+    """What a mask is worth on the worker's own device."""
+
+    kind: Literal["worth"]
+    spec: WorthSpec
+    place: Literal["here"] = "here"
+
+
 Submission = Annotated[
-    ScoreJob | CurveJob | FinetuneJob | ExperimentJob | RolesJob | GatesJob, Field(discriminator="kind")
+    ScoreJob | CurveJob | FinetuneJob | ExperimentJob | RolesJob | GatesJob | FrontJob | WorthJob,
+    Field(discriminator="kind"),
 ]
 
 

@@ -1,0 +1,243 @@
+"""Making a front: scores, orders, walks on dev, the choice, and its confirmation on test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from headlab.curves.compare import labels
+from headlab.experiments.ask import Ask, ask_answers, ask_scores
+from headlab.experiments.differences import NOTHING, Gain, over_languages
+from headlab.experiments.pace import Pace
+from headlab.experiments.pieces import Pieces
+from headlab.experiments.run import Cost, report_spec
+from headlab.front.choose import Point, at_heads, within
+from headlab.front.estimate import ALPHA, Judge, Verdict, all_within, points_of, verdict
+from headlab.front.orders import Order, candidate_orders, counts_of
+from headlab.front.report import choice_table, confirmed_table, front_table, languages_table, orders_table
+from headlab.front.table import ABOUT, BOUND, ESTIMATE, resolve
+from headlab.front.walks import SPLIT, ask_walk, walked
+from headlab.models.versions import versions
+from headlab.progress import Progress
+from headlab.scores import Curve, HeadScores, kept_without
+from headlab.tables import Report
+from headlab.worth.costs import Costs
+from headlab.worth.count import costs_of
+
+Told = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a front is made of, once the scores are there."""
+
+    options: Mapping[str, Any]
+    scores: dict[str, HeadScores]
+    orders: list[Order]
+    notes: list[str]
+    removed: list[int]
+    costs: Costs
+
+
+def find_front(pieces: Pieces, *, options: Mapping[str, Any] | None = None, on_progress: Told | None = None) -> Report:
+    """The front, the choice that answers the question, and what the chosen mask does on test.
+
+    options: as in `headlab.front.table.ABOUT`.  on_progress: called as computing goes on, in forwards.  Scores, walks
+    and answers come from the store or are made and kept there, and so is the report.  Raises HeadlabError for what
+    does not fit.
+    """
+    resolved = resolve(options or {})
+    spec = report_spec(ABOUT, pieces, resolved)
+    run = None if pieces.store is None else pieces.store.run(spec)
+    kept = None if run is None else run.kept_report()
+    if kept is not None:
+        return kept
+    expected, before, began = forecast_forwards(pieces, resolved), pieces.forwards, time.perf_counter()
+    watching, pieces.report = pieces.report, _telling(pieces.forwards, expected, on_progress or (lambda _: None))
+    try:
+        found = _made(pieces, resolved, spec)
+    finally:
+        pieces.report = watching
+    report = Report(ABOUT.key, *found, spec, pieces.forwards - before, time.perf_counter() - began)
+    if run is not None:
+        run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})
+    return report
+
+
+def _telling(first: int, expected: int, tell: Told) -> Told:
+    def step(progress: Progress) -> None:
+        done = progress.done - first
+        tell(Progress(done, max(expected, done), progress.note))
+
+    return step
+
+
+def plan_of(pieces: Pieces, options: Mapping[str, Any], scores: dict[str, HeadScores]) -> Plan:
+    """Orders and counts that these scores lead to."""
+    costs = costs_of(pieces.model)
+    if pieces.ablation != "zero":
+        costs = replace(costs, layers=(), note="heads that give their mean cannot be taken out")
+    orders, notes = candidate_orders(options["orders"].split(","), scores, costs)
+    return Plan(options, scores, orders, notes, counts_of(pieces.model.grid.size, *_asked(options, pieces)), costs)
+
+
+def _asked(options: Mapping[str, Any], pieces: Pieces) -> tuple[int | None, int | None]:
+    """Points, and heads to keep: all of them where more are asked for than there are."""
+    heads = options["heads"]
+    return options["points"], None if heads is None else min(heads, pieces.model.grid.size)
+
+
+def _scores(pieces: Pieces, options: Mapping[str, Any], language: str) -> HeadScores:
+    return pieces.scores(language, str(options["method"]), **options["method_options"])
+
+
+def _made(pieces: Pieces, options: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """Tables and notes."""
+    plan = plan_of(pieces, options, {name: _scores(pieces, options, name) for name in pieces.languages})
+    points: list[Point] = []
+    for order in plan.orders:
+        curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
+        points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
+    rules = choices(points, options, pieces.model.grid.size)
+    chosen = next(iter(rules.values()))
+    verdicts, mean = confirm(pieces, plan, chosen)
+    tables = (
+        choice_table(rules), confirmed_table(verdicts, mean), front_table(points), languages_table(points),
+        orders_table(plan.orders, pieces.model.grid),
+    )  # fmt: skip
+    return tables, (*plan.notes, *sentences(points, rules, verdicts, options))
+
+
+def _judge(pieces: Pieces, curves: Mapping[str, Curve], orders: int) -> Judge:
+    groups = {name: _groups(pieces, name, curve) for name, curve in curves.items()}
+    return Judge(groups, orders, pieces.seed, pieces.task.aligned)
+
+
+def _groups(pieces: Pieces, language: str, curve: Curve) -> tuple[str, ...]:
+    """The groups' names, as the examples have them: a curve keeps their places in the alphabet."""
+    names = np.unique([example.group or example.id for example in pieces.examples(language, SPLIT)])
+    return tuple(names[curve.groups].tolist()) if len(names) > int(curve.groups.max()) else labels(curve.groups)
+
+
+def choices(points: Sequence[Point], options: Mapping[str, Any], size: int) -> dict[str, Point]:
+    """{the question in words: the point that answers it}; the question that was asked comes first."""
+    if options["heads"] is not None:
+        heads = min(options["heads"], size)
+        return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
+    other = ESTIMATE if options["by"] == BOUND else BOUND
+    return {
+        f"smallest within {options['within']:g} points in every language, by the {_by(by)}": within(
+            points, options["within"] / 100, by
+        )
+        for by in (options["by"], other)
+    }
+
+
+def _by(by: str) -> str:
+    return "lower bound" if by == BOUND else "estimate"
+
+
+def confirm(
+    pieces: Pieces, plan: Plan, chosen: Point
+) -> tuple[list[Verdict], tuple[float, float | None, float | None, float | None]]:
+    """The chosen mask on test: every language, and their mean with its interval and p."""
+    order = next(one for one in plan.orders if one.key == chosen.order)
+    kept = kept_without(order.order[: chosen.removed], pieces.model.grid.size)
+    loss = None if plan.options["within"] is None else plan.options["within"] / 100
+    verdicts, gains = [], {}
+    for name in pieces.languages:
+        before, after = pieces.answers(name, None), pieces.answers(name, kept)
+        verdicts.append(verdict(name, before.correct, after.correct, before.groups, loss, pieces.seed))
+        gains[name] = Gain(after.correct.astype(np.float64) - before.correct, before.groups)
+    mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned) if chosen.removed else NOTHING
+    return verdicts, (mean.mean, mean.low, mean.high, mean.p)
+
+
+def sentences(
+    points: Sequence[Point], rules: Mapping[str, Point], verdicts: Sequence[Verdict], options: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What was found and what is guaranteed, plainly."""
+    question, chosen = next(iter(rules.items()))
+    gone = f"{chosen.removed} heads go, by order {chosen.order}" if chosen.removed else "no head can go"
+    out = [f"{question[0].upper()}{question[1:]}: {gone}; {chosen.kept} are left."]
+    if options["within"] is None:
+        lost = [one.language for one in verdicts if one.high < 0]
+        out.append(f"On test it loses in {', '.join(lost)} (interval below 0)." if lost else
+                   "On test no language's interval lies below 0.")  # fmt: skip
+    elif chosen.removed:
+        out.append(_verdict_words(verdicts, options["within"]))
+    if not chosen.removed and options["by"] == BOUND and options["within"] is not None:
+        width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
+        out.append(
+            f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: with more dev "
+            "examples, fewer languages or a larger loss allowed there is more to find. The row by the estimate says "
+            "what the point estimates would allow."
+        )
+    return (*out, GUARANTEE)
+
+
+GUARANTEE = (
+    "Heads were ordered and the model chosen on dev, so what dev says of it is too good. What holds is the test: it "
+    "was looked at for this one mask, once. A front for another question looks again: then share the 5 % out by hand."
+)
+
+
+def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
+    p = all_within(verdicts)
+    if p <= ALPHA:
+        return (
+            f"Confirmed on test: within {within_points:g} points of the untouched model in every language (p = {p:.3g} "
+            "for all of them together, the largest of theirs; 95 % confidence)."
+        )
+    open_ = [f"{one.language} (up to {100 * max(0.0, -one.bound):.1f})" for one in verdicts
+             if one.p_loss is not None and one.p_loss > ALPHA]  # fmt: skip
+    return (
+        f"Not confirmed on test: a loss of more than {within_points:g} points cannot be ruled out at 95 % in "
+        f"{', '.join(open_)}; in brackets the points that may be lost there."
+    )
+
+
+def asks_of(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """What a front needs: scores, a walk an order and language, the test answers."""
+    method, own, asks = str(options["method"]), options["method_options"], list[Ask]()
+    found = {name: pieces.found(name, method, **own) for name in pieces.languages}
+    asks += [ask_scores(pieces, name, method, options=own) for name in pieces.languages]
+    known = {name: one for name, one in found.items() if one is not None}
+    if len(known) == len(found):
+        plan = plan_of(pieces, options, known)
+        asks += [ask_walk(pieces, name, o, known, plan.removed) for o in plan.orders for name in pieces.languages]
+    else:
+        removed = counts_of(pieces.model.grid.size, *_asked(options, pieces))
+        for order in options["orders"].split(","):
+            asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
+    return asks + [ask_answers(pieces, name, [None], unknown=1) for name in pieces.languages]
+
+
+def _unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:
+    several = len(pieces.languages) if order == "own" else 1
+    forwards = several * points * len(pieces.examples(language, SPLIT))
+    return Ask("curve", language, f"dev accuracy in {language} along order {order}", forwards)
+
+
+def forecast_forwards(pieces: Pieces, options: Mapping[str, Any]) -> int:
+    """Forwards that a front will take."""
+    return sum(ask.forwards for ask in asks_of(pieces, options))
+
+
+def forecast(pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
+    """What a front will cost; times a few batches if the store does not say how long one takes."""
+    resolved = resolve(options or {})
+    if pieces.store is not None and pieces.store.run(report_spec(ABOUT, pieces, resolved)).kept_report() is not None:
+        return Cost(0, 0.0, "the front is in the cache already")
+    lacking = [ask for ask in asks_of(pieces, resolved) if ask.forwards]
+    pace = Pace(pieces)
+    seconds = sum(ask.forwards * pace.of(ask) for ask in lacking)
+    kinds = {kind: sum(a.forwards for a in lacking if a.kind == kind) for kind in ("scores", "curve", "answers")}
+    words = "; ".join(f"{name} {n:,}" for name, n in zip(("scores", "walks on dev", "test answers"), kinds.values(),
+                                                         strict=True) if n)  # fmt: skip
+    return Cost(sum(a.forwards for a in lacking), seconds, f"{words}; {pace.words}", tuple(lacking))

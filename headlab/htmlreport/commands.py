@@ -1,0 +1,241 @@
+"""The command lines that make a result again, from its spec alone; what a command cannot say is a note beside it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
+from headlab.front.table import ABOUT as FRONT
+from headlab.methods.table import METHODS
+from headlab.options import Option
+from headlab.roles.table import FILE
+from headlab.roles.table import NAME as ROLES
+from headlab.roles.table import OPTIONS as ROLE_OPTIONS
+from headlab.tasks import TASKS
+from headlab.training.l0.options import ALL as EVERY
+from headlab.training.l0.options import OPTIONS as GATE_OPTIONS
+
+DEV_EXAMPLES = 512  # the default size of the split that chooses
+TREES = "treebank"
+LANGUAGES = "--languages"
+EMBEDDED_TASKS = ("intents", "slots")
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Again:
+    """How results are made again. commands: each in words, in their order; none where there is none.  notes: beside."""
+
+    commands: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The commands as a shell reads them."""
+        return tuple(map(" ".join, self.quoted))
+
+    @property
+    def quoted(self) -> tuple[tuple[str, ...], ...]:
+        """The words of each command as a shell reads them."""
+        return tuple(tuple(map(shlex.quote, words)) for words in self.commands)
+
+
+def part(spec: Any, *path: str) -> Any:
+    """What a spec says at a place, None where it says nothing."""
+    value = spec
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
+    """How a run of this kind and spec is made again.
+
+    dev_size: of a curve, how many examples ordered its heads, where that is known.  A spec that is not whole gives no
+    command and a note.
+    """
+    try:
+        words, notes = WORDS[kind](spec, dev_size)
+    except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return Again((), ("Its spec does not say all that a command needs.",))
+    if not words:
+        return Again((), tuple(notes))
+    return Again((tuple(words),), (*notes, *_shared(spec)))
+
+
+def _shared(spec: Spec) -> Iterator[str]:
+    """What no command says, whatever its kind."""
+    task = str(part(spec, "task", "name"))
+    if part(spec, "model", "revision") == "folder":
+        yield "The model is a folder: give the path that it has where you are."
+    if task == TREES:
+        yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
+    elif task not in EMBEDDED_TASKS:
+        where = "" if task in TASKS else ", or the declaration of the task with --task FILE.toml"
+        yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data{where}."
+    if part(spec, "task", "seed"):
+        yield f"The task's own seed was {part(spec, 'task', 'seed')}, which is set from Python alone."
+
+
+def _start(command: str, spec: Spec, languages: str = LANGUAGES) -> list[str]:
+    return [
+        "headlab", command, "--model", str(spec["model"]["name"]), "--task", str(spec["task"]["name"]), languages,
+        str(spec["task"]["language"]),
+    ]  # fmt: skip
+
+
+def _unless(flag: str, value: Any, usual: Any) -> list[str]:
+    return [] if value == usual else [flag, str(value)]
+
+
+def _options(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:
+    """Options that are not at their defaults."""
+    for name, value in given.items():
+        if name not in known or value != known[name].default:
+            yield from (flag, f"{name}={written(value)}")
+
+
+def written(value: Any) -> str:
+    """A value as the command line reads it: JSON, none, or a text as it is where that is no JSON."""
+    if value is None:
+        return "none"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    try:
+        json.loads(value)
+    except ValueError:
+        return value
+    return json.dumps(value)
+
+
+def _dtype(spec: Spec) -> list[str]:
+    return _unless("--dtype", part(spec, "model", "dtype") or "float32", "float32")
+
+
+def _precise(spec: Spec, notes: list[str]) -> None:
+    """Note a precision that a command without --dtype cannot ask for."""
+    if _dtype(spec):
+        notes.append(f"It was made in {part(spec, 'model', 'dtype')}: from Python, headlab.load(…, dtype=…).")
+
+
+def _score(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
+    method, notes = METHODS[part(spec, "method", "name")], list[str]()
+    _precise(spec, notes)
+    if part(spec, "task", "split") != "dev":
+        return [], [*notes, "Scores of another split than dev are made from Python: headlab.score(…, split=…)."]
+    words = [*_start("score", spec), "--method", method.key]
+    words += _options("-o", spec["method"]["options"], method.options)
+    words += _unless("--seed", spec["seed"], 0) + _unless("--size", part(spec, "task", "size"), DEV_EXAMPLES)
+    return words + _unless("--ablation", spec["ablation"], "zero"), notes
+
+
+def _curve(spec: Spec, dev_size: int | None) -> tuple[list[str], list[str]]:
+    order, notes = spec["order"], list[str]()
+    method, removed, heads = METHODS[order["method"]], spec["removed"], spec["removed"][-1]
+    _precise(spec, notes)
+    same = {"task": part(spec, "task", "name"), "split": "dev", "language": part(spec, "task", "language")}
+    same |= {"seed": spec["seed"], "ablation": spec["ablation"]}
+    other = [name for name, value in same.items() if order.get(name) != value]
+    if other:
+        told = ", ".join(f"{name} {order.get(name)}" for name in other)
+        notes.append(f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…).")
+        return [], notes
+    if dev_size is None:
+        notes.append(f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default.")
+    words = [*_start("curve", spec), "--method", method.key, *_options("-o", order["options"] or {}, method.options)]
+    words += [*_unless("--split", part(spec, "task", "split"), "test"), "--size", str(part(spec, "task", "size"))]
+    words += _unless("--dev-size", dev_size or DEV_EXAMPLES, DEV_EXAMPLES)
+    words += [] if len(removed) == heads + 1 else ["--points", str(len(removed))]
+    return words + _unless("--seed", spec["seed"], 0) + _unless("--ablation", spec["ablation"], "zero"), notes
+
+
+def _gates(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
+    options = dict(spec["options"])
+    words = [*_start("gates", spec, "--language"), "--weight", written(options.pop("weight"))]
+    words += _unless("--stacks", options.pop("stacks", EVERY), EVERY)
+    words += ["--train-model"] if options.pop("trained", "gates") == EVERY else []
+    words += _options("-o", options, GATE_OPTIONS)
+    return words + _unless("--seed", spec["seed"], 0) + _dtype(spec), []
+
+
+def _report(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
+    name = str(spec.get("experiment"))
+    if name == ROLES:
+        return _roles(spec)
+    if name == FRONT.key:
+        return _front(spec)
+    if name not in EXPERIMENTS:
+        return [], [f"No command is known here for reports of {name}."]
+    about, options = EXPERIMENTS[name], dict(spec["options"])
+    words = ["headlab", "experiment", name, *_start("", spec)[2:]]
+    if METHOD in about.options:
+        chosen = METHODS[options.pop(METHOD)]
+        words += ["--method", chosen.key, *_options("-o", options.pop(METHOD_OPTIONS, {}), chosen.options)]
+    few = {key: _few(about.options_of.get(key), value) for key, value in options.items()}
+    words += _options("--option", few, about.options)
+    return words + _sizes(spec), []
+
+
+def _sizes(spec: Spec) -> list[str]:
+    """How many examples of dev and test, and the rest that all reports have."""
+    sizes = {split: max(part(spec, "task", "sizes", split), default=0) for split in ("dev", "test")}
+    words = [*_unless("--size", sizes["dev"], DEV_EXAMPLES), "--test-size", str(sizes["test"])]
+    words += _unless("--seed", spec["seed"], 0) + _unless("--ablation", spec["ablation"], "zero")
+    return words + _dtype(spec)
+
+
+def _front(spec: Spec) -> tuple[list[str], list[str]]:
+    options, chosen = dict(spec["options"]), METHODS[spec["options"][METHOD]]
+    words = [*_start(FRONT.key, spec), "--method", chosen.key]
+    words += _options("-o", options[METHOD_OPTIONS], chosen.options)
+    words += ["--every"] if options["points"] is None else []
+    for name in ("within", "heads", "by", "orders", "points"):
+        words += [] if options[name] is None else _unless(f"--{name}", options[name], FRONT.options[name].default)
+    return words + _sizes(spec), []
+
+
+def _few(method: str | None, value: Any) -> Any:
+    """Of an option that holds a method's options, those that are not at their defaults."""
+    if method is None or not isinstance(value, Mapping):
+        return value
+    known = METHODS[method].options
+    return {name: inner for name, inner in value.items() if name not in known or inner != known[name].default}
+
+
+def _roles(spec: Spec) -> tuple[list[str], list[str]]:
+    task, notes = spec["task"], list[str]()
+    words = ["headlab", ROLES, "--model", str(spec["model"]["name"])]
+    words += [] if task["name"] == TREES else ["--task", task["name"]]
+    words += ["--language", task["language"]]
+    words += ["--conllu", "FILE"] if task["split"] == FILE else _unless("--split", task["split"], "dev")
+    words += ["--size", str(task["size"]), *_options("-o", spec["options"], ROLE_OPTIONS)]
+    source = part(spec, "frequencies", "source")
+    if source not in (None, "none", "wordfreq"):
+        words += ["--frequencies", "FILE"]
+        notes.append(f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE.")
+    elif source == "none":
+        notes.append(
+            "Made without word frequencies: where the package wordfreq is installed, rare words are judged too."
+        )
+    return words + _dtype(spec), notes
+
+
+WORDS = {"score": _score, "curve": _curve, "gates": _gates, "report": _report}
+
+
+def joined(every: Sequence[Again]) -> Again:
+    """All of them, each note once; commands that differ in nothing but the languages are one with all languages."""
+    merged: dict[tuple[str, ...], list[str]] = {}
+    for words in (words for one in every for words in one.commands):
+        at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
+        merged.setdefault((*words[:at], "", *words[at + 1 :]) if at else words, []).append(words[at] if at else "")
+    commands = []
+    for words, languages in merged.items():
+        at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
+        commands.append((*words[:at], ",".join(dict.fromkeys(languages)), *words[at + 1 :]) if at else words)
+    return Again(tuple(commands), tuple(dict.fromkeys(note for one in every for note in one.notes)))

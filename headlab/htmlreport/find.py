@@ -1,0 +1,140 @@
+"""From what a user names to results: a key or its beginning, a run's folder, a report's JSON file or a mask file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.htmlreport.parts import Item
+from headlab.masks import mask_from_json
+from headlab.masks.mask import FORMAT as MASK
+from headlab.store import GATES, REPORT, Store
+from headlab.store.curve_file import CURVE, read_curve
+from headlab.store.folder import SCORE, kind_of
+from headlab.store.gates_file import read_gates
+from headlab.store.report_file import read_report
+from headlab.store.score_file import read_result
+from headlab.tables import Report
+
+KEY, SHORTEST, SHOWN = re.compile(r"[0-9a-f]+"), 4, 12
+FITS = (
+    "give the key of a run or its beginning (headlab cache lists them), a run's folder, a report's JSON file or a mask "
+    "file"
+)
+DEEP = 3  # reports within reports: {"reports": {task: {experiment: report}}}
+
+
+def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
+    """What the words name, each result once. Raises HeadlabError for a word that names nothing, or too much."""
+    found: dict[str, Item] = {}
+    for word in words:
+        for name, item in _named(word, store):
+            found.setdefault(name, item)
+    if not found:
+        raise HeadlabError(f"nothing to report; {FITS}")
+    return tuple(found.values())
+
+
+def _named(word: str, store: Store) -> Iterator[tuple[str, Item]]:
+    """(what tells a result from all others, the result) of all that a word names."""
+    path = Path(word)
+    if word and path.is_dir():
+        folder = path.resolve()
+        yield from (
+            (item.key if item.key == folder.name else f"{folder}: {item.key}", item) for item in _folder(folder)
+        )
+    elif word and path.is_file():
+        yield from ((f"{path.resolve()}: {item.key}", item) for item in _file(path))
+    elif KEY.fullmatch(word):
+        item = _run(_by_key(word, store))
+        yield item.key, item
+    else:
+        raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}")
+
+
+def _by_key(word: str, store: Store) -> Path:
+    """The one run folder whose name begins so."""
+    if len(word) < SHORTEST:
+        raise HeadlabError(f"{word!r} is too short for the beginning of a key; give {SHORTEST} letters or more")
+    found = [folder for folder in store.folders() if folder.name.startswith(word)]
+    if not found:
+        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}")
+    if len(found) > 1:
+        keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise HeadlabError(f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more letters")
+    return found[0]
+
+
+def _folder(folder: Path) -> Iterator[Item]:
+    if (folder / "spec.json").exists():
+        yield _run(folder)
+    elif (folder / "report.json").exists():
+        yield from _file(folder / "report.json")
+    else:
+        raise HeadlabError(f"{folder.name} holds neither a run (spec.json) nor a report (report.json); {FITS}")
+
+
+def _run(folder: Path) -> Item:
+    """A finished run. Raises HeadlabError for one that is not finished, torn, or holds no result of its own."""
+    kind = kind_of(read_json(folder / "spec.json"))
+    if kind not in READERS:
+        raise HeadlabError(
+            f"{folder.name[:SHOWN]} holds {kind or 'nothing known'}, of which there is no report; {FITS}"
+        )
+    if not (folder / "result.npz").exists():
+        raise HeadlabError(f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report")
+    return READERS[kind](folder)
+
+
+def _score(folder: Path) -> Item:
+    found = read_result(folder)
+    return Item(found.scores, found.key, dict(found.meta))
+
+
+def _curve(folder: Path) -> Item:
+    found = read_curve(folder)
+    return Item(found.curve, found.key, dict(found.meta))
+
+
+def _report(folder: Path) -> Item:
+    found = read_report(folder)
+    return Item(found.report, found.key, dict(found.meta))
+
+
+def _gates(folder: Path) -> Item:
+    found = read_gates(folder)
+    return Item(found.gates, found.key, dict(found.meta))
+
+
+READERS: Mapping[str, Callable[[Path], Item]] = {SCORE: _score, CURVE: _curve, REPORT: _report, GATES: _gates}
+
+
+def _file(path: Path) -> Iterator[Item]:
+    items = list(_reports(read_json(path), path.name, "", DEEP))
+    if not items:
+        raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}")
+    yield from items
+
+
+def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:
+    """Every report and mask in parsed JSON, in its order."""
+    if not isinstance(value, dict):
+        return
+    if value.get("format") == MASK:
+        yield Item(mask_from_json(value, key), key)
+        return
+    command = value["command"] if isinstance(value.get("command"), str) else command
+    if "tables" in value:
+        try:
+            yield Item(Report.from_json(value), key, {}, command)
+        except HeadlabError as error:
+            raise HeadlabError(f"{key}: {error}") from error
+        return
+    for name, inner in value.items() if deep else ():
+        if isinstance(inner, dict):
+            yield from _reports(inner, f"{key}: {name}", command, deep - 1)

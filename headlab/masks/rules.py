@@ -1,0 +1,76 @@
+"""Rules that make a mask of scores, and the order in which heads leave."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.records import Bools, Floats, HeadGrid
+
+Rule = Literal["harmful", "bottom", "threshold"]
+# Above this share of heads gone, most models are near chance: say so instead of letting it pass.
+RISKY_SHARE = 0.5
+
+
+def removal_order(values: Floats) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Flat indices from the least useful head up; a tie removes the higher (layer, head) first."""
+    return np.argsort(-values, kind="stable")[::-1].astype(np.int64)
+
+
+def choose(
+    grid: HeadGrid,
+    values: Floats,
+    high: Floats | None,
+    rule: str,
+    *,
+    k: int | None = None,
+    threshold: float | None = None,
+) -> Bools:
+    """Heads kept (bool [head]) by a rule.
+
+    harmful: remove heads whose upper bound `high` lies below 0.  bottom: remove exactly `k`, the
+    lowest values.  threshold: remove values below `threshold`.  Raises HeadlabError for an unknown
+    rule, a missing or unfitting option, or `harmful` without intervals; warns when most heads go.
+    """
+    kept = np.ones(grid.size, bool)
+    if rule == "harmful":
+        _only(rule, k=k, threshold=threshold)
+        if high is None:
+            raise HeadlabError("rule harmful needs intervals, which this method does not give; use rule bottom with k")
+        kept = ~(high < 0)
+    elif rule == "bottom":
+        _only(rule, threshold=threshold)
+        if k is None or not 0 <= k <= grid.size:
+            raise HeadlabError(f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads ({grid})")
+        kept[removal_order(values)[:k]] = False
+    elif rule == "threshold":
+        _only(rule, k=k)
+        if threshold is None or not np.isfinite(threshold):
+            raise HeadlabError(f"rule threshold needs a finite threshold; given {threshold}")
+        kept = values >= threshold
+    else:
+        raise HeadlabError(f"unknown rule {rule!r}; use harmful, bottom or threshold")
+    warn_if_risky(kept)
+    return kept
+
+
+def _only(rule: str, **unused: float | None) -> None:
+    given = [name for name, value in unused.items() if value is not None]
+    if given:
+        raise HeadlabError(f"rule {rule} takes no {' or '.join(given)}; leave it out, or choose the rule that uses it")
+
+
+def warn_if_risky(kept: Bools) -> str | None:
+    """Warn (and return the sentence) when a mask removes so much that accuracy rarely survives."""
+    gone = int((~kept).sum())
+    if gone <= RISKY_SHARE * kept.size:
+        return None
+    sentence = (
+        f"this mask removes {gone} of {kept.size} heads; "
+        "few models keep their accuracy beyond half: check it on dev first"
+    )
+    warnings.warn(sentence, UserWarning, stacklevel=3)
+    return sentence

@@ -1,0 +1,142 @@
+"""A mask as a script of its own: PyTorch and transformers, and nothing of headlab."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headlab.errors import HeadlabError
+from headlab.masks.mask import Mask
+from headlab.records import by_layer
+
+MAX_LINES, WIDTH, FOLDER = 40, 110, "FOLDER"
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SCRIPT = '''"""Switches {off} of {size} attention heads of {shown} off. Needs torch and transformers 5.
+
+{about}
+"""
+{imports}
+# Per output projection of the attention: its path, with {{}} for the layer, heads a layer, "layer:head,head ..." off.
+OFF = [
+{rows}
+]
+
+
+def apply_mask(model):
+    """Zero the outputs of these heads in every forward pass. Returns handles; .remove() of each undoes it."""
+    handles, modules = [], dict(model.named_modules())
+    for path, heads, listed in OFF:
+        for layer, off in (word.split(":") for word in listed.split()):
+            closed = [int(head) for head in off.split(",")]
+
+            def close(module, args, heads=heads, closed=closed):
+                context = args[0].unflatten(-1, (heads, -1)).clone()  # [..., head, head_dim]
+                context[..., closed, :] = 0
+                return (context.flatten(-2), *args[1:])
+
+            handles.append(modules[path.format(layer)].register_forward_pre_hook(close))
+    return handles
+
+
+if __name__ == "__main__":
+    model = {kind}.from_pretrained({name!r}).eval()
+    apply_mask(model)
+'''
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model's heads meet its output projections.
+
+    projections: the path of the module for each layer, stack by stack in the grid's order.  architecture: class and
+    model_type.  source: what `from_pretrained` takes, or None where the model is no folder of its own yet.
+    """
+
+    projections: Sequence[str]
+    architecture: Mapping[str, str] = field(default_factory=dict)
+    source: str | None = None
+
+
+def snippet(mask: Mask, place: Place) -> str:
+    """A script of at most 40 lines that applies the mask to the model as transformers loads it.
+
+    A head that is off gives 0 there, whatever ablation it was chosen under.  Raises HeadlabError where the paths
+    do not fit the mask, and for layers that share one module but not their heads.
+    """
+    rows = _rows(mask, place.projections)
+    kind, source = place.architecture.get("class", ""), place.source or FOLDER
+    if not CLASS.fullmatch(kind) or place.architecture.get("model_type", "").startswith("headlab"):
+        raise HeadlabError(
+            f"{kind[:40] or 'the model'} is no class of transformers, so a script without headlab cannot load it; use "
+            "headlab.gated"
+        )
+    width = WIDTH
+    while True:
+        text = SCRIPT.format(
+            off=len(mask.removed), size=mask.grid.size, shown=_shown(mask.model.get("name") or source),
+            about=_about(mask, place), imports=f"from transformers import {kind}\n",
+            rows="\n".join(line for row in rows for line in _lines(*row, width=width)), kind=kind, name=source,
+        )  # fmt: skip
+        if len(text.splitlines()) <= MAX_LINES:
+            return text
+        if width > 1 << 16:
+            raise HeadlabError(
+                f"the mask has heads off at {len(rows)} kinds of places, too many for {MAX_LINES} lines; "
+                "use headlab shrink, or the mask file"
+            )
+        width *= 2
+
+
+def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[str]]]:
+    """(path with {} for the layer, heads a layer, words "layer:head,head") of all layers with heads off."""
+    layers = list(by_layer(mask.grid, mask.kept))
+    if len(projections) != len(layers):
+        raise HeadlabError(
+            f"the mask has {len(layers)} layers, the model {len(projections)} output projections; give the mask's model"
+        )
+    shared: dict[str, list[int]] = {}
+    rows: dict[tuple[str, int], list[str]] = {}
+    for path, (_, _, kept) in zip(projections, layers, strict=True):
+        off = [head for head, on in enumerate(kept) if not on]
+        if shared.setdefault(path, off) != off:
+            raise HeadlabError(
+                f"several layers of this model share the module {path}, and the mask has other heads off in each; a "
+                "script of plain hooks cannot tell the layers apart, so use headlab.gated"
+            )
+        numbers = NUMBER.findall(path)
+        template, layer = (NUMBER.sub("{}", path, count=1), numbers[0]) if numbers else (path, "0")
+        word = f"{layer}:{','.join(map(str, off))}"
+        if off and word not in rows.setdefault((template, len(kept)), []):
+            rows[template, len(kept)].append(word)
+    return [(path, heads, words) for (path, heads), words in rows.items() if words]
+
+
+def _lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
+    """One entry of the list, its heads wrapped so that no word is cut."""
+    first = f'    ("{path}", {heads},'
+    wrapped = textwrap.wrap(" ".join(words), width - 10, break_long_words=False, break_on_hyphens=False)
+    texts = [f'"{part} "' for part in wrapped[:-1]] + [f'"{wrapped[-1]}"']
+    if len(texts) == 1 and len(first) + len(texts[0]) < width:
+        return [f"{first} {texts[0]}),"]
+    return [first, *(f"     {part}" for part in texts[:-1]), f"     {texts[-1]}),"]
+
+
+def _about(mask: Mask, place: Place) -> str:
+    lines = []
+    if fingerprint := mask.model.get("fingerprint"):
+        lines.append(f"Made for the weights with headlab's fingerprint {_shown(str(fingerprint))[:12]}.")
+    if place.source is None:
+        lines.append(
+            f"Write the model first: headlab.load({mask.model.get('name')!r}).module.save_pretrained({FOLDER!r})."
+        )
+    if mask.ablation == "mean":
+        lines.append("The heads were chosen under mean ablation; here they give 0.")
+    return "\n".join(lines) or "Made by headlab."
+
+
+def _shown(text: str) -> str:
+    """A name on one line that cannot end the docstring it stands in."""
+    return "".join(c if c.isprintable() and c not in '"\\' else "?" for c in text)[:80]

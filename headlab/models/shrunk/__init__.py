@@ -1,0 +1,1 @@
+"""Models some of whose heads are gone for good: what their layers look like, and the classes that hold them."""

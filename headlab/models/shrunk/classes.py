@@ -1,0 +1,94 @@
+"""Configuration and model classes of shrunk models: transformers' own, with fewer heads."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+from headlab.errors import HeadlabError
+from headlab.models.shrunk.cut import cut_structure
+from headlab.models.shrunk.families import FAMILIES, HEADS, PREFIX
+
+NAME = "Shrunk"
+
+
+class ShrunkModel:
+    """What stands before a class of transformers: the model is made whole, then its layers are cut."""
+
+    config: PretrainedConfig
+
+    def __init__(self, config: PretrainedConfig, *more: Any, **options: Any) -> None:
+        super().__init__(config, *more, **options)  # type: ignore[call-arg]
+        # Llama's classifiers ask AutoModel for what they stand on: that has been cut by now.
+        if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
+            cut_structure(self, getattr(config, HEADS, None) or {})  # type: ignore[arg-type]
+
+
+@cache
+def shrunk_config(family: str) -> type[PretrainedConfig]:
+    """The configuration class of a family's shrunk models, with a model type of its own."""
+    whole = CONFIG_MAPPING[family]
+    return type(f"{NAME}{whole.__name__}", (whole,), {"model_type": PREFIX + family, "__module__": __name__})
+
+
+@cache
+def shrunk_class(whole: Any, family: str) -> type[PreTrainedModel]:
+    """The class of a family's shrunk models that answers as `whole` does."""
+    names = {"config_class": shrunk_config(family), "__module__": __name__}
+    return type(f"{NAME}{whole.__name__}", (ShrunkModel, whole), names)
+
+
+def is_shrunk(config: Any) -> bool:
+    """Whether a configuration is a shrunk model's."""
+    return str(getattr(config, "model_type", "")).startswith(PREFIX)
+
+
+def class_named(config: Any, name: str) -> type[PreTrainedModel] | None:
+    """The class that a shrunk model's folder names; None for other models and names."""
+    whole: Any = getattr(transformers, name.removeprefix(NAME), None)
+    if not is_shrunk(config) or not (isinstance(whole, type) and issubclass(whole, PreTrainedModel)):
+        return None
+    kind: Any = whole
+    return shrunk_class(kind, config.model_type.removeprefix(PREFIX))
+
+
+def make_known(model_type: str | None = None) -> None:
+    """Let transformers' Auto classes read folders of shrunk models; safe to call again.
+
+    model_type: of one family only, "headlab-shrunk-bert"; None for all.  Raises HeadlabError for a family that cannot
+    be shrunk.
+    """
+    families = list(FAMILIES) if model_type is None else [model_type.removeprefix(PREFIX)]
+    for family in families:
+        if family not in FAMILIES:
+            raise HeadlabError(f"{model_type} is no shrunk model that this headlab knows; update headlab")
+        _register(family)
+
+
+def make_known_folder(folder: Path) -> None:
+    """Let transformers read this folder if it holds a shrunk model; lets out what transformers does for bad files."""
+    facts, _ = PretrainedConfig.get_config_dict(folder)
+    found = facts.get("model_type")
+    if isinstance(found, str) and found.startswith(PREFIX):
+        make_known(found)
+
+
+@cache
+def _register(family: str) -> None:
+    whole, smaller = CONFIG_MAPPING[family], shrunk_config(family)
+    AutoConfig.register(smaller.model_type, smaller, exist_ok=True)
+    for name in modeling_auto.__all__:
+        auto = getattr(modeling_auto, name)
+        mapping = getattr(auto, "_model_mapping", None)
+        if mapping is not None and whole in mapping:
+            found = mapping[whole]
+            auto.register(smaller, shrunk_class(found, family), exist_ok=True)
+    if whole in TOKENIZER_MAPPING:
+        AutoTokenizer.register(smaller, tokenizer_class=TOKENIZER_MAPPING[whole], exist_ok=True)

@@ -1,0 +1,170 @@
+"""A smaller model that answers as the masked one does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from transformers import PretrainedConfig, PreTrainedModel
+
+from headlab.errors import HeadlabError
+from headlab.gates import Model
+from headlab.masks import Mask
+from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.allattention.remove import remove_heads
+from headlab.models.alone import alone
+from headlab.models.shrunk.classes import is_shrunk, make_known, shrunk_class, shrunk_config
+from headlab.models.shrunk.cut import Layers, cut_state
+from headlab.models.shrunk.families import FAMILIES, HEADS, MASKED, PREFIX, Unit, base_type, units
+from headlab.models.shrunk.plain import plain_config
+from headlab.records import Bools, Head
+
+RECORDED = ("model_type", "transformers_version", "architectures", HEADS, MASKED)
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A model without the heads of a mask, and what became of them.
+
+    module: transformers module of its own, in evaluation mode; the model it was made from is as it was.  masked:
+    heads that had to stay as others of their group need the same key and value; they give nothing.
+    """
+
+    module: PreTrainedModel
+    mask: Mask
+    masked: tuple[Head, ...]
+    parameters_before: int
+    parameters_after: int
+
+    @property
+    def gone(self) -> int:
+        """Heads whose weights are gone."""
+        return len(self.mask.removed) - len(self.masked)
+
+
+def shrink_model(model: Model, mask: Mask) -> Shrunk:
+    """Take the heads that a mask removes out of a copy of the model: it answers as the model does under the mask.
+
+    Layers may keep any number of heads, or none.  Query heads that share keys and values go in whole groups only; the
+    others stay and give nothing.  Raises HeadlabError for another model's mask, a mask chosen under mean ablation, and
+    a family that cannot be shrunk.
+    """
+    mask.check(model.grid, model.fingerprint)
+    require_zero(mask)
+    before = count(model.module)
+    if isinstance(model.module, AllAttentionForCausalLM):
+        smaller: PreTrainedModel = remove_heads(model.module, mask)
+        return Shrunk(smaller.eval(), mask, (), before, count(smaller))
+    require_family(model)
+    kept = _by_unit(model, mask)
+    stay = _layers(kept, lambda unit, row: _whole_groups(unit, row))
+    closed = _layers(kept, lambda unit, row: [h for h in _whole_groups(unit, row) if not row[h]])
+    smaller = _build(model.module, stay, closed)
+    masked = tuple(Head(s, layer, h) for s, rows in closed.items() for layer, row in enumerate(rows) for h in row)
+    return Shrunk(smaller, mask, masked, before, count(smaller))
+
+
+def count(module: torch.nn.Module) -> int:
+    """Parameters, shared ones once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def require_zero(mask: Mask) -> None:
+    """Raise HeadlabError for a mask chosen under mean ablation, which is not what removal does."""
+    score = mask.chosen.get("score")
+    found = score.get("ablation") if isinstance(score, dict) else mask.chosen.get("ablation")
+    if found == "mean":
+        raise HeadlabError(
+            "this mask was chosen under mean ablation: its heads give their mean, and a head that is gone gives 0; "
+            "choose a mask with --ablation zero"
+        )
+
+
+def require_family(model: Model) -> None:
+    """Raise HeadlabError unless heads can be taken out of models of this family."""
+    family = base_type(model.module.config)
+    if family not in FAMILIES:
+        raise HeadlabError(
+            f"{model.name} is of the family {family}, which headlab cannot shrink; it can shrink "
+            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself works on {model.name}"
+        )
+
+
+def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
+    """Every attention layer with its heads kept, bool [head]; layers that had no heads need be no row of the grid."""
+    rows = {
+        stack.name: [np.asarray(row) for row in np.split(mask.kept[at : at + stack.size], np.cumsum(stack.heads)[:-1])]
+        for stack, at in zip(model.grid.stacks, np.cumsum([0, *(s.size for s in model.grid.stacks)]), strict=False)
+    }
+    found: list[tuple[Unit, Bools]] = []
+    for name, own in rows.items():
+        layers = [unit for unit in units(model.module) if unit.stack == name]
+        own = [row for row in own if len(row)]
+        if [unit.heads for unit in layers if unit.heads] != [len(row) for row in own]:
+            raise HeadlabError(
+                f"{model.name} is a {type(model.module).__name__}, whose {name} heads are not where headlab looks for "
+                "them; it cannot be shrunk"
+            )
+        left = iter(own)
+        found += [(unit, next(left) if unit.heads else np.zeros(0, bool)) for unit in layers]
+    return found
+
+
+def _layers(kept: Sequence[tuple[Unit, Bools]], choose: Any) -> dict[str, list[list[int]]]:
+    """{stack: [layer][heads]} of what a function picks of each layer."""
+    out: dict[str, list[list[int]]] = {}
+    for unit, row in kept:
+        out.setdefault(unit.stack, []).append(choose(unit, row))
+    return out
+
+
+def _whole_groups(unit: Unit, row: Bools) -> list[int]:
+    """Heads that stay: all of a group in which any is kept."""
+    groups = {int(head) // unit.group for head in np.flatnonzero(row)}
+    return [head for head in range(unit.heads) if head // unit.group in groups]
+
+
+def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedModel:
+    """The smaller model with its weights, on the same device and of the same numbers."""
+    family = base_type(module.config)
+    make_known(PREFIX + family)
+    config = plain_config(module, stay) or _config(module.config, family, stay, closed)
+    found: Any = shrunk_class(_whole_class(module), family) if is_shrunk(config) else type(module)
+    with alone():
+        smaller, told = found.from_pretrained(
+            None, config=config, state_dict=cut_state(module, stay, closed), dtype=module.dtype,
+            output_loading_info=True,
+        )  # fmt: skip
+    if told["missing_keys"] or told["mismatched_keys"]:
+        raise HeadlabError(f"{type(module).__name__} has weights that are not where headlab looks; it cannot be shrunk")
+    torch.nn.Module.to(smaller, device=module.device)
+    if module.can_generate():
+        smaller.generation_config = copy.deepcopy(module.generation_config)
+    smaller.eval()
+    return cast(PreTrainedModel, smaller)
+
+
+def _whole_class(module: PreTrainedModel) -> Any:
+    """The class of transformers that a model is of, shrunk before or not."""
+    return next(c for c in type(module).__mro__ if c.__module__.startswith("transformers."))
+
+
+def _config(old: PretrainedConfig, family: str, stay: Layers, closed: Layers) -> PretrainedConfig:
+    """The family's configuration with the heads that are left, by their numbers in the model before any cut."""
+    before: Layers | None = getattr(old, HEADS, None) if is_shrunk(old) else None
+    masked: Layers | None = getattr(old, MASKED, None) if is_shrunk(old) else None
+
+    def numbers(stack: str, layer: int, heads: Sequence[int]) -> list[int]:
+        return list(heads) if before is None or stack not in before else [before[stack][layer][h] for h in heads]
+
+    heads = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in stay.items()}
+    off = {s: [numbers(s, i, row) for i, row in enumerate(rows)] for s, rows in closed.items()}
+    if masked is not None:
+        off = {s: [sorted({*row, *(set(masked[s][i]) & set(heads[s][i]))}) for i, row in enumerate(rows)]
+               for s, rows in off.items()}  # fmt: skip
+    facts = {name: value for name, value in old.to_dict().items() if name not in RECORDED}
+    return shrunk_config(family).from_dict(facts | {HEADS: heads, MASKED: off})

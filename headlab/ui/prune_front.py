@@ -1,0 +1,159 @@
+"""The front on the Prune page: asking for one, and its figure, whose points become the present mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.front.choose import Point
+from headlab.front.report import CHOICE, CONFIRMED, FRONT, mask_at
+from headlab.plots.front import front_figure
+from headlab.store import ReportResult
+from headlab.ui import experiments_store
+from headlab.ui.experiments_report import show
+from headlab.ui.figures import CONFIG
+from headlab.ui.history import History
+from headlab.ui.prune_board import after_clicks
+from headlab.ui.prune_front_ask import ask
+from headlab.ui.prune_front_read import (
+    HEADS,
+    MEAN,
+    PARAMETERS,
+    WEAKEST,
+    Front,
+    command,
+    confirmed,
+    dots_of,
+    label,
+    matching,
+    read_front,
+    words,
+)
+from headlab.ui.prune_worth import AGAIN
+from headlab.ui.shell import Choice
+
+FIGURE, PICKED = "front-figure", "front-point"
+INTRO = (
+    "Heads leave in several orders; every model on the way is judged on dev in each language, paired with the unpruned "
+    "one. The answer is then judged once on test."
+)
+READING = (
+    "A click on a dot makes it the present mask. Filled dots lie on the line: no other model here is as small and "
+    "loses less. Their bar reaches down to the lower bound. All of it is on the examples that chose the heads, which "
+    "flatters. Drag to look closer; a double click shows everything."
+)
+
+
+def draw(choice: Choice, now: History, fingerprint: str) -> None:
+    """The section: the question, and the newest front of this model, task and these languages; a fragment's own."""
+    if st.session_state.pop(AGAIN, False):
+        st.rerun()  # the mask has changed, or a job was asked for: the whole page follows
+    st.subheader("Find a smaller model", anchor="smaller")
+    st.markdown(INTRO)
+    ask(choice, now.grid.size)
+    listing = experiments_store.listing()
+    found = matching(listing.results, fingerprint, choice.task, choice.languages)
+    if not found:
+        st.caption("No front of this model and task is in the cache yet.")
+        return
+    front = _readable(_pick(found), now)
+    if front is not None:
+        _show(front, now)
+
+
+def _pick(found: Sequence[ReportResult]) -> ReportResult:
+    """The front to show; a choice where there are several."""
+    if len(found) == 1:
+        return found[0]
+    by_key = {result.key: result for result in found}
+    if st.session_state.get("front-shown") not in by_key:
+        st.session_state.pop("front-shown", None)
+    key = st.selectbox("Front", list(by_key), format_func=lambda k: label(by_key[k]), key="front-shown")
+    return by_key[key]
+
+
+def _readable(result: ReportResult, now: History) -> Front | None:
+    try:
+        return read_front(result, now.grid)
+    except HeadlabError as error:
+        st.warning(f"The front cannot be shown: {error}.")
+        return None
+
+
+def _show(front: Front, now: History) -> None:
+    for note in front.report.notes:
+        st.markdown(f"- {note}")
+    left, right = st.columns([7, 5], gap="large")
+    with left:
+        _figure(front, now)
+    with right:
+        _list(front, now)
+        _confirmed(front)
+    with st.expander("More tables, and how it was made"):
+        for name in (CHOICE, CONFIRMED, FRONT):
+            show(front.report.table(name), front.result.key)
+        st.caption("The same from a terminal; what is in the cache is not computed again:")
+        st.code(command(experiments_store.job_spec(front.report.spec)), language="bash", wrap_lines=True)
+
+
+def _figure(front: Front, now: History) -> None:
+    with st.container(horizontal=True):
+        costs = [PARAMETERS, HEADS] if front.counted else [HEADS]
+        cost = st.radio("Against", costs, horizontal=True, key="front-cost") if len(costs) > 1 else HEADS
+        value = st.radio("What is lost by", [WEAKEST, MEAN], horizontal=True, key="front-value")
+    answer = front.answer
+    fig = front_figure(
+        dots_of(front, cost, value), "parameters kept, millions" if cost == PARAMETERS else cost,
+        f"difference of the {value}, points", loss=front.loss, chosen=(answer.order, answer.removed),
+    )  # fmt: skip
+    key = f"{FIGURE}-{now.rev}"  # a new one for every mask: what was selected is taken, and may be clicked again
+    st.plotly_chart(
+        fig, key=key, config=CONFIG, on_select=lambda: _picked(key, front, now), selection_mode="points",
+        alt="Smaller models: what they keep against what they lose",
+    )  # fmt: skip
+    st.caption(READING)
+
+
+def _picked(key: str, front: Front, now: History) -> None:
+    """Make the dot that was clicked the present mask."""
+    state = st.session_state.get(key) or {}
+    points = (state.get("selection") or {}).get("points") or []
+    given = next((p["customdata"] for p in points if p.get("customdata")), None)
+    if given is None:
+        return
+    order, removed = (given["0"], given["1"]) if isinstance(given, dict) else given[:2]
+    after_clicks(_put)(front, now, str(order), int(removed))
+
+
+def _put(front: Front, now: History, order: str, removed: int) -> None:
+    mask = mask_at(front.report, order, removed, now.grid)
+    now.put(mask.kept, mask.chosen)
+    st.session_state[AGAIN] = True
+
+
+def _confirmed(front: Front) -> None:
+    """What the answer does on test, in short."""
+    st.markdown("##### The answer on test")
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    columns = {
+        "Language": text(pinned=True), "Accuracy %": number(format="%.1f"),
+        "Difference": number(format="%+.1f", help="Points, on the same examples"),
+        "95 % interval": text(help="Of the difference, paired bootstrap, points"),
+        "p of the loss": number(format="%.3f", help="One-sided, of more being lost than was allowed"),
+    }  # fmt: skip
+    st.dataframe(confirmed(front), hide_index=True, column_config=columns, placeholder="–")
+
+
+def _list(front: Front, now: History) -> None:
+    """The same points as a list: for the keyboard, and where a dot is hard to hit."""
+    points = sorted(dict.fromkeys(front.points), key=lambda p: (p.kept, -p.worst))
+    best = {(dot.order, dot.removed) for dot in dots_of(front, HEADS, WEAKEST) if dot.best}
+    offered = [p for p in points if (p.order, p.removed) in best]
+    at = next((i for i, p in enumerate(offered) if p.removed == front.answer.removed), 0)
+    chosen: Point = st.selectbox("Best for its size", offered, index=at, format_func=words, key=PICKED)
+    st.button(
+        "Make it the present mask", type="primary", icon=":material/check:", key="front-put",
+        on_click=after_clicks(_put), args=(front, now, chosen.order, chosen.removed),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a mask is worth: parameters, multiply-accumulates and measured time; nothing here imports torch until asked."""

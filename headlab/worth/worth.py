@@ -1,0 +1,183 @@
+"""What a mask is worth, as a record: counted and timed, with the sentences that go with the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headlab.errors import HeadlabError
+from headlab.tables import Cell, Report, Table
+from headlab.worth.costs import Left, saved
+from headlab.worth.ratio import Ratio
+
+NAME = "worth"
+NO_SPEED = (
+    "A mask alone saves no computation: a head that is off is computed like any other and then multiplied by zero. "
+    "Only heads that are taken out (headlab shrink) save parameters, multiply-accumulates and time."
+)
+NOISE = (
+    "Times are of this machine now, all models in turn in every round; the interval is of the median over rounds and "
+    "says nothing about another machine, other lengths or other libraries."
+)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How long a forward pass takes on one device at one batch size, on real examples.
+
+    tokens: of a row, padding counted.  milliseconds: of a batch through the untouched model, median over rounds.
+    masked, shrunk: time over that of the untouched model, below 1 is faster; shrunk None where heads cannot be
+    taken out.
+    """
+
+    device: str
+    rows: int
+    tokens: int
+    milliseconds: float
+    masked: Ratio
+    shrunk: Ratio | None
+
+    def throughput(self, ratio: float = 1.0) -> float:
+        """Examples a second at so many times the untouched model's time."""
+        return self.rows / (self.milliseconds / 1000 * ratio)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a mask is worth.
+
+    heads, removed: of the grid, and how many the mask switches off.  untouched, shrunk: counted costs (a masked model
+    costs what the untouched one does); shrunk None where heads cannot be taken out, and `refused` says why.
+    still: heads that are off and yet stay in the shrunk model (part of a group of queries).
+    """
+
+    heads: int
+    removed: int
+    untouched: Left
+    shrunk: Left | None
+    speeds: tuple[Speed, ...]
+    refused: str = ""
+    still: int = 0
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    def sentences(self) -> tuple[str, ...]:
+        """What the numbers say, the worst news first."""
+        out = [NO_SPEED, *(_told(speed) for speed in self.speeds)]
+        if self.shrunk is None:
+            out.append(f"Its heads cannot be taken out: {self.refused}.")
+        else:
+            share = saved(self.untouched, self.shrunk)
+            out.append(
+                f"Taking out {self.removed - self.still} of {self.heads} heads saves {share['parameters']:.1%} of the "
+                f"parameters and {share['macs']:.1%} of the multiply-accumulates at {self.untouched.tokens} tokens."
+            )
+        if self.still:
+            out.append(f"Heads that are off but share a key and a value with one that is on stay masked: {self.still}.")
+        return (*out, *((NOISE,) if self.speeds else ()))
+
+    def report(self) -> Report:
+        """The same as tables."""
+        return Report(NAME, (self._sizes(), *((self._times(),) if self.speeds else ())), self.sentences(), self.spec)
+
+    def _sizes(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for name, left, heads in self._models():
+            rows.append((name, heads, left.parameters, left.macs, *saved(self.untouched, left).values()))
+        return Table(
+            "worth-size",
+            f"Parameters, and multiply-accumulates of a forward pass on one text of {self.untouched.tokens} tokens",
+            ("model", "heads", "parameters", "multiply-accumulates", "parameters saved", "multiply-accumulates saved"),
+            ("", "d", ",d", ",d", ".1%", ".1%"),
+            tuple(rows),
+        )
+
+    def _models(self) -> Sequence[tuple[str, Left, int]]:
+        masked = self.heads - self.removed
+        out = [("untouched", self.untouched, self.heads), ("masked", self.untouched, masked)]
+        return out if self.shrunk is None else [*out, ("shrunk", self.shrunk, masked + self.still)]
+
+    def _times(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for s in self.speeds:
+            rows.append((s.device, s.rows, s.tokens, "untouched", s.milliseconds, s.throughput(), None, None, None))
+            for name, ratio in (("masked", s.masked), ("shrunk", s.shrunk)):
+                if ratio is not None:
+                    cells = (
+                        s.milliseconds * ratio.ratio,
+                        s.throughput(ratio.ratio),
+                        ratio.ratio,
+                        ratio.low,
+                        ratio.high,
+                    )
+                    rows.append((s.device, s.rows, s.tokens, name, *cells))
+        return Table(
+            "worth-speed",
+            "Measured time of a forward pass, as a ratio to the untouched model's in the same round",
+            ("device", "batch size", "tokens", "model", "ms a batch", "examples a second", "time ratio", "low", "high"),
+            ("", "d", "d", "", ".2f", ".1f", ".3f", ".3f", ".3f"),
+            tuple(rows),
+            ("time ratio: below 1 is faster; low, high: 95 % interval of the median over rounds.",),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What `headlab worth --json` prints."""
+        shrunk = self.shrunk
+        return {
+            "heads": self.heads,
+            "removed": self.removed,
+            "still_masked": self.still,
+            "tokens": self.untouched.tokens,
+            **_three("parameters", self.untouched.parameters, None if shrunk is None else shrunk.parameters),
+            **_three("macs", self.untouched.macs, None if shrunk is None else shrunk.macs),
+            "refused": self.refused or None,
+            "speed": [_speed(speed) for speed in self.speeds],
+            "notes": list(self.sentences()),
+            "spec": dict(self.spec),
+        }
+
+    @staticmethod
+    def from_json(value: Any) -> Worth:
+        """Inverse of `to_json`. Raises HeadlabError for what is none."""
+        try:
+            tokens = int(value["tokens"])
+            left = {k: (value["parameters"][k], value["macs"][k]) for k in ("untouched", "shrunk")}
+            shrunk = None if left["shrunk"][0] is None else Left(int(left["shrunk"][0]), int(left["shrunk"][1]), tokens)
+            untouched = Left(int(left["untouched"][0]), int(left["untouched"][1]), tokens)
+            counts = (int(value["heads"]), int(value["removed"]))
+            speeds = tuple(_read_speed(row) for row in value["speed"])
+            refused, still = str(value["refused"] or ""), int(value["still_masked"])
+            return Worth(*counts, untouched, shrunk, speeds, refused, still, dict(value["spec"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeadlabError(f"this does not say what a mask is worth ({type(error).__name__}: {error})") from error
+
+
+def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Any]:
+    return {name: {"untouched": untouched, "masked": untouched, "shrunk": shrunk}}
+
+
+def _speed(speed: Speed) -> dict[str, Any]:
+    about = {name: getattr(speed, name) for name in ("device", "rows", "tokens", "milliseconds")}
+    ratios = {name: r and r._asdict() for name, r in (("masked", speed.masked), ("shrunk", speed.shrunk))}
+    return about | {"examples_a_second": speed.throughput(), **ratios}
+
+
+def _read_speed(row: Mapping[str, Any]) -> Speed:
+    ratios = [None if row[name] is None else Ratio(**row[name]) for name in ("masked", "shrunk")]
+    if ratios[0] is None:
+        raise ValueError("no ratio of the masked model")
+    counts = (str(row["device"]), int(row["rows"]), int(row["tokens"]), float(row["milliseconds"]))
+    return Speed(*counts, ratios[0], ratios[1])
+
+
+def _told(speed: Speed) -> str:
+    """One device and batch size in words."""
+    words = [f"On {speed.device} at batch size {speed.rows}: masked, a pass takes {_times(speed.masked)}"]
+    if speed.shrunk is not None:
+        words.append(f"with the heads taken out {_times(speed.shrunk)}")
+    return ", ".join(words) + "."
+
+
+def _times(ratio: Ratio) -> str:
+    told = f"{ratio.ratio:.2f} of the untouched model's time [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return told if ratio.sure else f"{told}, which may as well be the same"

@@ -1,0 +1,51 @@
+"""Which heads do two masks share, and where do they part?"""
+
+import streamlit as st
+
+from headlab.ui import masks_compare, masks_sources, masks_take
+from headlab.ui.plain import plain
+from headlab.ui.shell import found, page
+
+INTRO = "Two masks side by side: of the Prune page, of files, of the scores of each language, of learned gates."
+
+
+def pick(masks):
+    """The two masks to compare; the first two if nobody chose yet."""
+    names = list(masks)
+    for key in ("masks-a", "masks-b"):
+        if st.session_state.get(key) not in names:
+            st.session_state.pop(key, None)  # of a file that is gone, or of another choice
+    left, right = st.columns(2)
+    a = left.selectbox("A", names, index=0, key="masks-a")
+    b = right.selectbox("B", names, index=min(1, len(names) - 1), key="masks-b")
+    return a, b
+
+
+def sources(choice, results, target):
+    with st.expander("Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"):
+        uploaded, problems = masks_sources.uploads()
+        wanted = masks_sources.pick_rule(results)
+    for problem in problems:
+        st.error(plain(problem))
+    return masks_sources.gather(choice, results, uploaded, wanted, target)
+
+
+with page("Masks", INTRO) as choice:
+    if not choice.languages:
+        st.info("No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without.")
+    results = found(choice)
+    target = masks_sources.target_of(choice, results)
+    masks = sources(choice, results, target)
+    if len(masks) < 2:
+        st.info(
+            f"There {'is one mask' if masks else 'are no masks'} to compare. Switch heads off on the Prune page, "
+            "upload mask files, or choose languages whose heads have been scored."
+        )
+    if masks:
+        a, b = pick(masks)
+        apart = masks_compare.maps((a, b), masks[a], masks[b])
+        masks_take.openers(choice, {"A": masks[a], "B": masks[b]}, target)
+        if apart is not None:
+            masks_compare.tables(masks[a], masks[b], apart)
+    if len(masks) > 1:
+        masks_take.combiner(choice, masks, [a, b] if a != b else list(masks)[:2], target)

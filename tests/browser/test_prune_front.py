@@ -1,0 +1,40 @@
+"""The front on the Prune page in a browser: a dot that is clicked becomes the present mask."""
+
+from __future__ import annotations
+
+import pytest
+from made_fronts import made_wide, wide_grid
+from playwright.sync_api import expect
+
+from headlab.models.embedded import fingerprint
+from headlab.store import Store
+
+HERE = "/prune?langs=de&langs=th"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def front(cache_folder, warm_up):
+    """A made-up front of the real model; it goes before other tests' pages see it."""
+    report = made_wide(fingerprint("e5-small-intents"))
+    run = Store(cache_folder).run(report.spec)
+    run.finish(report, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
+    warm_up(HERE, '[data-c="0.0"]')
+    yield
+    for file in run.folder.iterdir():
+        file.unlink()
+    run.folder.rmdir()
+
+
+def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
+    page = visit(HERE)
+    figure = page.locator(".js-plotly-plot").last
+    figure.scroll_into_view_if_needed()
+    # The second dot of the first order: a third of the heads is off.
+    dot = figure.locator(".scatterlayer .trace .points path.point").nth(1)
+    place = dot.bounding_box()
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    size = wide_grid().size
+    expect(page.get_by_text(f"{size // 3} of {size} heads off")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text(f"0 of {size} heads off")).to_be_visible()

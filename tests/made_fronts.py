@@ -1,0 +1,105 @@
+"""A front that is made up: two orders of six heads, in two languages, kept in a cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlab.front.choose import Point, within
+from headlab.front.estimate import Verdict
+from headlab.front.orders import Order
+from headlab.front.report import choice_table, confirmed_table, front_table, languages_table, orders_table
+from headlab.front.table import resolve
+from headlab.records import HeadGrid, Stack
+from headlab.store import Store
+from headlab.tables import Report
+from headlab.worth.costs import Costs, LayerCost
+
+GRID = HeadGrid((Stack("encoder", (3, 3)),))
+FINGERPRINT = "f" * 64
+IDENTITY = {"name": "e5-small-intents", "revision": "r", "fingerprint": FINGERPRINT}
+COSTS = Costs(
+    2_000_000, (0, 1_000_000, 100), (LayerCost(0, 3, 1, 200_000, 100_000, 10), LayerCost(3, 3, 1, 100_000, 50_000, 10))
+)
+LOADED = {**IDENTITY, "grid": GRID.to_json(), "device": "cpu", "note": "", "costs": COSTS.to_json()}
+LANGUAGES = ("de", "th")
+ORDERS = [
+    Order("mean", np.arange(6.0), np.array([0, 1, 2, 3, 4, 5])),
+    Order("weakest", np.arange(6.0), np.array([3, 0, 4, 1, 5, 2])),
+]
+
+
+def point(order: Order, removed: int, worst: float, mean: float) -> Point:
+    """One made-up model."""
+    kept = np.ones(6, bool)
+    kept[order.order[:removed]] = False
+    pair = (worst, 2 * mean - worst)
+    low, high = tuple(d - 0.01 for d in pair), tuple(d + 0.01 for d in pair)
+    return Point(
+        order.key, removed, 6 - removed, COSTS.shrunk(kept).parameters, LANGUAGES, tuple(0.8 + d for d in pair), pair,
+        low, high, tuple(d - 0.008 for d in pair), mean, mean - 0.008, mean + 0.008,
+    )  # fmt: skip
+
+
+POINTS = [
+    point(ORDERS[0], 0, 0.0, 0.0), point(ORDERS[0], 2, -0.004, 0.002), point(ORDERS[0], 4, -0.1, -0.05),
+    point(ORDERS[1], 0, 0.0, 0.0), point(ORDERS[1], 2, -0.001, 0.0), point(ORDERS[1], 4, -0.02, -0.01),
+]  # fmt: skip
+
+
+def spec_of(**options: Any) -> dict[str, Any]:
+    """What the front depends on."""
+    return {
+        "format": 1, "kind": "report", "experiment": "front", "version": 1, "model": IDENTITY,
+        "task": {"name": "intents", "language": ",".join(LANGUAGES), "split": "dev,test",
+                 "sizes": {"dev": [512, 512], "test": [1000, 1000]}, "seed": 0, "data_hash": "0" * 64},
+        "ablation": "zero", "options": resolve(options), "seed": 0,
+    }  # fmt: skip
+
+
+def made_front(**options: Any) -> Report:
+    """The report."""
+    spec = spec_of(**options)
+    rules = {"smallest within 1 points in every language, by the lower bound": within(POINTS, 0.01, "bound")}
+    verdicts = [Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES]
+    tables = (
+        choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(POINTS),
+        languages_table(POINTS), orders_table(ORDERS, GRID),
+    )  # fmt: skip
+    return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
+
+
+def keep_front(root: Path, **options: Any) -> str:
+    """Keep it in a cache; returns its key."""
+    report = made_front(**options)
+    run = Store(root).run(report.spec)
+    run.finish(report, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
+    return run.key
+
+
+def wide_grid() -> HeadGrid:
+    """Heads of the embedded model."""
+    return HeadGrid((Stack("encoder", (12,) * 12),))
+
+
+def made_wide(fingerprint: str) -> Report:
+    """A front of the embedded model along one order: none, a third and two thirds of its heads off."""
+    grid = wide_grid()
+    order = Order("mean", np.arange(grid.size) / grid.size, np.arange(grid.size))
+    points = []
+    for removed, lost in ((0, 0.0), (grid.size // 3, 0.01), (2 * grid.size // 3, 0.2)):
+        pair = (-lost, -lost / 2)
+        points.append(
+            Point("mean", removed, grid.size - removed, 33_000_000 - 50_000 * removed, LANGUAGES, (0.9, 0.9), pair,
+                  (-lost - 0.01, -lost), (0.0, 0.0), (-lost - 0.008, -lost), -0.75 * lost, -lost, 0.0)
+        )  # fmt: skip
+    spec = spec_of(within=2.0)
+    verdicts = [Verdict(name, 1000, 0.9, 0.89, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES]
+    tables = (
+        choice_table({"smallest within 2 points in every language, by the lower bound": points[1]}),
+        confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points), languages_table(points),
+        orders_table([order], grid),
+    )  # fmt: skip
+    return Report("front", tables, ("A made-up front.",), {**spec, "model": {**IDENTITY, "fingerprint": fingerprint}})

@@ -1,0 +1,91 @@
+"""`headlab shrink` on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from saved import save_classifier
+
+import headlab
+from headlab.cli.main import main
+from headlab.masks import Mask
+from headlab.shrink import onnx as onnx_part
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A tiny classifier of intents and a mask that empties its second layer."""
+    folder = tmp_path_factory.mktemp("cli")
+    model = headlab.load(str(save_classifier(folder / "model")))
+    Mask(model.grid, np.array([1, 0, 1, 0, 0, 0], bool), model.identity()).save(folder / "mask.json")
+    return folder
+
+
+def run(place, capsys, *more, out="out", mask="mask.json"):
+    given = ["--model", str(place / "model"), "--mask", str(place / mask), "--out", str(place / out)]
+    code = main(["shrink", *given, "--size", "5", "--repeats", "6", *more])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_json_has_what_scripts_were_promised(place, capsys):
+    code, out, _ = run(place, capsys, "--task", "intents", "--languages", "de", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["parameters_before"] - found["parameters_after"] == 4 * (4 * 24 * 8 + 3 * 8)
+    assert found["max_logit_difference"] <= found["tolerance"]
+    low, high = found["latency_interval"]
+    assert 0 < low <= found["latency_ratio"] <= high
+    assert (found["heads_before"], found["heads_removed"], found["heads_masked"]) == (6, 4, [])
+    assert (found["examples"], found["onnx"]) == (5, None)
+    proof = json.loads((place / "out" / "proof.json").read_text())
+    assert proof["compared_on"] == {"task": "intents", "languages": ["de"], "split": "dev", "seed": 0}
+    assert proof["model"]["name"] == "model"
+    assert headlab.load(str(place / "out")).fingerprint == found["fingerprint"]
+
+
+@pytest.mark.slow  # sentences of all languages are drawn from
+def test_without_a_task_the_embedded_tasks_sentences_are_compared(place, capsys):
+    code, out, _ = run(place, capsys, "--size", "17", out="plain")
+    assert code == 0
+    assert "4 of 6 heads are gone" in out
+    assert "on 17 examples" in out
+    assert json.loads((place / "plain" / "proof.json").read_text())["examples"] == 17
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--languages", "de"), "--data and --languages are a task's; name it with --task"),
+        (("--task", "nope"), "nope"),
+        (("--dtype", "int8"), "unknown dtype 'int8'"),
+    ],
+)
+def test_what_does_not_fit_is_a_sentence_and_exit_code_2(place, capsys, more, words):
+    code, out, err = run(place, capsys, *more, out="never")
+    assert (code, out) == (2, "")
+    assert err.startswith("headlab: ")
+    assert words in err
+    assert not (place / "never").exists()
+
+
+def test_a_mask_of_another_model_and_a_folder_of_something_else_are_refused(place, capsys):
+    other = headlab.load(str(save_classifier(place / "other", seed=1)))
+    Mask(other.grid, np.ones(6, bool), other.identity()).save(place / "other.json")
+    code, _, err = run(place, capsys, mask="other.json", out="never")
+    assert code == 2
+    assert "heads of one model say nothing about another's" in err
+    code, _, err = run(place, capsys, out="other")
+    assert code == 2
+    assert "holds nothing that shrink made" in err
+
+
+def test_onnx_without_its_extra_says_what_to_install(place, capsys, monkeypatch):
+    monkeypatch.setattr(onnx_part, "find_spec", lambda name: None if name == "onnxscript" else object())
+    code, _, err = run(place, capsys, "--onnx", out="never")
+    assert code == 2
+    assert "ONNX export needs onnxscript, which is not here; run: pip install 'headlab[onnx]'" in err
+    code, _, err = run(place, capsys, "--onnx", "--dtype", "bfloat16", out="never")
+    assert "use --dtype float32 with --onnx" in err

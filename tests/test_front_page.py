@@ -1,0 +1,247 @@
+"""The Prune page's front and worth, with a worker that is only a list of jobs and a front that is made up."""
+
+from __future__ import annotations
+
+import shlex
+
+import numpy as np
+import pytest
+import reference
+import streamlit as st
+from app_pages import run_page, said
+from fake_client import FakeClient, FakeWorker, job
+from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, POINTS, keep_front, made_front
+from typer.main import get_command
+
+from headlab.cli.main import build
+from headlab.errors import HeadlabError
+from headlab.front.report import mask_at
+from headlab.front.table import resolve
+from headlab.masks import Mask
+from headlab.plots.front import front_figure, front_figures
+from headlab.store import Store
+from headlab.ui import jobs_results, jobs_words, prune_front, shell_worker
+from headlab.ui.history import History, encode
+from headlab.ui.prune_front_read import HEADS, MEAN, PARAMETERS, WEAKEST, command, dots_of, label, matching, read_front
+from headlab.ui.prune_worth import newest, spec_of
+from headlab.ui.shell import Choice
+from headlab.worth.costs import Left
+from headlab.worth.ratio import Ratio
+from headlab.worth.worth import Speed, Worth
+
+CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
+TWO_OFF = encode(np.array([False, True, True, False, True, True]))
+
+
+class Worker(FakeClient):
+    """Also loads a model and judges masks."""
+
+    def model(self, name):
+        return dict(LOADED)
+
+    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None):
+        row = {"language": language, "n": size, "total": size, "accuracy": 0.8, "low": 0.7, "high": 0.9, "done": True}
+        more = {"baseline": 0.8, "difference": 0.0, "p": 1.0, "flipped_right": 0, "flipped_wrong": 0}
+        yield row if mask is None else row | more
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
+    st.cache_resource.clear()
+    client = Worker()
+    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": FINGERPRINT}]
+    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    shell_worker.supervisor().client(wait=5)
+    yield client
+    st.cache_resource.clear()
+
+
+def run(**query):
+    return run_page("prune", langs=["de", "th"], **query)
+
+
+def metrics(app):
+    return {metric.label: (metric.value, metric.delta) for metric in app.metric}
+
+
+def mask(*off):
+    kept = np.ones(GRID.size, bool)
+    kept[list(off)] = False
+    return Mask(GRID, kept, IDENTITY)
+
+
+def measured(off=2):
+    shrunk = Left(1_700_000, 800_000, 12)
+    speed = Speed("cpu (2 threads)", 8, 12, 10.0, Ratio(1.01, 0.98, 1.04, 0.95, 15), Ratio(0.8, 0.7, 0.9, 0.95, 15))
+    return Worth(6, off, Left(2_000_000, 1_000_000, 12), shrunk, (speed,))
+
+
+def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_once(worker):
+    whole = metrics(run())
+    assert whole["Parameters"] == ("2.0 M", "as it was")
+    app = run(m=TWO_OFF)
+    assert metrics(app)["Parameters"] == ("1.7 M", "−15.0 %")
+    left = COSTS.shrunk(np.array([False, True, True, False, True, True]))
+    assert metrics(app)["Multiply-accumulates, 32 tokens"][0] == f"{left.macs / 1e6:,.1f} M"
+    assert "A mask alone saves no computation" in said(app)
+    assert not worker.calls
+
+
+def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shrink(worker, monkeypatch):
+    monkeypatch.setitem(LOADED, "costs", None)
+    assert "does not say what this model's heads cost" in said(run())
+    monkeypatch.setitem(LOADED, "costs", {**COSTS.to_json(), "layers": [], "note": "it is of a family apart"})
+    assert "Of this model none can be: it is of a family apart." in said(run(m=TWO_OFF))
+
+
+def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):
+    app = run(m=TWO_OFF)
+    app.button(key="worth-measure").click().run()
+    assert not app.exception
+    (name, kind, spec, _), *_ = worker.calls
+    assert (name, kind, spec["model"], spec["languages"]) == ("submit", "worth", "e5-small-intents", ["de", "th"])
+    assert spec["mask"]["kept"] == {"encoder": [[0, 1, 1], [0, 1, 1]]}
+    assert "What it measures appears here" in said(app)
+
+
+def test_what_was_measured_of_the_mask_is_shown_and_that_of_another_is_not(worker):
+    own, other = (spec_of(CHOICE, mask(*off)) for off in ((0, 3), (1,)))
+    worker.rows.append(job(4, "done", kind="worth", params=own, result={"worth": measured().to_json()}))
+    worker.rows.append(job(5, "done", kind="worth", params=other, result={"worth": measured(1).to_json()}))
+    app = run(m=TWO_OFF)
+    table = next(frame.value for frame in app.dataframe if "Taken out" in frame.value)
+    assert table["Taken out"].tolist() == ["0.80 × [0.70, 0.90]"]
+    assert table["Masked"].tolist() == ["1.01 × [0.98, 1.04], may be the same"]
+    assert newest(worker.rows, "e5-small-intents", mask(2)) is None
+    broken = job(6, "done", kind="worth", params={"model": "e5-small-intents", "mask": {}}, result={"worth": {}})
+    assert newest([broken], "e5-small-intents", mask(2)) is None
+    assert "Measure the speed again" in [button.label for button in app.button]
+
+
+def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):
+    app = run()
+    assert "No front of this model and task is in the cache yet." in said(app)
+    assert "What it will take: **About" in said(app)
+    app.number_input(key="front-within").set_value(2.0).run()
+    app.button(key="front-start").click().run()
+    assert not app.exception
+    (_, kind, spec, place), *_ = worker.calls
+    assert (kind, place, spec["task"], spec["method"]) == ("front", "here", "intents", "shapley")
+    assert spec["options"] == {
+        "orders": "mean,weakest,cost", "points": 7, "within": 2.0, "heads": None, "by": "bound",
+    }  # fmt: skip
+    app.radio(key="front-question").set_value("Best model with k heads").run()
+    app.button(key="front-start").click().run()
+    assert worker.calls[-1][2]["options"]["heads"] == 4
+    assert worker.calls[-1][2]["options"]["within"] is None
+
+
+def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mask(worker, tmp_path):
+    keep_front(tmp_path / "cache")
+    app = run()
+    assert "Two heads go, by order weakest; 4 are left." in said(app)
+    offered = app.selectbox(key="front-point").options
+    assert offered[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
+    assert offered[1] == "4 heads · weakest de −0.1 · mean +0.0 · order weakest"
+    app.button(key="front-put").click().run()
+    assert not app.exception
+    assert app.query_params["m"] == TWO_OFF
+    assert metrics(app)["Parameters"][0] == "1.7 M"
+
+
+def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(monkeypatch, tmp_path):
+    keep_front(tmp_path)
+    front = read_front(Store(tmp_path).reports().results[0], GRID)
+    now, state = History(GRID), {}
+    monkeypatch.setattr(prune_front.st, "session_state", state)
+    monkeypatch.setattr(prune_front, "after_clicks", lambda change: change)
+    prune_front._picked("figure", front, now)
+    state["figure"] = {"selection": {"points": []}}
+    prune_front._picked("figure", front, now)
+    assert now.kept.all()
+    state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
+    prune_front._picked("figure", front, now)
+    assert now.kept.tolist() == [False, True, True, False, True, True]
+    assert now.chosen["rule"] == "front"
+    state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
+    prune_front._picked("figure", front, now)
+    assert now.kept.tolist() == [False, False, False, False, True, True]
+
+
+@pytest.mark.parametrize(("cost", "value"), [(HEADS, WEAKEST), (PARAMETERS, WEAKEST), (PARAMETERS, MEAN)])
+def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path, cost, value):
+    keep_front(tmp_path)
+    front = read_front(Store(tmp_path).reports().results[0], GRID)
+    dots = dots_of(front, cost, value)
+    assert [dot.best for dot in dots] == reference.undominated([(dot.cost, dot.value) for dot in dots])
+    figure = front_figure(dots, cost, value, loss=1.0, chosen=("weakest", 2))
+    line, *orders, ring = figure.data
+    assert [trace.name for trace in orders] == ["mean", "weakest"]
+    assert [tuple(row) for trace in orders for row in trace.customdata] == [(p.order, p.removed) for p in POINTS]
+    assert len(line.x) == sum(dot.best for dot in dots)
+    assert list(line.x) == sorted(line.x)
+    assert (ring.x[0], ring.y[0]) == next((d.cost, d.value) for d in dots if (d.order, d.removed) == ("weakest", 2))
+    assert all("heads kept" in text for trace in orders for text in trace.text)
+
+
+def test_a_stored_front_is_drawn_from_its_tables_alone():
+    (figure,) = front_figures(made_front(within=1.0)).values()
+    heads = [(point.kept, 100 * point.worst) for point in POINTS]
+    best = sorted({pair for pair, top in zip(heads, reference.undominated(heads), strict=True) if top})
+    drawn = sorted(set(zip(figure.data[0].x, figure.data[0].y, strict=True)))
+    np.testing.assert_allclose(drawn, best)
+
+
+def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_come_first(tmp_path):
+    keep_front(tmp_path)
+    keep_front(tmp_path, within=2.0)
+    results = Store(tmp_path).reports().results
+    assert len(matching(results, FINGERPRINT, "intents", ["de", "th"])) == 2
+    assert not matching(results, "e" * 64, "intents", ["de"])
+    assert not matching(results, FINGERPRINT, "slots", ["de"])
+    assert "within" in label(results[0])
+    with pytest.raises(HeadlabError):
+        mask_at(made_front(), "best", 2, GRID)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"within": 2.0}, {"heads": 4}, {"within": 0.5, "by": "estimate", "points": None, "orders": "mean,own"}],
+)
+def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
+    full = resolve(options)
+    own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
+    spec = {"model": "m", "task": "t", "languages": ["de", "th"], "method": "gradient", "method_options": {},
+            "options": own, "dev_size": 64, "test_size": None, "seed": 3}  # fmt: skip
+    words = shlex.split(command(spec))
+    front = get_command(build()).commands["front"]
+    given = front.make_context("front", words[2:]).params
+    assert (given["model"], given["languages"], given["method"]) == ("m", "de,th", "gradient")
+    points = None if given["every"] else given["points"]
+    assert {"orders": given["orders"], "points": points, "by": given["by"]} == {
+        k: own[k] for k in ("orders", "points", "by")
+    }
+    assert (given["within"], given["heads"]) == (own["within"], own["heads"])
+    assert (given["size"], given["seed"], given["test_size"]) == (64, 3, None)
+
+
+def test_the_new_kinds_of_jobs_are_told_in_words():
+    params = {**spec_of(CHOICE, mask(0, 3)), "rounds": 15}
+    row = job(3, "done", kind="worth", params=params, result={"worth": measured().to_json()})
+    assert jobs_words.title(row) == "Speed of a mask for German (de), Thai (th)"
+    details = dict(jobs_words.details(row))
+    assert details["Heads off"] == "2"
+    assert "Mask" not in details
+    assert jobs_results.terminal(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
+    front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
+    assert jobs_words.title(front) == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
+    assert "Experiment" not in dict(jobs_words.details(front))
+    assert jobs_results.terminal(front).startswith("headlab front --model e5-small-intents")
+
+
+CHOICE_SPEC = {
+    "model": "e5-small-intents", "task": "intents", "languages": ["de", "th"], "method": "shapley",
+    "method_options": {}, "options": {"orders": "mean", "points": 5, "within": 1.0, "heads": None, "by": "bound"},
+}  # fmt: skip

@@ -1,0 +1,118 @@
+"""Front and worth jobs from end to end on a tiny model: params, the report, what was measured, the forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from saved import save_family
+from tiny_task import tiny_task
+from worker_running import Running, running, until
+
+from headlab.errors import HeadlabError
+from headlab.experiments.pieces import Pieces
+from headlab.front.run import find_front
+from headlab.gates import Model, load
+from headlab.masks import Mask
+from headlab.store import Store
+from headlab.worker.kinds.table import KINDS
+from headlab.worker.resident import Resident
+from headlab.worth.worth import Worth
+
+OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+
+
+@pytest.fixture(autouse=True)
+def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+
+
+@pytest.fixture
+def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    make = partial(Resident, cache, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    with running(cache, make) as run:
+        yield run
+
+
+def front_spec(model: Model, **changes: Any) -> dict[str, Any]:
+    spec = {"model": model.name, "task": "tiny", "languages": ["xx", "yy"], "method": "leave-one-out"}
+    return {**spec, "options": OPTIONS, "dev_size": 12, "test_size": 16, **changes}
+
+
+def mask_of(model: Model) -> Mask:
+    kept = np.ones(model.grid.size, bool)
+    kept[[0, 1, 5]] = False
+    return Mask(model.grid, kept, model.identity())
+
+
+def ended(worker: Running, job: int) -> dict[str, Any]:
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"), 90)
+    found = worker.client.job(job)
+    assert found["state"] == "done", found["error"]
+    return found
+
+
+def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
+    worker: Running, model: Model, tmp_path: Path
+) -> None:
+    forecast = worker.client.forecast("front", front_spec(model))
+    assert forecast["forwards"] > 3 * 12 * 2 + 2 * 16 * 2
+    job = worker.client.submit("front", front_spec(model))["id"]
+    (key,) = ended(worker, job)["result"]["keys"]
+    (kept,) = Store(tmp_path / "cache").reports().results
+    pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
+    assert kept.key == key
+    assert kept.report.tables == find_front(pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
+    assert any("walk" in line or "curve" in line for line in worker.client.log(job))
+    again = worker.client.forecast("front", front_spec(model))
+    assert "2 walks are in the cache already" in again["basis"]
+
+
+def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(worker: Running, model: Model) -> None:
+    spec = {"model": model.name, "task": "tiny", "languages": ["xx"], "mask": mask_of(model).to_json()}
+    spec |= {"batch_sizes": [16], "rounds": 6}
+    assert worker.client.forecast("worth", spec)["forwards"] == 3 * 2 * 6 * 32
+    found = Worth.from_json(ended(worker, worker.client.submit("worth", spec)["id"])["result"]["worth"])
+    assert found.removed == 3
+    assert found.spec["mask"] == mask_of(model).digest
+    assert [speed.rows for speed in found.speeds] == [16]
+
+
+def test_equal_work_has_equal_params() -> None:
+    short = {"model": "m", "task": "tiny", "languages": "all", "method": "tmab"}
+    full = KINDS["front"].check(short)
+    assert full == KINDS["front"].check(full)
+    assert full["options"] == {
+        "orders": "mean,weakest,cost", "points": 25, "within": 1.0, "heads": None, "by": "bound",
+    }  # fmt: skip
+    assert (full["experiment"], full["method"], full["languages"]) == ("front", "shapley", ["xx", "yy"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        ("front", {"options": {"within": 1.0, "heads": 3}}, "one question"),
+        ("front", {"options": {"orders": "best"}}, "orders has best"),
+        ("front", {"options": {"method": "shapley"}}, "stands beside the options"),
+        ("front", {"task": "nothing"}, "no task 'nothing'"),
+        ("front", {"method": "dance"}, "dance"),
+        ("worth", {"mask": {}}, "not a headlab mask"),
+        ("worth", {"languages": ["tlh"]}, "no language 'tlh'"),
+    ],
+)
+def test_params_that_do_not_fit_are_refused(model: Model, kind: str, changes: dict[str, Any], said: str) -> None:
+    worth = {"model": model.name, "task": "tiny", "languages": ["xx"], "mask": mask_of(model).to_json()}
+    spec = {**(front_spec(model) if kind == "front" else worth), **changes}
+    with pytest.raises(HeadlabError, match=said):
+        KINDS[kind].check(spec)

@@ -1,0 +1,78 @@
+"""Two masks compared and several combined, against slow derivations with sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+
+from headlab.errors import HeadlabError
+from headlab.masks import Mask, combine, compare, noted, parse_grid
+from headlab.masks.compare import by_layer_table, by_stack_table
+
+GRID = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
+MODEL = {"name": "m", "fingerprint": "f" * 64}
+
+
+def drawn(rng, chosen=None, model=MODEL):
+    return Mask(GRID, rng.random(GRID.size) > 0.4, model, chosen or {})
+
+
+def test_a_comparison_equals_the_sets_of_heads(rng):
+    for _ in range(20):
+        a, b = drawn(rng), drawn(rng)
+        found, left, right = compare(a, b), set(a.removed), set(b.removed)
+        assert (set(found.only_a), set(found.only_b), set(found.both)) == (left - right, right - left, left & right)
+        assert found.jaccard == reference.jaccard(left, right)
+        table = by_layer_table(found)
+        assert sum(table.column("only A")) == len(left - right)
+        for stack, layer, *_, value in table.rows:
+            in_layer = [{h for h in heads if h[:2] == (stack, layer)} for heads in (left, right)]
+            assert value == reference.jaccard(*in_layer)
+        *stacks, whole = by_stack_table(found).rows
+        assert [row[0] for row in stacks] == ["encoder", "decoder", "cross"]
+        assert list(whole[1:-1]) == [sum(row[i] for row in stacks) for i in range(1, 7)]
+
+
+def test_two_masks_that_remove_nothing_are_alike():
+    none = Mask(GRID, np.ones(GRID.size, bool))
+    assert compare(none, none).jaccard == 1
+    assert compare(none, Mask(GRID, np.zeros(GRID.size, bool))).jaccard == 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_combining_keeps_what_all_any_or_most_keep(count, rng):
+    masks = [drawn(rng) for _ in range(count)]
+    gone = [set(mask.removed) for mask in masks]
+    assert set(combine(masks, "and").removed) == set.union(*gone)
+    assert set(combine(masks, "or").removed) == set.intersection(*gone)
+    assert set(combine(masks, "majority").removed) == reference.removed_by_most(gone)
+
+
+def test_a_combined_mask_says_of_what(rng):
+    figures = {"de": {"accuracy": 0.5, "n": 10}}
+    parts = [
+        drawn(
+            rng, noted({"rule": "harmful", "method": "shapley", "languages": [name], **more}, "dev", "intents", figures)
+        )
+        for name, more in (("de", {"ablation": "mean"}), ("th", {"score": {"ablation": "mean"}}))
+    ]
+    made = combine(parts, "majority")
+    assert (made.model, made.chosen["rule"], made.chosen["method"]) == (MODEL, "combined: majority", "shapley")
+    assert (made.chosen["languages"], made.ablation) == (["de", "th"], "mean")
+    assert [part["removed"] for part in made.chosen["combined"]] == [len(mask.removed) for mask in parts]
+    assert "evaluated" not in str(made.chosen)  # what a part was worth says nothing of the whole
+    assert made.to_json()["chosen"] == made.chosen
+
+
+def test_masks_of_several_models_and_single_ones_are_not_combined(rng):
+    with pytest.raises(HeadlabError, match="two or more"):
+        combine([drawn(rng)], "and")
+    with pytest.raises(HeadlabError, match="use and, or, majority"):
+        combine([drawn(rng), drawn(rng)], "xor")
+    with pytest.raises(HeadlabError, match="different models: m"):
+        combine([drawn(rng), drawn(rng, model={"name": "n", "fingerprint": "e" * 64})], "and")
+    with pytest.raises(HeadlabError, match="Give masks of one model"):
+        combine([drawn(rng), Mask(parse_grid("2x2"), np.ones(4, bool))], "and")
+    nameless = combine([drawn(rng, model={"name": None, "fingerprint": None}), drawn(rng)], "or")
+    assert nameless.model == MODEL

@@ -1,0 +1,188 @@
+"""The Masks page, and the ways out of the Prune page, with made-up scores and no worker."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import streamlit as st
+from app_pages import run_page, said
+from cached_scores import GRID, HARMFUL, MODEL, fill
+from streamlit.testing.v1 import AppTest
+
+from headlab.errors import HeadlabError
+from headlab.masks import Mask, Place, compare, noted, parse_grid
+from headlab.ui import shell_worker
+from headlab.ui.history import History
+from headlab.ui.mask_export import file_name, shrink_command
+from headlab.ui.masks_compare import difference_values
+from headlab.ui.masks_sources import HISTORY, NOW, Target, read_files
+from headlab.ui.masks_take import trouble
+
+WEIGHTS = "0" * 64
+FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low": -0.01, "high": 0.03, "p": 0.4}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Made-up results of the embedded model; no worker to be had."""
+    root = fill(tmp_path_factory.mktemp("cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADLAB_CACHE", str(root))
+        st.cache_resource.clear()
+
+        def refuse():
+            raise HeadlabError("no worker in this test; start one")
+
+        patch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+        yield root
+    st.cache_resource.clear()
+
+
+class File:
+    """A file as streamlit's uploader gives it."""
+
+    def __init__(self, name, text):
+        self.name, self.text = name, text
+
+    def getvalue(self):
+        return self.text.encode()
+
+
+def made(*off, grid=GRID, model=None, **more):
+    kept = np.ones(grid.size, bool)
+    kept[list(off)] = False
+    return Mask(grid, kept, model or {"name": MODEL, "fingerprint": WEIGHTS}, **more)
+
+
+def metrics(app: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}
+
+
+def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
+    app = run_page("masks", langs=["de", "th"])
+    names = app.selectbox(key="masks-a").options
+    assert names == [
+        "German (de): shapley, bottom",
+        "Thai (th): shapley, bottom",
+        "Mean of 2 languages: shapley, bottom",
+    ]
+    app.selectbox(key="masks-b").select(names[1]).run()
+    assert not app.exception
+    shown = metrics(app)
+    assert int(shown["Only A"]) == int(shown["Only B"]) == 12 - int(shown["Both"])
+    app.radio(key="masks-way").set_value("or").run()
+    assert not app.exception
+    off = int(shown["Both"])
+    assert off >= 1  # head 3.7 harms in every made-up language
+    assert "Neither mask carries accuracies" in said(app)
+    assert "heads** would be off" in said(app)
+    tables = [frame.value for frame in app.dataframe]
+    assert int(tables[0]["off in both"].astype(int).sum()) == off
+
+
+def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache):
+    app = run_page("masks", langs=["de", "th"])
+    mine = History(GRID)
+    mine.click(made(HARMFUL, 5).kept)
+    app.session_state[HISTORY + WEIGHTS] = mine
+    app.run()
+    assert app.selectbox(key="masks-a").options[0] == NOW
+    app.selectbox(key="masks-a").select(NOW).run()
+    app.button(key="masks-open-B").click()
+    app.run()
+    assert len(mine.steps) == 3
+    assert (mine.chosen["rule"], mine.chosen["k"]) == ("bottom", 12)
+
+
+def test_without_results_the_page_says_where_masks_come_from(cache):
+    app = run_page("masks", model="owner/unknown", langs=["de"])
+    assert "There are no masks to compare" in said(app)
+    app = run_page("masks", langs=[""])
+    assert "No language is chosen" in said(app)
+
+
+def test_files_are_read_by_name_and_broken_ones_told():
+    good = json.dumps(made(3).to_json())
+    masks, problems = read_files([File("a.json", good), File("a.json", good), File("b.json", "{")])
+    assert list(masks) == ["a.json", "a.json (2)"]
+    assert [problem.startswith("b.json is not valid JSON") for problem in problems] == [True]
+
+
+def test_the_map_between_tells_the_four_cases_apart():
+    grid = parse_grid("1x4")
+    found = compare(made(0, 1, grid=grid), made(1, 2, grid=grid))
+    assert np.array_equal(difference_values(found), [-1, np.nan, 1, 0], equal_nan=True)
+
+
+def test_a_mask_opens_only_on_its_own_model():
+    here, nameless = Target(WEIGHTS, GRID), {"name": None, "fingerprint": None}
+    assert trouble(made(1), here) == trouble(made(1), Target(WEIGHTS, None)) == ""
+    assert trouble(made(1, model=nameless), here) == ""
+    assert "made for other" in trouble(made(1, model={"name": "other", "fingerprint": "e" * 64}), here)
+    assert "does not fit" in trouble(made(1, model=nameless, grid=parse_grid("3x4")), here)
+    for unknown in (Target(None, GRID), Target(WEIGHTS, None)):
+        assert "not known here yet" in trouble(made(1, model=nameless), unknown)
+
+
+def test_masks_of_other_grids_are_shown_without_a_comparison():
+    def body(here, there):
+        from headlab.ui import masks_compare
+
+        found = masks_compare.maps(("here", "there"), here, there)
+        if found is not None:
+            masks_compare.tables(here, there, found)
+
+    app = AppTest.from_function(body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30).run()
+    assert not app.exception
+    assert "the masks are of different models" in app.warning[0].value
+    assert not app.metric
+
+
+def test_accuracies_that_masks_carry_stand_side_by_side():
+    def body(here, there):
+        from headlab.ui import masks_compare
+
+        found = masks_compare.maps(("here", "there"), here, there)
+        if found is not None:
+            masks_compare.tables(here, there, found)
+
+    chosen = noted({}, "test", "intents", {"th": FIGURE})
+    app = AppTest.from_function(body, args=(made(1, chosen=chosen), made(2)), default_timeout=30).run()
+    assert not app.exception
+    row = app.dataframe[0].value.loc[0, ["mask", "split", "language", "95 % interval"]]
+    assert row.tolist() == ["A", "test", "Thai (th)", "-1.0 … +3.0"]
+
+
+def test_the_ways_out_give_a_script_a_command_and_other_forms():
+    def body(mask, place):
+        from headlab.ui import mask_export
+
+        mask_export.dialog(mask, "owner/bert", place)
+
+    place = Place(
+        [f"bert.layer.{i}.out" for i in range(12)], {"class": "BertModel", "model_type": "bert"}, "owner/bert"
+    )
+    app = AppTest.from_function(body, args=(made(0, 5), place), default_timeout=30).run()
+    assert not app.exception
+    script, command, form = (block.value for block in app.code)
+    assert '("bert.layer.{}.out", 12, "0:0,5")' in script
+    assert command == "headlab shrink --model owner/bert --mask mask-owner-bert-2-off.json --out FOLDER"
+    assert form == '{"0": [0, 5]}'
+    app.selectbox(key="mask-form").select("text").run()
+    assert app.code[2].value == "0:0,5"
+    shared = Place(["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"})
+    app = AppTest.from_function(body, args=(made(0, 5), shared), default_timeout=30).run()
+    assert not app.exception
+    assert "cannot tell the layers apart" in app.markdown[0].value
+    app = AppTest.from_function(body, args=(made(), place), default_timeout=30).run()
+    assert "nothing to switch off" in app.markdown[0].value
+
+
+def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
+    name = "../my model's/$(x)"
+    assert file_name(made(1), name) == "mask-..-my-model-s---x--1-off.json"
+    assert shrink_command(name, "m.json").startswith(
+        """headlab shrink --model '../my model'"'"'s/$(x)' --mask m.json"""
+    )

@@ -1,0 +1,167 @@
+"""The script that applies a mask without headlab: what it says, and that it gives the same logits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_batch, tiny_model, tiny_module
+
+from headlab.errors import HeadlabError
+from headlab.gates import attach, gated
+from headlab.masks import Mask, Place, parse_grid, snippet
+from headlab.models.alone import alone
+from headlab.models.checkpoint import Checkpoint
+from headlab.places import place_of
+
+FAMILIES = ("bert", "marian", "gpt2", "llama")
+# Runs a snippet as a script where headlab cannot be imported, and keeps what its model then answers.
+CLEAN = """
+import runpy, sys
+sys.modules["headlab"] = None
+import torch
+from safetensors.torch import load_file, save_file
+for folder in sys.argv[1:]:
+    names = runpy.run_path(f"{folder}/apply.py", run_name="__main__")
+    with torch.inference_mode():
+        out = names["model"](**load_file(f"{folder}/inputs.safetensors")).logits
+    handles = runpy.run_path(f"{folder}/apply.py")["apply_mask"](names["model"])
+    for handle in handles:
+        handle.remove()
+    save_file({"logits": out.contiguous()}, f"{folder}/answer.safetensors")
+    assert not any(name.startswith("headlab") for name in sys.modules if sys.modules[name] is not None)
+"""
+
+
+def prepared(family, folder, rng):
+    """A tiny model saved to a folder with its inputs and script; gives the logits that headlab has under the mask."""
+    from safetensors.torch import save_file
+
+    module = tiny_module(family)
+    with alone():
+        module.save_pretrained(folder)
+        again = type(module).from_pretrained(folder)  # Marian does not save its positions: they are a formula
+    model = attach(Checkpoint(str(folder), "test", family, again, None))
+    mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
+    place = replace(place_of(model), source=str(folder))
+    text = snippet(mask, place)
+    assert len(text.splitlines()) <= 40
+    (folder / "apply.py").write_text(text, encoding="utf-8")
+    inputs = tiny_batch(model.module)
+    save_file(inputs, folder / "inputs.safetensors")
+    with torch.inference_mode(), gated(model, mask):
+        return model.module(**inputs).logits
+
+
+@pytest.mark.slow
+def test_the_script_gives_the_same_logits_where_headlab_cannot_be_imported(tmp_path, rng):
+    """One clean interpreter for all families: it has transformers to import."""
+    from safetensors.torch import load_file
+
+    folders = {family: tmp_path / family for family in FAMILIES}
+    wanted = {}
+    for family, folder in folders.items():
+        folder.mkdir()
+        wanted[family] = prepared(family, folder, rng)
+    command = [sys.executable, "-I", "-c", CLEAN, *map(str, folders.values())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for family, folder in folders.items():
+        got = load_file(folder / "answer.safetensors")["logits"]
+        assert torch.allclose(got, wanted[family], atol=1e-9), family
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta", "distilbert", "marian", "t5", "gpt2", "llama", "bloom"])
+def test_the_script_run_here_gives_the_same_logits(family, rng):
+    model = tiny_model(family)
+    mask = Mask(model.grid, rng.random(model.grid.size) > 0.4, model.identity())
+    names: dict[str, object] = {}
+    exec(compile(snippet(mask, place_of(model)), "apply.py", "exec"), names)
+    inputs = tiny_batch(model.module)
+    with torch.inference_mode():
+        untouched = model.module(**inputs).logits
+        with gated(model, mask):
+            wanted = model.module(**inputs).logits
+        handles = names["apply_mask"](model.module)  # type: ignore[operator]
+        got = model.module(**inputs).logits
+        for handle in handles:
+            handle.remove()
+        again = model.module(**inputs).logits
+    assert torch.allclose(got, wanted, atol=1e-9)
+    assert not torch.allclose(got, untouched, atol=1e-3)
+    assert torch.equal(again, untouched)
+
+
+def place(layers=12, **more):
+    kind = {"class": "BertForMaskedLM", "model_type": "bert"}
+    return Place([f"bert.encoder.layer.{i}.attention.output.dense" for i in range(layers)], kind, **more)
+
+
+@pytest.mark.parametrize("size", ["2x2", "12x12", "48x64"])
+def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
+    grid = parse_grid(size)
+    mask = Mask(grid, rng.random(grid.size) > 0.5, {"name": "m", "fingerprint": "f" * 64})
+    text = snippet(mask, place(len(grid.stacks[0].heads)))
+    assert len(text.splitlines()) <= 40
+    names: dict[str, object] = {}
+    exec(compile(text, "apply.py", "exec"), names)
+    told = {
+        (int(word.split(":")[0]), int(head))
+        for _, _, words in names["OFF"]  # type: ignore[attr-defined]
+        for word in words.split()
+        for head in word.split(":")[1].split(",")
+    }
+    assert told == {(head.layer, head.head) for head in mask.removed}
+    assert "headlab" not in text.replace("headlab's fingerprint", "").replace("headlab.load(", "")
+
+
+def test_the_script_says_what_a_reader_must_know():
+    mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": "e5", "fingerprint": "ab" * 32}, {"ablation": "mean"})
+    text = snippet(mask, place())
+    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in text
+    assert "chosen under mean ablation" in text
+    assert "abababababab" in text
+    assert "save_pretrained" not in snippet(mask, place(source="owner/bert"))
+    nothing = Mask(parse_grid("12x12"), np.ones(144, bool))
+    exec(compile(snippet(nothing, place()), "apply.py", "exec"), {})
+
+
+def test_names_cannot_break_out_of_the_script():
+    for name in ('"""\nimport os', "a'b\\", "\u202eevil\n", 'x"' * 60):
+        mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": name, "fingerprint": name})
+        text = snippet(mask, place(source=name))
+        names: dict[str, object] = {}
+        exec(compile(text, "apply.py", "exec"), names)
+        assert "os" not in names
+
+
+def test_what_a_script_cannot_do_is_said():
+    grid = parse_grid("2x2")
+    uneven = Mask(grid, np.array([True, False, True, True]))
+    shared = Place(["albert.group.0.dense"] * 2, {"class": "AlbertModel", "model_type": "albert"})
+    with pytest.raises(HeadlabError, match="cannot tell the layers apart"):
+        snippet(uneven, shared)
+    even = snippet(Mask(grid, np.array([True, False, True, False])), shared)
+    assert '"albert.group.{}.dense", 2, "0:1"' in even
+    with pytest.raises(HeadlabError, match="give the mask's model"):
+        snippet(uneven, place(3))
+    own = replace(place(2), architecture={"class": "AllAttentionForCausalLM", "model_type": "headlab-all-attention"})
+    with pytest.raises(HeadlabError, match="no class of transformers"):
+        snippet(uneven, own)
+
+
+def test_the_worker_tells_where_a_model_has_its_projections(tmp_path):
+    from headlab.worker.resident import Resident
+
+    model = tiny_model("marian")
+    told = Resident(tmp_path, "cpu", loader=lambda _: model).load("tiny-marian")
+    modules = dict(model.module.named_modules())
+    assert tuple(modules[path] for path in told.projections) == model.projections
+    assert told.architecture == {"class": "MarianMTModel", "model_type": "marian"}
+    assert told.source == "tiny-marian"
+    embedded = replace(model, checkpoint=replace(model.checkpoint, name="e5-small-intents"))
+    assert place_of(embedded).source is None  # it is no folder of its own

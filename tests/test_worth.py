@@ -1,0 +1,261 @@
+"""What a mask is worth: counts against models that really shrank, times as ratios with honest intervals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lm_text import tiny_lm
+from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.errors import HeadlabError
+from headlab.gates import attach, gated
+from headlab.masks import Mask, full_mask
+from headlab.models.checkpoint import Checkpoint
+from headlab.shrink import shrink_model
+from headlab.worth.costs import Costs, LayerCost, Left, saved
+from headlab.worth.count import costs_of, macs_of, made_up, parameters_of
+from headlab.worth.latency import latency_ratio, orders, timed
+from headlab.worth.measure import measure
+from headlab.worth.ratio import Ratio, median_interval, ratio_of
+from headlab.worth.worth import NO_SPEED, Speed, Worth
+
+SHRINK = ["bert", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama"]
+LEFT = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]
+
+
+def uneven(grid, seed=0, empty=True):
+    """A mask that takes some heads of most layers, and the first layer whole if `empty`."""
+    kept = np.random.default_rng(seed).random(grid.size) < 0.5
+    if empty:
+        kept[: grid.stacks[0].heads[0]] = False
+    return Mask(grid, kept)
+
+
+@pytest.mark.parametrize("family", SHRINK)
+def test_what_arithmetic_foretells_is_what_the_shrunk_model_has(family):
+    model = tiny_model(family)
+    costs = costs_of(model)
+    assert costs.untouched().parameters == parameters_of(model.module)
+    mask = uneven(model.grid)
+    shrunk, left = shrink_model(model, mask), costs.shrunk(mask.kept, 13)
+    assert left.parameters == parameters_of(shrunk.module)
+    assert left.macs == macs_of(shrunk.module, made_up(model.module, 13))
+    assert left.macs < costs.untouched(13).macs == macs_of(model.module, made_up(model.module, 13))
+
+
+@pytest.mark.parametrize("shape", [{}, {"positions": "learned", "persistent": 0, "feed_forward": 8, "pre_norm": False}])
+def test_so_it_is_for_all_attention_models_their_persistent_vectors_counted(shape):
+    model = attach(Checkpoint("lm", "test", "lm", tiny_lm(**shape), None))
+    mask = uneven(model.grid)
+    left, shrunk = costs_of(model).shrunk(mask.kept, 6), shrink_model(model, mask).module
+    assert (left.parameters, left.macs) == (parameters_of(shrunk), macs_of(shrunk, made_up(model.module, 6)))
+
+
+@pytest.mark.parametrize("tokens", [1, 6, 17])
+def test_multiply_accumulates_are_those_of_the_products_one_by_one(tokens):
+    model = tiny_model("bert")
+    own = reference.encoder_macs([4, 4, 4], 6, 24, 32, 5, 24, tokens)
+    assert costs_of(model).untouched(tokens).macs == own
+    kept = np.ones(12, bool)
+    kept[[0, 1, 2, 3, 9]] = False
+    assert costs_of(model).shrunk(kept, tokens).macs == reference.encoder_macs([0, 4, 3], 6, 24, 32, 5, 24, tokens)
+
+
+@pytest.mark.parametrize("family", LEFT)
+def test_a_family_whose_heads_cannot_be_taken_out_says_so_and_is_counted_whole(family):
+    model = tiny_model(family)
+    costs = costs_of(model)
+    assert costs.parameters == parameters_of(model.module)
+    assert not costs.layers
+    with pytest.raises(HeadlabError, match="cannot shrink"):
+        costs.shrunk(np.ones(model.grid.size, bool))
+
+
+def test_a_masked_model_computes_as_much_as_the_untouched_one():
+    model = tiny_model("bert")
+    inputs = tiny_batch(model.module)
+    with gated(model, uneven(model.grid)):
+        masked = macs_of(model.module, inputs)
+    assert masked == macs_of(model.module, inputs)
+
+
+def test_grouped_queries_save_nothing_until_their_whole_group_is_off():
+    costs = costs_of(tiny_model("llama"))
+    kept = np.ones(12, bool)
+    kept[0] = False
+    assert costs.shrunk(kept) == costs.untouched()
+    kept[1] = False
+    assert costs.shrunk(kept).parameters == costs.parameters - costs.layers[0].parameters
+    assert costs.per_head()[0] * 2 == costs.layers[0].parameters
+    assert costs.even
+
+
+def test_costs_survive_their_json_and_say_what_saves_what():
+    costs = Costs(1000, (5, 10, 1), (LayerCost(0, 4, 2, 100, 3, 1, 7), LayerCost(4, 2, 1, 80, 3, 1)), "")
+    again = Costs.from_json(json.loads(json.dumps(costs.to_json())))
+    assert again == costs
+    assert not costs.even
+    left = again.shrunk(np.array([False, False, False, False, True, False]), 2)
+    assert left == Left(1000 - 200 - 7 - 80, (5 + 20 + 4) - 2 * (6 + 4) - (6 + 4) + 1 - 1, 2)
+    assert saved(Left(10, 10, 1), Left(5, 8, 1)) == {"parameters": 0.5, "macs": pytest.approx(0.2)}
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers(-3, 9) | st.text(max_size=4),
+        lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["parameters", "macs", "layers", "note"]), x),
+        max_leaves=12,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_what_is_no_costs_is_refused_in_a_sentence(value):
+    with pytest.raises(HeadlabError, match="no costs"):
+        Costs.from_json(value)
+
+
+def test_the_interval_of_a_median_has_the_ranks_that_counting_gives():
+    for n in (6, 9, 15, 40):
+        k = reference.median_rank(n, 0.95)
+        low, high = median_interval(np.arange(1.0, n + 1), 0.95)
+        assert (low, high) == (k, n + 1 - k)
+    with pytest.raises(HeadlabError, match="take more"):
+        median_interval(np.arange(5.0), 0.95)
+
+
+def test_the_interval_of_a_median_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(2000):
+        low, high = median_interval(rng.lognormal(0.3, 1.0, 15))
+        covered += low <= np.exp(0.3) <= high
+    assert covered / 2000 >= 0.94
+
+
+class Slow(torch.nn.Module):
+    """A module that takes so long by the clock it holds."""
+
+    def __init__(self, clock, seconds):
+        super().__init__()
+        self.clock, self.seconds, self.rng = clock, seconds, np.random.default_rng(int(seconds))
+
+    def forward(self, x):
+        self.clock.append(self.clock[-1] + self.seconds * self.rng.uniform(0.9, 1.1))
+        return x
+
+
+def test_the_ratio_of_two_models_is_after_over_before_and_below_one_is_faster():
+    clock = [0.0]
+    before, after = Slow(clock, 2.0), Slow(clock, 1.0)
+    inputs = [{"x": torch.zeros(1)}, {"x": torch.zeros(1)}]
+    ratio = latency_ratio(before, after, inputs, repeats=20, seed=3, clock=lambda: clock[-1])
+    assert ratio.low <= ratio.ratio <= ratio.high < 1
+    assert ratio.sure
+    assert ratio.ratio == pytest.approx(0.5, abs=0.1)
+    assert ratio.rounds == 20
+    same = latency_ratio(before, Slow(clock, 2.0), inputs, repeats=20, seed=3, clock=lambda: clock[-1])
+    assert same.low <= 1 <= same.high
+    assert not same.sure
+
+
+def test_too_few_rounds_and_no_batch_are_refused():
+    module = torch.nn.Identity()
+    with pytest.raises(HeadlabError, match="6 or more"):
+        latency_ratio(module, module, [{"input": torch.zeros(1)}], repeats=5, seed=0)
+    with pytest.raises(HeadlabError, match="no batch"):
+        latency_ratio(module, module, [], repeats=9, seed=0)
+
+
+def test_all_models_have_their_turn_in_every_round_and_no_place_of_their_own():
+    found = orders(40, 3, seed=1)
+    assert all(sorted(order.tolist()) == [0, 1, 2] for order in found)
+    assert all((a == b[::-1]).all() for a, b in zip(found[::2], found[1::2], strict=True))
+    assert np.mean([int(np.flatnonzero(order == 0)[0]) for order in found]) == 1
+    assert [o.tolist() for o in orders(5, 3, seed=1)] == [o.tolist() for o in found[:5]]
+
+
+def test_every_timed_pass_follows_one_of_its_own_kind():
+    seen = []
+    timed([lambda: seen.append("a"), lambda: seen.append("b")], torch.device("cpu"), rounds=6, seed=0)
+    assert len(seen) == 24
+    assert all(x == y for x, y in zip(seen[::2], seen[1::2], strict=True))
+
+
+def attached(family, tokenizer=True):
+    module = tiny_module(family, torch.float32)
+    return attach(Checkpoint(family, "test", family, module, tiny_tokenizer() if tokenizer else None))
+
+
+def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothing():
+    model = attached("bert")
+    mask, done = uneven(model.grid), []
+    worth = measure(
+        model, mask, task=tiny_task(), batch_sizes=(8, 16), rounds=6, told=lambda done_, total, note: done.append(done_)
+    )
+    assert worth.removed == len(mask.removed)
+    assert worth.untouched.parameters == parameters_of(model.module)
+    assert worth.shrunk == costs_of(model).shrunk(mask.kept, worth.untouched.tokens)
+    assert [s.rows for s in worth.speeds] == [8, 16]
+    assert done == [0, 1, 2]
+    assert all(s.masked.ratio > 0 and s.shrunk is not None and s.throughput() > 0 for s in worth.speeds)
+    assert worth.sentences()[0] == NO_SPEED
+    assert Worth.from_json(json.loads(json.dumps(worth.to_json()))) == worth
+    size, speed = worth.report().tables
+    assert [row[0] for row in size.rows] == ["untouched", "masked", "shrunk"]
+    assert size.column("parameters")[0] == size.column("parameters")[1] > size.column("parameters")[2]
+    assert len(speed.rows) == 6
+
+
+def test_a_model_that_cannot_shrink_is_measured_masked_and_the_reason_stands_there():
+    worth = measure(
+        attached("deberta-v2"), uneven(attached("deberta-v2").grid), task=tiny_task(), batch_sizes=(16,), rounds=6
+    )
+    assert worth.shrunk is None
+    assert worth.speeds[0].shrunk is None
+    assert "cannot be taken out" in " ".join(worth.sentences())
+    assert "cannot shrink" in worth.refused
+    assert Worth.from_json(worth.to_json()) == worth
+
+
+def test_heads_that_must_stay_masked_are_told(monkeypatch):
+    model = attached("llama")
+    kept = np.ones(12, bool)
+    kept[[0, 1, 4]] = False
+    worth = measure(model, Mask(model.grid, kept), task=tiny_task(), batch_sizes=(16,), rounds=6)
+    assert worth.still == 1
+    assert "stay masked: 1" in " ".join(worth.sentences())
+
+
+def test_without_a_task_plain_sentences_give_the_lengths_and_a_sequence_to_sequence_model_gets_a_target():
+    model = attached("marian")
+    worth = measure(model, full_mask(model.grid), batch_sizes=(16,), rounds=6)
+    assert worth.speeds[0].rows == 16
+    assert worth.shrunk == worth.untouched
+
+
+def test_what_cannot_be_measured_is_refused():
+    model = attached("bert", tokenizer=False)
+    with pytest.raises(HeadlabError, match="no tokenizer"):
+        measure(model, full_mask(model.grid), rounds=6)
+    with pytest.raises(HeadlabError, match="batch sizes"):
+        measure(model, full_mask(model.grid), batch_sizes=(0,))
+    with pytest.raises(HeadlabError, match="mask is for a model"):
+        measure(model, full_mask(tiny_model("gpt2").grid))
+
+
+def test_a_sentence_says_when_a_ratio_may_as_well_be_one():
+    seconds = np.full(8, 2.0)
+    sure, not_sure = ratio_of(seconds, seconds / 2), Ratio(0.99, 0.9, 1.1, 0.95, 8)
+    words = Worth(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, not_sure, sure),), "why").sentences()
+    assert "may as well be the same" in words[1]
+    assert words[1].count("may as well") == 1
+
+
+def test_every_family_of_the_tiny_models_is_either_shrunk_or_left():
+    assert {*SHRINK, *LEFT, "bert-tokens"} == set(FAMILIES)
