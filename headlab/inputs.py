@@ -211,7 +211,7 @@ def longest(model: Model) -> int:
 def positions(config: Any) -> int:
     """Tokens that a model of this configuration has positions for; 512 where it does not say."""
     found = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
-    if "roberta" in config.model_type or config.model_type == "camembert":
+    if "roberta" in config.model_type or "camembert" in config.model_type:  # shrunk ones included
         found -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
     return found
 

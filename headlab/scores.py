@@ -78,6 +78,8 @@ class HeadScores:
             "estimand": self.estimand,
             "languages": [self.language],
         }
+        named = self.spec.get("task", {}).get("name")
+        chosen |= {"task": named} if named else {}
         return Mask(self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)})
 
 

@@ -425,7 +425,8 @@ def test_every_request_is_described(worker: Fixture) -> None:
             assert all(typed(answer) for answer in way["responses"].values()), (method, path)
             assert {"400", "422", "429"} <= set(way["responses"])
     asked = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(asked["discriminator"]["mapping"]) == {"score", "curve", "experiment", "roles", "finetune", "gates"}
+    kinds = {"score", "curve", "experiment", "roles", "finetune", "gates", "front", "worth"}
+    assert set(asked["discriminator"]["mapping"]) == kinds
     assert "session" in described["components"]["schemas"]["EvaluateRequest"]["properties"]
     assert {"place", "result"} <= set(described["components"]["schemas"]["Job"]["properties"])
 

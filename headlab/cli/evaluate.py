@@ -119,9 +119,7 @@ def bleu_words(row: Mapping[str, Any]) -> str:
 
 def chosen_ablation(mask: Mask | None) -> str:
     """The ablation under which a mask's heads were chosen; zero where the mask does not say."""
-    score = {} if mask is None else mask.chosen.get("score", {})
-    found = score.get("ablation", "zero") if isinstance(score, dict) else "zero"
-    return str(found)
+    return (None if mask is None else mask.ablation) or "zero"
 
 
 def as_split(text: str) -> Split:

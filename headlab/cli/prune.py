@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,13 +27,16 @@ from headlab.cli.output import (
     split_languages,
 )  # fmt: skip
 from headlab.errors import HeadlabError
-from headlab.masks import Mask
+from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.best import Chosen, select
 from headlab.methods.costs import caution
 from headlab.methods.table import method as method_of
 from headlab.records import Comparison
 from headlab.store import Listing, Result, Store, matches
 from headlab.tasks.base import Task
+
+if TYPE_CHECKING:
+    from headlab.gates import Model
 
 
 def prune(
@@ -67,13 +71,14 @@ def prune(
         for number, (language, result) in enumerate(results.results.items()):
             show(language, number, len(results.results))
             mask = result.scores.mask(rule, k=k, threshold=threshold)
-            if out is not None:
-                mask.save(out if out.suffix == ".json" else out / f"{language}.json")
             part, ablation = chosen.restricted([language]), result.scores.spec["ablation"]
             report = headlab.evaluate(loaded, part, mask, split=as_split(split), size=size, ablation=ablation)
             comparison = report[language]
             assert isinstance(comparison, Comparison)
             rows[language] = mask, comparison
+            if out is not None:
+                place = out if out.suffix == ".json" else out / f"{language}.json"
+                told(mask, loaded, comparison, chosen.name, split, ablation).save(place)
     if json:
         print_json(
             {
@@ -83,6 +88,13 @@ def prune(
         )
     else:
         typer.echo(table(rows, split))
+
+
+def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, ablation: str) -> Mask:
+    """The mask as its file has it: with the class it is for, and what it was worth on the split it was judged on."""
+    figures = {seen.language: record(seen)}
+    chosen = noted({"task": task, "ablation": ablation, **mask.chosen}, split, task, figures, ablation=ablation)
+    return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
 
 
 def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> Chosen:

@@ -15,6 +15,7 @@ from transformers.pytorch_utils import Conv1D
 from headlab.errors import HeadlabError
 from headlab.gates.sdpa import NAME, SITE, register
 from headlab.gates.state import Active, Owner, Site, activate
+from headlab.models.shrunk.forward import Headless
 from headlab.records import STACKS, HeadGrid, Stack
 
 PROBE_TOKENS = 6
@@ -36,7 +37,7 @@ class Call:
     module: nn.Module
     heads: int
     context: torch.Tensor
-    projection: nn.Linear | Conv1D | None = None
+    projection: nn.Module | None = None  # without heads, the attention itself stands for it
 
 
 def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -93,10 +94,21 @@ def _watch_function(model: PreTrainedModel, names: dict[nn.Module, str]) -> list
         for number, module in enumerate(modules):
             setattr(module, SITE, Site(owner, (number,), 0))
             undo.callback(delattr, module, SITE)
+            if isinstance(module, Headless):
+                undo.callback(module.register_forward_pre_hook(_note_headless(calls, names)).remove)
             undo.callback(module.register_forward_pre_hook(_note_projection(calls)).remove)
         with activate(owner, Active(contexts=note)), torch.inference_mode():
             model(**probe_inputs(model))
     return calls
+
+
+def _note_headless(calls: list[Call], names: dict[nn.Module, str]) -> Any:
+    """A layer that lost its heads computes no attention: it stays a row, of 0 heads, so that layers keep their numbers."""
+
+    def hook(module: nn.Module, _args: tuple[Any, ...]) -> None:
+        calls.append(Call(names[module], module, 0, torch.empty(0), module))
+
+    return hook
 
 
 def _note_projection(calls: list[Call]) -> Any:

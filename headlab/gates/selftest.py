@@ -27,6 +27,8 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
     sizes = [n for stack in grid.stacks for n in stack.heads]
     column: dict[int, int] = {}
     for row, heads in enumerate(sizes):
+        if not heads:
+            continue
         # A shared projection serves several rows: close the same head in all of them.
         head = column.setdefault(id(model.projections[row]), int(rng.integers(heads)))
         kept[row, head] = 0
@@ -60,6 +62,8 @@ def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[in
     saved: list[tuple[nn.Parameter, torch.Tensor]] = []
     try:
         for row, projection in enumerate(model.projections):
+            if not sizes[row]:
+                continue
             weight: nn.Parameter = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
             saved.append((weight, weight.detach().clone()))
             inputs = 1 if isinstance(projection, nn.Linear) else 0

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headlab.plots.dots import Dots, dots
+from headlab.plots.front import front_figures
 from headlab.plots.heads import share_map
 from headlab.plots.languages import agreement_matrix, correlation_matrix, dendrogram
 from headlab.plots.lines import Line, orderings_figure
@@ -220,4 +221,5 @@ DRAW: Mapping[str, Draw] = {
     "heads": _heads,
     "separators": _separators,
     "gap": _gap,
+    "front": front_figures,
 }

@@ -13,7 +13,7 @@ from headlab.worker.schemas import Job
 RUN = re.compile(r"[0-9a-f]{64}")
 ADAPTER = re.compile(r"adapters/[0-9a-f]{24}")
 LIVE = ("queued", "running")
-EXPERIMENT = "experiment"
+PUT_TOGETHER = {"experiment", "front"}  # kinds that are made of pieces which others need too
 # Details that may differ between jobs that share a run: a curve needs the scores that a score job computes.
 OWN = ("languages", "split", "size", "points", "weights")
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
@@ -22,7 +22,7 @@ TRAINED = "model"  # below a run: the model that was trained along with gates
 
 def needed_by(other: Job, job: Job, language: str) -> bool:
     """Whether a waiting or running job may come to a run that another job began. Rather too often than not."""
-    if other.state in LIVE and EXPERIMENT in (other.kind, job.kind):  # one may need any piece of its model and task
+    if other.state in LIVE and PUT_TOGETHER & {other.kind, job.kind}:  # one may need any piece of its model and task
         return all(other.params.get(name) == job.params.get(name) for name in ("model", "task"))
     theirs, ours = ({k: v for k, v in one.params.items() if k not in OWN} for one in (other, job))
     return other.state in LIVE and theirs == ours and language in other.params.get("languages", [language])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -16,7 +18,7 @@ class LoadedModel(Strict):
 
     architecture: its class and model_type in transformers.  projections: for each layer, in the grid's order, the path
     of the module that takes the heads' outputs.  source: what `from_pretrained` takes to load it without headlab,
-    None where it is no folder of its own.
+    None where it is no folder of its own.  costs: of its heads, as `headlab.worth.costs.Costs` has them.
     """
 
     name: str
@@ -28,3 +30,4 @@ class LoadedModel(Strict):
     architecture: dict[str, str] = Field(default_factory=dict)
     projections: list[str] = Field(default_factory=list)
     source: str | None = None
+    costs: dict[str, Any] | None = None

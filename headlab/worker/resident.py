@@ -51,6 +51,7 @@ from headlab.worker.schemas import (
 )
 from headlab.worker.snapshots import WatchedStore, told
 from headlab.worker.weights import weights_of
+from headlab.worth.count import costs_of
 
 # Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20
@@ -99,6 +100,7 @@ class Resident:
         self._background = Background()
         self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
         self._paces: dict[tuple[str, str | None, str], float] = {}
+        self._costs: dict[str, Any] | None = None
         self.tick: Callable[[], None] = lambda: None
 
     @property
@@ -115,6 +117,7 @@ class Resident:
         """Make a model the resident one, freeing the one before."""
         loaded = self.need(model)
         identity, place = loaded.identity(), place_of(loaded)
+        self._costs = self._costs or costs_of(loaded).to_json()
         return LoadedModel(
             name=identity["name"],
             revision=identity["revision"],
@@ -125,6 +128,7 @@ class Resident:
             architecture=dict(place.architecture),
             projections=list(place.projections),
             source=place.source,
+            costs=self._costs,
         )
 
     @property
@@ -152,7 +156,7 @@ class Resident:
         return self._model
 
     def _free(self) -> None:
-        self._model = self._name = None
+        self._model = self._name = self._costs = None
         self._evaluators.clear()
         self._paces.clear()
         gc.collect()
