@@ -17,7 +17,7 @@ class HardConcrete:
     """A binary concrete variable, stretched from (0, 1) to (low, high) and cut to [0, 1].
 
     A gate has one parameter, log_alpha: the higher, the likelier it is open.  temperature: the lower, the
-    nearer to a coin.  Defaults as in Voita et al. (2019), section 5.1. Louizos et al. (2018), equations 10-12.
+    nearer to a coin.  Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
     """
 
     temperature: float = 0.33

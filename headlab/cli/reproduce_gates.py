@@ -29,7 +29,7 @@ def voita_gates(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Voita et al. (ACL 2019), section 5: heads pruned by L0 gates, beside other choices and other ways to train.
+    """Voita et al. (ACL 2019), section 6: heads pruned by L0 gates, beside other choices and other ways to train.
 
     Interrupt it when you like: the same command goes on where it was. Models are kept in the cache folder.
     """

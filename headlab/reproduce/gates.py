@@ -1,4 +1,4 @@
-"""Voita et al. (ACL 2019), section 5, done again: the parts of `headlab reproduce voita-gates`."""
+"""Voita et al. (ACL 2019), section 6, done again: the parts of `headlab reproduce voita-gates`."""
 
 from __future__ import annotations
 
