@@ -27,7 +27,7 @@ LEVELS = (
     {"inputs"},
     {"batches"},
     {"evaluator"},
-    {"generation"},
+    {"generation", "likelihood"},
     {"methods", "training", "prune", "roles"},
     {"curves"},
     {"experiments"},

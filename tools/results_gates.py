@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headlab.cli.steps_shown import clock
 from headlab.files import read_json
 from headlab.tables import Report
 
@@ -48,8 +49,14 @@ def page(folder: Path = RESULTS) -> str:
                 lines += [f"{table.title}: {len(table.rows)} rows, {file}.", ""]
             else:
                 lines += [f"**{table.title}** ({file})", "", table.markdown(), ""]
-        lines += [*(f"- {note}" for note in report.notes), ""]
+        lines += [*(f"- {note}" for note in report.notes), *took(report), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def took(report: Report) -> list[str]:
+    """How long the report took, and on how many threads where it says so."""
+    threads = f" on {report.spec['threads']} threads" if "threads" in report.spec else ""
+    return [f"- It took {clock(report.seconds)} (hours, minutes, seconds){threads}."]
 
 
 def main() -> None:
