@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,16 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.records import Floats, Ints
 from headlab.stats import Paired
-from headlab.stats.bootstrap import BLOCK, DIGITS, DRAWS
+from headlab.stats.bootstrap import DIGITS, DRAWS, resampled_sums
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 ORDERS = 4  # the longest n-gram
 WIDTH = 2 + 2 * ORDERS
+STREAM = 29  # sets these draws apart from others of the same seed
+# sacrebleu has rules of its own for these, by their short codes; corpora name them by the long ones, too.
+LONG = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,12 @@ def bleu(
 ) -> Bleu:
     """BLEU of some translations against one reference each (Papineni et al. 2002; counted as sacrebleu, Post 2018).
 
-    language: of the translations, which decides how words are cut.  seed: of the resampling.  Raises HeadlabError
-    where sacrebleu is not installed, or there is nothing to compare.
+    language: of the translations, which decides how words are cut; of zh-CN its first part counts.  seed: of the
+    resampling.  Raises HeadlabError where sacrebleu is not installed, or there is nothing to compare.
     """
     counts, signature = sentence_counts(texts, references, language)
     kept = tuple(map(str, range(len(counts)))) if groups is None else tuple(groups)
-    drawn = corpus_bleu(_resampled(_pool(counts, kept, perfect=True), seed, draws))
+    drawn = corpus_bleu(_drawn(_pool(counts, kept, perfect=True), seed, draws))
     low, high = np.quantile(np.round(drawn, DIGITS), [(1 - level) / 2, (1 + level) / 2])
     return Bleu(float(corpus_bleu(counts.sum(axis=0))), float(low), float(high), counts, kept, signature)
 
@@ -80,7 +84,7 @@ def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level:
             "the two BLEU scores are of different sentences; compare runs on the same language and split"
         )
     pools = (_pool(before.counts, before.groups, perfect=True), _pool(after.counts, after.groups, perfect=False))
-    drawn = _resampled(np.concatenate(pools, axis=1), seed, draws)
+    drawn = _drawn(np.concatenate(pools, axis=1), seed, draws)
     found = np.round(corpus_bleu(drawn[:, WIDTH:]) - corpus_bleu(drawn[:, :WIDTH]), DIGITS)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     p = 2 * (1 + min((found <= 0).sum(), (found >= 0).sum())) / (draws + 1)
@@ -116,7 +120,13 @@ def sentence_counts(texts: Sequence[str], references: Sequence[str], language: s
     return np.array(rows, dtype=np.int64), signature
 
 
+def check_language(language: str) -> None:
+    """Raise HeadlabError where BLEU of texts in a language cannot be counted here: something is not installed."""
+    _metric(language)
+
+
 def _metric(language: str) -> tuple[BLEU, str]:
+    first = re.split("[-_]", language)[0].lower()
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
@@ -125,7 +135,8 @@ def _metric(language: str) -> tuple[BLEU, str]:
         ) from error
     try:
         # Counts are the same whether short sentences use shorter n-grams; only without that it would warn.
-        metric, whole = BLEU(trg_lang=language, effective_order=True), BLEU(trg_lang=language)
+        code = LONG.get(first, first)
+        metric, whole = BLEU(trg_lang=code, effective_order=True), BLEU(trg_lang=code)
     except (ImportError, RuntimeError) as error:
         raise HeadlabError(
             f"sacrebleu cannot cut {language} into words here ({error}); install what it asks for"
@@ -149,13 +160,6 @@ def _pool(counts: Ints, groups: Sequence[str], *, perfect: bool) -> Floats:
     return np.array([*sums, *((right, wrong) if perfect else (wrong, right))], dtype=np.float64)
 
 
-def _resampled(rows: Floats, seed: int, draws: int) -> Floats:
-    """Sums over resamples of as many rows, float [draw, column], block by block."""
-    n, rng = len(rows), np.random.default_rng([seed, 29])
-    out, block = np.empty((draws, rows.shape[1])), max(1, BLOCK // n)
-    for start in range(0, draws, block):
-        chosen = rng.integers(n, size=(min(block, draws - start), n))
-        chosen += n * np.arange(len(chosen))[:, None]
-        often = np.bincount(chosen.ravel(), minlength=chosen.size).reshape(chosen.shape)
-        out[start : start + block] = often.astype(np.float64) @ rows
-    return out
+def _drawn(rows: Floats, seed: int, draws: int) -> Floats:
+    """Sums over resamples of as many rows, float [draw, column]."""
+    return resampled_sums(rows, [seed, STREAM], draws).T

@@ -54,7 +54,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.examples = self.task.examples(self.language, self.split, self.size)
-        self.inputs = read(self.model, self.task, self.examples)
+        self.inputs = read(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths
         self._last = np.cumsum(self.inputs.units)
         self._chunks = self._make_chunks()
@@ -226,7 +226,7 @@ class Evaluator:
             raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"')
         if self._means is None:
             dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whatever is evaluated, test included
-            inputs = read(self.model, self.task, dev)
+            inputs = read(self.model, self.task, dev, self.language)
             parts = np.split(np.arange(len(dev)), range(self.batch_size, len(dev), self.batch_size))
             self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
         return self._means

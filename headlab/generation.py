@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, LogitsProcessor
+from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.batches import Batch, cut, token_budget
-from headlab.bleu import Bleu, bleu
+from headlab.bleu import Bleu, bleu, check_language
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Active, Model, as_gates
-from headlab.inputs import encode, lengths, longest, pad
+from headlab.inputs import encode_sources, lengths, longest, pad
 from headlab.lanes import Tick, one_thread, spread
 from headlab.masks import Mask, full_mask
+from headlab.models.told import Told, told
 from headlab.records import Ints
-from headlab.tasks.translation import target_language
+from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.translation import sides
 
 ROWS = 128  # sentences, times beams, that are written side by side
 # A model without the heads it needs may never end: a translation has at most so many tokens.
 TIMES, MORE = 2, 10
+# What a model's generation settings may ask for, and what would write otherwise, longer or shorter than is promised,
+# give back something else, or ask for more than sentences.
+OURS: Mapping[str, Any] = MappingProxyType(
+    {
+        "do_sample": False, "use_cache": True, "max_new_tokens": None, "min_new_tokens": None, "max_time": None,
+        "num_return_sequences": 1, "return_dict_in_generate": False, "output_scores": False, "output_logits": False,
+        "output_attentions": False, "output_hidden_states": False, "num_beam_groups": None, "penalty_alpha": None,
+        "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None, "constraints": None,
+        "force_words_ids": None, "cache_implementation": None, "stop_strings": None, "guidance_scale": None,
+        "token_healing": False,
+    }
+)  # fmt: skip
 Gates = Mask | torch.Tensor | np.ndarray[Any, Any]
 
 
@@ -49,23 +64,25 @@ def translations(
     """The model's translation of each of the evaluator's examples, in their order.
 
     gates: a mask, or bool or float [layer, head]; None for the untouched model.  What the model's own generation
-    settings say (length penalty, forbidden tokens, ...) holds, sampling left out.  A translation ends at twice its
-    source's tokens and 10 at the latest.  Equal for any number of threads.  Raises HeadlabError for a model that
-    writes nothing, or gates that are not the model's.
+    settings say of tokens and scores (length penalty, forbidden tokens, ...) holds; how it searches, how long it
+    writes and what it gives back does not.  A translation ends at twice its source's tokens and 10 at the latest.
+    Equal for any number of threads.  Raises HeadlabError for a model that writes nothing or must be told languages
+    that it has no name for, or gates that are not the model's.
     """
     chosen = decoding or Decoding()
     chosen.check()
     model = evaluator.model
-    _check(model)
+    check_model(model, evaluator.language)
     tensor = _gates_of(model, gates)
-    sources = Sources(model, [example.text for example in evaluator.examples])
+    about = told(model.module.config, model.tokenizer, evaluator.language)
+    sources = Sources(model, [example.text for example in evaluator.examples], about)
     with one_thread(model.device):
         fill = evaluator.fill(ablation)
 
     def write(batch: Batch, tick: Tick) -> list[list[int]]:
         limits = sources.limits[batch.rows]
         with torch.inference_mode(), model.active(Active(gates=tensor, fill=fill)):
-            return _written(model, batch.inputs, limits, chosen.beams, tick)
+            return _written(model, batch.inputs, limits, {"num_beams": chosen.beams, **about.settings()}, tick)
 
     found: dict[int, list[int]] = {}
     batches = cut(sources, np.arange(len(sources.lengths)), token_budget(model), max(1, ROWS // chosen.beams))
@@ -87,20 +104,31 @@ def translated_bleu(
 
     seed: of the interval.  Raises HeadlabError for a task without targets.
     """
-    targets = [example.target for example in evaluator.examples]
-    references = [target for target in targets if target is not None]
-    if len(references) < len(targets):
-        raise HeadlabError(f"task {evaluator.task.name} asks for labels, not for texts; BLEU needs a translation task")
+    references = _references(evaluator.task, evaluator.examples)
     texts = translations(evaluator, gates, ablation=ablation, decoding=decoding)
     groups = [example.group or example.id for example in evaluator.examples]
-    return bleu(texts, references, language=target_language(evaluator.language), groups=groups, seed=seed)
+    return bleu(texts, references, language=sides(evaluator.language)[1], groups=groups, seed=seed)
+
+
+def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> None:
+    """Raise HeadlabError, before hours are spent, for what `translated_bleu` would refuse of anything but a model."""
+    decoding.check()
+    _references(task, task.examples(language, split, 1))
+    check_language(sides(language)[1])
+
+
+def _references(task: Task, examples: Sequence[Example]) -> list[str]:
+    found = [example.target for example in examples if example.target is not None]
+    if len(found) < len(examples):
+        raise HeadlabError(f"task {task.name} asks for labels, not for texts; BLEU needs a translation task")
+    return found
 
 
 class Sources:
     """Texts to be translated, tokenised once.  limits: int [row], tokens that each translation may have."""
 
-    def __init__(self, model: Model, texts: Sequence[str]) -> None:
-        self.model, self._tokens = model, encode(model, texts)
+    def __init__(self, model: Model, texts: Sequence[str], about: Told) -> None:
+        self.model, self._tokens = model, encode_sources(model, texts, about)
         self.lengths: Ints = lengths(self._tokens["input_ids"])
         self.limits: Ints = np.minimum(TIMES * self.lengths + MORE, longest(model) - 1)
 
@@ -127,17 +155,21 @@ class Limit(LogitsProcessor):
         return torch.where(over[:, None], only, scores)
 
 
-def _written(model: Model, inputs: Mapping[str, torch.Tensor], limits: Ints, beams: int, tick: Tick) -> list[list[int]]:
+def _written(
+    model: Model, inputs: Mapping[str, torch.Tensor], limits: Ints, settings: Mapping[str, Any], tick: Tick
+) -> list[list[int]]:
     """Tokens of one batch's translations, the start left out."""
-    allowed = torch.as_tensor(limits, device=model.device).repeat_interleave(beams)
-    settings = GenerationConfig(num_beams=beams, do_sample=False, use_cache=True, max_length=int(limits.max()) + 1)
+    allowed = torch.as_tensor(limits, device=model.device).repeat_interleave(settings["num_beams"])
     # Without one of ours, transformers makes a T5's cache with as many layers as its encoder has.
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     module: Any = model.module
+    # By name, not as a configuration: what is None there is taken from the model's own.
     written = module.generate(
         **inputs,
-        generation_config=settings,
-        logits_processor=[Limit(allowed, _end(model), tick)],
+        **OURS,
+        **settings,
+        max_length=int(limits.max()) + 1,
+        logits_processor=LogitsProcessorList([Limit(allowed, _end(model), tick)]),
         past_key_values=cache,
     )
     rows: list[list[int]] = written[:, 1:].tolist()
@@ -158,13 +190,15 @@ def _end(model: Model) -> int:
     return int(ends[0] if isinstance(ends, list) else ends)
 
 
-def _check(model: Model) -> None:
+def check_model(model: Model, language: str) -> None:
+    """Raise HeadlabError for a model that writes nothing, or must be told a language that it has no name for."""
     module: Any = model.module
     if not (module.config.is_encoder_decoder and module.can_generate()):
         raise HeadlabError(
             f"{model.name} is a {type(module).__name__}, which translates nothing; use a translation model, like "
             "one that `headlab train translation` makes"
         )
+    told(module.config, model.tokenizer, language)
 
 
 def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.gates import Model
+from headlab.models.told import Told, told
 from headlab.models.words import word_ids
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
@@ -57,12 +58,12 @@ class Inputs(Sized, Protocol):
         ...
 
 
-def read(model: Model, task: Task, examples: Sequence[Example]) -> Inputs:
-    """The examples as the model takes them. Raises HeadlabError if the model is not made for such a task."""
+def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
+    """The examples of a language as the model takes them. Raises HeadlabError if it is not made for such a task."""
     if examples[0].words:
         return Words(model, task, examples)
     if examples[0].target is not None:
-        return Pairs(model, task, examples)
+        return Pairs(model, task, examples, language)
     return Texts(model, task, examples)
 
 
@@ -123,37 +124,45 @@ class Words:
 
 
 class Pairs:
-    """Sources with their targets, for a sequence-to-sequence model that is given the target so far."""
+    """Sources with their targets, for a sequence-to-sequence model that is given the target so far.
 
-    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+    tokens: of the sources, with what the model must be told of the language pair.
+    """
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
         if not model.module.config.is_encoder_decoder:
             raise HeadlabError(
                 f"{model.name} is a {type(model.module).__name__}; task {task.name} has targets to be generated "
                 "and needs an encoder-decoder model"
             )
-        self.model = model
-        self._tokens = encode(model, [e.text for e in examples])
-        targets = model.tokenizer(
-            text_target=[e.target or "" for e in examples], truncation=True, max_length=longest(model)
-        )
-        self._targets: Rows = targets["input_ids"]
-        self.lengths = lengths(self._tokens["input_ids"]) + lengths(self._targets)
-        self.units = lengths(self._targets)
-        self.answers = np.concatenate(self._targets).astype(np.int64)
+        self.model, self._told = model, told(model.module.config, model.tokenizer, language)
+        self.tokens = encode_sources(model, [e.text for e in examples], self._told)
+        with self._told.set_up(model.tokenizer):
+            targets = model.tokenizer(
+                text_target=[e.target or "" for e in examples], truncation=True, max_length=longest(model)
+            )
+        self._given = int(self._told.first is not None)  # tokens that a target begins with, and nobody asks for
+        whole = slice(-1) if self._told.start is not None else slice(None)
+        self._targets: Rows = [row[whole] for row in targets["input_ids"]]
+        self.lengths = lengths(self.tokens["input_ids"]) + lengths(self._targets)
+        self.units = lengths(self._targets) - self._given
+        self.answers = np.concatenate([row[self._given :] for row in self._targets]).astype(np.int64)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one place."""
-        targets = self.targets(rows)
-        config = self.model.module.config
-        start = torch.full_like(targets[:, :1], int(config.decoder_start_token_id))
-        shifted = torch.cat([start, targets[:, :-1]], dim=1).masked_fill(
-            torch.cat([start, targets[:, :-1]], dim=1) == IGNORED, int(config.pad_token_id)
-        )
+        targets, config = self._padded(rows), self.model.module.config
+        start = config.decoder_start_token_id if self._told.start is None else self._told.start
+        before = shifted(targets, int(start), int(config.pad_token_id))
         asked = (targets != IGNORED).long()  # padding changes no answer, but would count in the heads' means
-        return pad(self.model, self._tokens, rows) | {"decoder_input_ids": shifted, "decoder_attention_mask": asked}
+        return pad(self.model, self.tokens, rows) | {"decoder_input_ids": before, "decoder_attention_mask": asked}
 
     def targets(self, rows: Ints) -> torch.Tensor:
         """Tokens of the targets, int [row, token]."""
+        found = self._padded(rows)
+        found[:, : self._given] = IGNORED
+        return found
+
+    def _padded(self, rows: Ints) -> torch.Tensor:
         return padded([self._targets[i] for i in rows], IGNORED).to(self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -169,6 +178,12 @@ def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int
         out.append(IGNORED if word is None or word == last else int(labels[word]))
         last = word
     return out
+
+
+def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
+    """What a decoder is given to write targets, int [row, token]: each token one place later, `start` first."""
+    before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
+    return before.masked_fill(before == IGNORED, padding)
 
 
 def padded(rows: Rows, filler: int, left: bool = False) -> torch.Tensor:
@@ -200,7 +215,13 @@ def encode(
     if model.tokenizer.is_fast:
         return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]}
     each = zip(texts, found["input_ids"], strict=True)
-    return found | {"word_ids": [word_ids(model.tokenizer, words, ids) for words, ids in each]}
+    return found | {"word_ids": [word_ids(model.tokenizer, words, ids, longest(model)) for words, ids in each]}
+
+
+def encode_sources(model: Model, texts: Sequence[str], told: Told) -> dict[str, Any]:
+    """`encode` of texts to be translated, by a model that is told of the language pair."""
+    with told.set_up(model.tokenizer):
+        return encode(model, [told.prefix + text for text in texts])
 
 
 def longest(model: Model) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from headlab.concrete import HardConcrete
 from headlab.masks import Mask
@@ -55,31 +54,34 @@ class LearnedGates:
     @property
     def open_probability(self) -> Floats:
         """P(gate ≠ 0), float [time, head]; 1 for heads without a gate."""
-        found = expit(self.log_alpha.astype(np.float64) - self.concrete.level(0))
-        return np.where(np.isnan(found), 1.0, found)
+        return np.where(np.isnan(self.log_alpha), 1.0, 1 - self.concrete.zero(self.log_alpha))
 
     @property
     def kept(self) -> Bools:
-        """Heads that are likelier open than closed at the end, bool [head]."""
-        found: Bools = self.open_probability[-1] >= 0.5
+        """Heads that stay at the end, bool [head]."""
+        return self.kept_at(-1)
+
+    def kept_at(self, time: int) -> Bools:
+        """Heads whose gate is likelier 1 than 0 at one time of the history, and those without one, bool [head]."""
+        found: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
         return found
 
     def undecided(self, sure: float = 0.9) -> int:
-        """How many gates are neither open nor closed with a probability of `sure` or more."""
-        likely = self.open_probability[-1]
-        return int(((likely > 1 - sure) & (likely < sure)).sum())
+        """How many gates are neither 0 nor 1 with a probability of `sure` or more."""
+        last = self.log_alpha[-1][self.gated]
+        return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < sure).sum())
 
     def kept_by_stack(self, time: int = -1) -> dict[str, tuple[int, int]]:
         """{stack: (heads kept, heads)} at one time of the history."""
-        kept, names = self.open_probability[time] >= 0.5, np.array([head.stack for head in self.grid.heads])
+        kept, names = self.kept_at(time), np.array([head.stack for head in self.grid.heads])
         return {s.name: (int(kept[names == s.name].sum()), s.size) for s in self.grid.stacks}
 
     def mask(self, time: int = -1) -> Mask:
-        """The open and closed heads at one time of the history, the last if none is named, as a mask.
+        """The kept and the other heads at one time of the history, the last if none is named, as a mask.
 
         It is of the trained model where there is one.
         """
-        kept = self.open_probability[time] >= 0.5
+        kept = self.kept_at(time)
         chosen = {
             "rule": "gates", "method": "l0", "weight": self.weight, "step": int(self.steps[time]),
             "languages": [self.language], "gates": dict(self.spec),

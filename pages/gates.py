@@ -8,7 +8,7 @@ import streamlit as st
 from headlab.ui import gates_against, gates_form, gates_mask, gates_roles, gates_show, gates_store, gates_tradeoff
 from headlab.ui.experiments_report import show
 from headlab.ui.gates_plan import command
-from headlab.ui.gates_read import every_gate
+from headlab.ui.gates_read import accuracy_name, every_gate
 from headlab.ui.plain import plain
 from headlab.ui.shell import page, unknown_in_link
 
@@ -53,7 +53,8 @@ def made(result):
         show(every_gate(result.gates), result.key)
         facts = pd.DataFrame(gates_store.facts(result), columns=["what", "value"])
         st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        st.code(command(gates_store.job_spec(result)), language="bash", wrap_lines=True)
+        line = command(gates_store.job_spec(result), gates_store.dtype(result))
+        st.code(line, language="bash", wrap_lines=True)
         st.download_button(
             "Download these gates as JSON", lambda: json.dumps(every_gate(result.gates).to_json(), indent=1),
             f"gates-{result.gates.language}-{result.key[:12]}.json", "application/json", key="gates-json",
@@ -76,7 +77,7 @@ def body(choice, shelf):
     for note in result.gates.notes:
         st.markdown(f"- {plain(note)}")
     gates_show.training(result.gates, result.key[:12])
-    st.subheader("Accuracy against heads kept")
+    st.subheader(f"{accuracy_name(result.gates).capitalize()} against heads kept")
     gates_tradeoff.draw(choice, sweep, at)
     st.subheader("Heads kept, by layer")
     gates_show.kept_where(sweep)

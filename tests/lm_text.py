@@ -15,6 +15,7 @@ from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
 from headlab.training.lm.options import LmGateOptions, LmOptions
+from headlab.training.lm.text import Corpus
 
 VOCAB = 97
 WORDS = ("anna", "bert", "cara", "dora", "sees", "hears", "likes", "the", "a", "small", "green", "bird", "tree")
@@ -49,6 +50,13 @@ def write_text(folder: Path, **sizes: int) -> Path:
     for split, lines in text(**sizes).items():
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def corpus(tokens: int, line: int = 5) -> Corpus:
+    """So many random tokens to predict, in lines of equal length."""
+    ids = np.random.default_rng(0).integers(0, 97, tokens + 1)
+    lines = np.diff([*range(0, tokens, line), tokens])
+    return Corpus(ids, lines, lines)
 
 
 def tiny_lm(heads: Sequence[int] = (4, 3, 4), seed: int = 0, **options: Any) -> AllAttentionForCausalLM:

@@ -42,7 +42,7 @@ def made_gates(
     steps = np.array(told.times, np.int64)
     share = steps / steps[-1]
     end = np.where(np.arange(grid.size) < closed, -4.0, 4.0) + rng.normal(0, 0.1, grid.size)
-    end[-1] = told.concrete.level(0) + 0.3  # P(open) = 0.57
+    end[-1] = told.concrete.even + 0.3  # likelier 1 than 0, but not by much
     start = told.concrete.start(told.start)
     log_alpha = (start + share[:, None] * (end - start)).astype(np.float32)
     log_alpha[:, ~has] = np.nan

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 
 
 def full_shapley(value: Any, players: int) -> np.ndarray:
@@ -321,9 +322,14 @@ def clustered_share(hits: list[int], asked: list[int], level: float) -> tuple[fl
     return share, low, high
 
 
-def greedy(module: Any, source: torch.Tensor, *, start: int, end: int, limit: int) -> list[int]:
-    """Tokens of the likeliest-next-token translation of one source, each from a pass over all before it."""
-    written = [start]
+def greedy(
+    module: Any, source: torch.Tensor, *, start: int, end: int, limit: int, first: int | None = None
+) -> list[int]:
+    """Tokens of the likeliest-next-token translation of one source, each from a pass over all before it.
+
+    first: token that it begins with, whatever the model finds likely.
+    """
+    written = [start] if first is None else [start, first]
     while len(written) <= limit and written[-1] != end:
         scores = module(input_ids=source, decoder_input_ids=torch.tensor([written]), use_cache=False).logits[0, -1]
         written.append(end if len(written) == limit else int(scores.argmax()))
@@ -387,15 +393,6 @@ def all_attention(hidden: Any, weights: dict[str, Any], heads: int, distances: A
     return context @ weights["out"].T
 
 
-def perplexity_interval(nats: Any, words: Any, draws: int, rng: np.random.Generator) -> tuple[float, float]:
-    """95 % percentile interval of exp(Σ nats / Σ words), passages picked one by one."""
-    found = []
-    for _ in range(draws):
-        chosen = [int(rng.integers(len(nats))) for _ in nats]
-        found.append(exp(sum(nats[i] for i in chosen) / sum(words[i] for i in chosen)))
-    return float(np.quantile(found, 0.025)), float(np.quantile(found, 0.975))
-
-
 def median_rank(n: int, level: float) -> int:
     """Largest k for which the k-th value from either end encloses the median with probability `level`, by counting."""
     best = 0
@@ -407,7 +404,7 @@ def median_rank(n: int, level: float) -> int:
 
 
 def encoder_macs(layers: list[int], size: int, width: int, inner: int, labels: int, pooled: int, tokens: int) -> int:
-    """Multiplications of a BERT-like classifier, one product at a time. layers: heads of each; pooled: its inner width."""
+    """Multiplications of a BERT-like classifier, one by one. layers: heads of each; pooled: its inner width."""
     total = 0
     for heads in layers:
         for _ in range(heads):
@@ -439,9 +436,7 @@ def between_colours(scale: tuple[tuple[float, str], ...], share: float) -> str:
 
 def undominated(points: list[tuple[float, float]]) -> list[bool]:
     """Points (cost, value) that no other beats: as cheap and as good, and better in one of the two; pair by pair."""
-    return [
-        not any(c <= cost and v >= value and (c < cost or v > value) for c, v in points) for cost, value in points
-    ]
+    return [not any(c <= cost and v >= value and (c < cost or v > value) for c, v in points) for cost, value in points]
 
 
 def leaving_by_best_rank(scores: list[list[float]]) -> list[int]:
@@ -465,3 +460,25 @@ def parameters_of_attention(hidden: int, size: int, heads: int) -> int:
     rows = [[1] * hidden + [1] for _ in range(3 * heads * size)]  # with its bias
     out = [[1] * (heads * size) + [1] for _ in range(hidden)]
     return sum(map(sum, rows)) + sum(map(sum, out))
+
+
+def perplexity_interval(nats: Any, words: Any) -> tuple[float, float]:
+    """95 % interval of exp(Σ nats / Σ words) by the jackknife: passages left out one by one, t by S - 1 degrees."""
+    count, middle = len(nats), sum(nats) / sum(words)
+    without = [(sum(nats) - nats[i]) / (sum(words) - words[i]) for i in range(count)]
+    mean = sum(without) / count
+    error = ((count - 1) / count * sum((one - mean) ** 2 for one in without)) ** 0.5
+    width = stats.t.ppf(0.975, count - 1) * error
+    return exp(middle - width), exp(middle + width)
+
+
+def log_probabilities(module: Any, source: torch.Tensor, given: list[int], asked: list[int]) -> list[float]:
+    """Log-probability of each token asked for, behind those given and before it, each from a pass of its own."""
+    out, before = [], list(given)
+    for token in asked:
+        with torch.no_grad():
+            scores = module(input_ids=source, decoder_input_ids=torch.tensor([before]), use_cache=False).logits[0, -1]
+        likely = scores.double().exp()
+        out.append(float((likely[token] / likely.sum()).log()))
+        before.append(token)
+    return out

@@ -76,6 +76,16 @@ def test_no_token_sees_what_comes_after_it_nor_padding(shape: dict[str, Any]) ->
     torch.testing.assert_close(answers(model, given, attention_mask=mask)[:, :6], before[:, :6])
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_padding_before_a_text_changes_nothing(shape: dict[str, Any]) -> None:
+    model, given = tiny_lm(**shape), ids(tokens=6)
+    padded = torch.cat([torch.zeros(2, 3, dtype=torch.long), given], dim=1)
+    mask = torch.ones_like(padded)
+    mask[:, :3] = 0
+    found = answers(model, padded, attention_mask=mask)[:, 3:]
+    torch.testing.assert_close(found, answers(model, given))
+
+
 def test_the_loss_is_of_the_tokens_that_follow() -> None:
     model, given = tiny_lm(), ids()
     labels = given.clone()
@@ -222,3 +232,6 @@ def test_sizes_that_make_no_model_are_refused_with_what_fits(options: dict[str, 
 def test_learned_positions_refuse_a_longer_text() -> None:
     with pytest.raises(HeadlabError, match="9 tokens given; this model has 6"):
         answers(tiny_lm(positions="learned"), ids())
+    mask = torch.ones_like(ids())
+    mask[:, :3] = 0  # six of them are words
+    assert answers(tiny_lm(positions="learned"), ids(), attention_mask=mask).isfinite().all()

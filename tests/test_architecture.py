@@ -28,7 +28,7 @@ LEVELS = (
     {"inputs"},
     {"batches"},
     {"evaluator"},
-    {"generation"},
+    {"generation", "likelihood"},
     {"methods", "training", "prune", "roles"},
     {"shrink"},
     {"curves"},

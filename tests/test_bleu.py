@@ -11,7 +11,7 @@ from sacrebleu.metrics.bleu import BLEU
 from scipy.stats import binom
 
 from headlab import bleu as module
-from headlab.bleu import Bleu, bleu, corpus_bleu, gain, sentence_counts
+from headlab.bleu import Bleu, bleu, check_language, corpus_bleu, gain, sentence_counts
 from headlab.errors import HeadlabError
 
 WORDS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
@@ -46,6 +46,15 @@ def test_many_corpora_are_counted_at_once():
 def test_the_signature_says_how_words_were_cut():
     assert "|tok:13a|" in bleu(["Ein Hund."], ["Ein Hund."], draws=5).signature
     assert "|tok:zh|" in bleu(["一只狗"], ["一只狗"], language="zh", draws=5).signature
+
+
+def test_a_country_or_a_script_changes_nothing_of_how_words_are_cut():
+    texts = (["一只狗在跑"], ["一只黑狗在跑"])
+    plain = bleu(*texts, language="zh", draws=5)
+    for language in ("zh-CN", "zh_TW", "ZH", "zho_Hans", "cmn"):
+        found = bleu(*texts, language=language, draws=5)
+        assert (found.score, found.signature) == (plain.score, plain.signature)
+    assert "|tok:13a|" in bleu(["Ein Hund."], ["Ein Hund."], language="de-CH", draws=5).signature
 
 
 def test_nothing_right_is_0_and_all_right_is_100_but_neither_is_certain():
@@ -124,6 +133,8 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(HeadlabError, match=r"headlab\[translation\]"):
         bleu(["a"], ["a"])
+    with pytest.raises(HeadlabError, match=r"headlab\[translation\]"):
+        check_language("de")
 
 
 def test_a_record_says_what_was_counted():

@@ -11,7 +11,7 @@ import reference
 from made_scores import scores_of
 
 from headlab.errors import HeadlabError
-from headlab.experiments.remaining import NONE, remaining
+from headlab.experiments.remaining import NONE, remaining, staying
 from headlab.scores import HeadScores
 from headlab.tables import Report, Table
 
@@ -63,6 +63,20 @@ def test_random_orders_leave_what_the_range_says(rng: np.random.Generator) -> No
         assert (found["chance, low"], found["chance, high"]) == (1, 3)
         outside += not 1 <= found["heads"] <= 3
     assert 1 <= outside <= 20  # 9.5 are expected: 12 of 252 choices
+
+
+def test_heads_that_may_not_leave_are_neither_counted_nor_drawn(rng: np.random.Generator) -> None:
+    """Of 10 heads 6 are free; one role has 3 of these and one other, one role has others only."""
+    having = {"a": np.isin(np.arange(10), [0, 1, 2, 9]), "b": np.isin(np.arange(10), [7, 8])}
+    free, kept = np.arange(10) < 6, np.isin(np.arange(10), [0, 3, 6, 7, 8, 9])
+    (stay,) = staying(having, kept, free)
+    assert (stay.role, stay.heads, stay.of) == ("a", 1, 3)
+    slow = reference.shared_by_chance(6, 3, 2)
+    assert stay.chance.mean == pytest.approx(sum(n * share for n, share in enumerate(slow)))
+    drawn = [int(np.isin(rng.permutation(6)[:2], [0, 1, 2]).sum()) for _ in range(400)]
+    assert np.mean(drawn) == pytest.approx(stay.chance.mean, abs=4 * np.std(drawn) / 20)
+    assert np.mean([stay.chance.low <= n <= stay.chance.high for n in drawn]) >= 0.95
+    assert stay.cells == ("a", 1, 3, 100 / 3, *stay.chance)
 
 
 @pytest.mark.parametrize("sizes", [[], [11], [-1, 3]])

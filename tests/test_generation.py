@@ -116,6 +116,27 @@ def test_beam_search_finds_the_likeliest_of_all_short_texts(monkeypatch: pytest.
         assert text == tokenizer.decode([likely // 97, likely % 97], skip_special_tokens=True)
 
 
+SETTINGS = {
+    "num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True, "max_new_tokens": 3,
+    "do_sample": True, "num_beams": 4, "max_time": 1e-9, "stop_strings": ["w5"], "cache_implementation": "static",
+    "guidance_scale": 2.0, "prompt_lookup_num_tokens": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_the_model_s_own_settings_change_neither_search_nor_length(
+    evaluator: Evaluator, beams: int, caplog: pytest.LogCaptureFixture
+):
+    plain = translations(evaluator, decoding=Decoding(beams))
+    other = made()
+    for name, value in SETTINGS.items():
+        setattr(other.model.module.generation_config, name, value)
+    assert translations(other, decoding=Decoding(beams)) == plain
+    assert not caplog.records
+    other.model.module.generation_config.bad_words_ids = [[word] for word in range(4, 90)]  # of tokens, it has its say
+    assert translations(other, decoding=Decoding(beams)) != plain
+
+
 def test_soft_gates_lie_between_open_and_closed(evaluator: Evaluator):
     full = torch.ones(evaluator.model.grid.layers, evaluator.model.grid.width)
     assert translations(evaluator, full) == translations(evaluator)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_gates import made_gates
 from reference import hard_concrete
 from saved import save_classifier
+from test_generation import TASK as SENTENCES
 from test_inputs import PAIRS, WORDS
 from tiny import tiny_model, tiny_module
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
@@ -22,7 +25,9 @@ import headlab
 from headlab.cli.main import main
 from headlab.concrete import HardConcrete
 from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
 from headlab.gates import Model, attach
+from headlab.generation import translations
 from headlab.inputs import Texts, read
 from headlab.learned import LearnedGates
 from headlab.masks import load_mask
@@ -34,6 +39,7 @@ from headlab.training.l0.given import Given
 from headlab.training.l0.learn import CHECKPOINT, Watch, learn, learn_gates, sweep
 from headlab.training.l0.learner import Learner
 from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
+from headlab.training.steps import dropout_seed
 
 NEEDED = ((0, 1), (2, 3))  # (layer, head) of the planted model whose answers hang on them
 QUICK = GateOptions(steps=12, batch=6, weight=0.05, history=4, dev_size=24, test_size=30)
@@ -57,6 +63,13 @@ def tiny() -> Model:
     return tiny_model("bert", torch.float32, tokenizer=tiny_tokenizer())
 
 
+def dropping() -> Model:
+    """With dropout, whose draws an interrupted training must find again."""
+    module = tiny_module("bert", torch.float32)
+    module.config.hidden_dropout_prob = 0.3
+    return attach(Checkpoint("dropping", "test", "dropping", module, tiny_tokenizer()))
+
+
 @cache
 def planted() -> tuple[Model, Task]:
     """A model whose heads give nothing but the needed ones, and a task whose labels are its own answers."""
@@ -73,7 +86,7 @@ def planted() -> tuple[Model, Task]:
     @cache
     def answers(language: str, split: Split, seed: int) -> list[Example]:
         examples = [replace(e, group="") for e in plain.read(language, split, seed)]
-        inputs = read(model, plain, examples)
+        inputs = read(model, plain, examples, language)
         with torch.inference_mode():
             best = inputs.logits(inputs.tensors(np.arange(len(examples)))).argmax(dim=-1).tolist()
         return [replace(e, label=label) for e, label in zip(examples, best, strict=True)]
@@ -96,14 +109,17 @@ def same(one: LearnedGates, other: LearnedGates) -> bool:
 def test_the_moments_are_those_of_the_sum_over_all_draws_and_of_a_sample(log_alpha, parts):
     concrete, (likely, one, mean, variance) = HardConcrete(*parts), hard_concrete(log_alpha, *parts)
     assert float(concrete.open(torch.tensor(log_alpha, dtype=torch.float64))) == pytest.approx(likely, abs=1e-5)
-    at = np.linspace(0, 1, 20_001)[1:] - 0.5 / 20_000
-    above = [1 / (1 + np.exp(concrete.level(g) - log_alpha)) for g in at]  # E[g] is the integral of P(g > x)
-    assert np.mean(above) == pytest.approx(mean, abs=1e-5)
-    assert 1 / (1 + np.exp(concrete.level(1) - log_alpha)) == pytest.approx(one, abs=1e-5)
+    assert float(concrete.zero(np.array(log_alpha))) == pytest.approx(1 - likely, abs=1e-5)
+    assert float(concrete.one(np.array(log_alpha))) == pytest.approx(one, abs=1e-5)
+    assert concrete.mean(log_alpha) == pytest.approx(mean, abs=1e-5)
+    assert concrete.variance(log_alpha) == pytest.approx(variance, abs=1e-5)
     uniform = torch.as_tensor(np.random.default_rng(0).random(40_000))
     drawn = concrete.sample(torch.tensor(log_alpha, dtype=torch.float64), uniform)
-    assert float(drawn.mean()) == pytest.approx(mean, abs=4 * np.sqrt(variance / 40_000))
-    assert float((drawn > 0).double().mean()) == pytest.approx(likely, abs=4 * 0.5 / 200)
+    assert float(drawn.mean()) == pytest.approx(concrete.mean(log_alpha), abs=4 * np.sqrt(variance / 40_000))
+    spread = float(((drawn - mean) ** 2).std()) / 200
+    assert float(drawn.var()) == pytest.approx(concrete.variance(log_alpha), abs=4 * spread)
+    for share, probability in (((drawn == 0), 1 - likely), ((drawn == 1), one)):
+        assert float(share.double().mean()) == pytest.approx(probability, abs=4 * 0.5 / 200)
 
 
 def test_the_gradient_of_the_penalty_is_that_of_the_probability_of_being_open():
@@ -126,6 +142,30 @@ def test_a_gate_starts_at_the_probability_that_was_asked_for():
     for probability in (0.2, 0.9, 0.99):
         start = torch.tensor(HardConcrete().start(probability), dtype=torch.float64)
         assert float(HardConcrete().open(start)) == pytest.approx(probability)
+
+
+@pytest.mark.parametrize("parts", [(0.33, -0.1, 1.1), (0.8, -0.4, 1.2)])
+def test_a_head_is_kept_where_its_gate_is_likelier_one_than_zero(parts):
+    concrete = HardConcrete(*parts)
+    near = concrete.even + np.array([-0.6, -0.05, 0.05, 0.6])
+    learned = replace(
+        made_gates(), log_alpha=np.tile(near.repeat([3, 3, 3, 2]).astype(np.float32), (7, 1)), concrete=concrete
+    )
+    probabilities = [hard_concrete(float(value), *parts) for value in learned.log_alpha[-1]]
+    assert learned.kept.tolist() == [one > 1 - likely for likely, one, *_ in probabilities]
+    assert learned.kept.sum() == 5
+    assert HardConcrete().even == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "sure"), [(HardConcrete().start(0.9), False), (3.1, True), (-3.1, True), (0.0, False)]
+)
+def test_a_gate_is_decided_once_it_is_surely_one_or_surely_zero(value, sure):
+    """A gate that never moved is not: it is open with 0.9, but 1 with 0.65 only."""
+    learned = replace(made_gates(), log_alpha=np.full((7, 11), value, np.float32))
+    likely, one, *_ = hard_concrete(value, 0.33, -0.1, 1.1)
+    assert sure == (max(1 - likely, one) >= 0.9)
+    assert learned.undecided() == (0 if sure else 11)
 
 
 # What is learned
@@ -203,10 +243,11 @@ def test_only_heads_of_the_stacks_that_are_asked_for_have_gates():
     assert (learned.open_probability[:, stacks == "decoder"] == 1).all()
     assert learned.kept_by_stack()["decoder"] == (9, 9)
     assert (learned.log_alpha[-1][learned.gated] != learned.log_alpha[0][learned.gated]).all()
-    with pytest.raises(HeadlabError, match="no stack 'encoders'; this model has encoder, decoder, cross"):
-        learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks="encoders"))
-    with pytest.raises(HeadlabError, match="no stack named"):
-        learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks=","))
+    for stacks in ("encoders", ",", ""):
+        with pytest.raises(HeadlabError, match=f"stacks is '{stacks}'; name some of encoder, decoder, cross, or all"):
+            learn_gates(model, PAIRS, "xx", options=replace(QUICK, stacks=stacks))
+    with pytest.raises(HeadlabError, match="no stack 'cross'; this model has encoder"):
+        learn_gates(tiny(), tiny_task(), "xx", options=replace(QUICK, stacks="cross"))
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v2", "gpt2", "t5", "bert-tokens"])
@@ -237,7 +278,7 @@ def test_the_callers_random_numbers_and_model_are_left_alone():
 @pytest.mark.parametrize("trained", ["gates", "all"])
 def test_an_interrupted_learning_ends_with_the_same_bits(tmp_path: Path, trained: str):
     options = replace(QUICK, trained=trained, model_rate=1e-3)
-    given = Given(tiny(), tiny_task(), "xx", options)
+    given = Given(dropping(), tiny_task(), "xx", options)
     whole = learn(given, options, store=Store(tmp_path / "whole"))
     store, steps = Store(tmp_path / "cut"), list[int]()
     with pytest.raises(Interrupted):
@@ -323,6 +364,40 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
         headlab.evaluate(tiny(), tiny_task(), learned.mask())
 
 
+def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(tmp_path: Path, monkeypatch):
+    options, store = replace(QUICK, trained="all", steps=2), Store(tmp_path / "cache")
+    learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
+    monkeypatch.setattr("headlab.training.l0.learn.Learner", None)  # from here on nothing is learned
+
+    def again(out: Path | None) -> LearnedGates:
+        return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=out)
+
+    assert again(tmp_path / "copy").trained == {**learned.trained, "folder": "copy"}
+    assert headlab.load(str(tmp_path / "copy")).fingerprint == learned.trained["fingerprint"]
+    assert again(None).notes == learned.notes
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("all of it")
+    with pytest.raises(HeadlabError, match="is not replaced"):
+        again(tmp_path / "mine")
+    shutil.rmtree(store.run(learned.spec).folder / "model")
+    assert again(tmp_path / "copy").trained["folder"] == "copy"
+    assert f"delete folder {store.run(learned.spec).key[:12]}" in again(None).notes[-1]
+    with pytest.raises(HeadlabError, match="but not the model that was trained along; to train it again, delete"):
+        again(tmp_path / "other")
+
+
+def test_a_translation_model_trained_along_writes_by_the_settings_that_were_given(tmp_path: Path):
+    model = tiny_model("marian", torch.float32, tokenizer=tiny_tokenizer())
+    free = translations(Evaluator(model, SENTENCES, "aa-bb"))
+    written = {n for text in free for n in model.tokenizer(text, add_special_tokens=False)["input_ids"]}
+    model.module.generation_config.bad_words_ids = [[n] for n in sorted(written)]
+    wanted = translations(Evaluator(model, SENTENCES, "aa-bb"))
+    assert wanted != free
+    options = replace(QUICK, trained="all", model_rate=1e-12, steps=1, batch=2)  # weights stay, to the bit
+    learn_gates(model, SENTENCES, "aa-bb", options=options, out=tmp_path / "model")
+    assert translations(Evaluator(headlab.load(str(tmp_path / "model")), SENTENCES, "aa-bb")) == wanted
+
+
 def test_a_model_trained_along_needs_a_place_and_whole_numbers(tmp_path: Path):
     options = replace(QUICK, trained="all", steps=1)
     with pytest.raises(HeadlabError, match="needs a place"):
@@ -345,6 +420,39 @@ def test_dev_is_learned_on_where_there_is_no_train_split_and_that_is_told():
     assert "not measured on test" in learned.notes[1]
     with pytest.raises(HeadlabError, match="no train examples"):
         learn_gates(tiny(), lacking, "xx", options=replace(QUICK, split="train"))
+
+
+def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
+    plain = tiny_task()
+
+    def read(language: str, split: Split, seed: int) -> Any:
+        if split == "train":
+            raise HeadlabError("xx.train.tsv, line 7: 2 fields where the header has 3")
+        return plain.read(language, split, seed)
+
+    with pytest.raises(HeadlabError, match="line 7"):
+        Given(tiny(), replace(plain, read=read), "xx", QUICK)
+
+
+@pytest.mark.parametrize(
+    ("place", "what"), [(0, "a gate became .* lower gate_rate"), (-1, "the weight .* became .* lower model_rate")]
+)
+def test_what_the_last_step_made_no_number_is_a_sentence(tmp_path: Path, monkeypatch, place: int, what: str):
+    monkeypatch.setattr(
+        Learner, "_update", lambda self: [*self.state.parameters.values()][place].data.fill_(float("inf"))
+    )
+    with pytest.raises(HeadlabError, match=what):
+        learn_gates(
+            tiny(), tiny_task(), "xx", options=replace(QUICK, steps=1, trained="all"), out=tmp_path / "model"
+        )  # fmt: skip
+    assert not (tmp_path / "model").exists()
+
+
+def test_any_seed_can_be_learned_with():
+    learner = learner_of(replace(QUICK, seed=1 << 80))
+    assert np.isfinite(learner.step(0, learner.chosen(0)))
+    assert [dropout_seed(0, step) for step in (0, 7)] == [1, 8]
+    assert dropout_seed(3, 1) == 3 * 1_000_003 + 2
 
 
 def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
@@ -417,6 +525,22 @@ def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path
     assert "intents/en  gates at λ 9, 0 of 6 heads" in capsys.readouterr().out
     assert main([*arguments, "-o", "weight=3"]) == 2
     assert "weight is set by --weight" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("weights", "out", "words"),
+    [(["0.1", "0.1000000000000001"], "masks", "masks of λ = 0.1 and λ = 0.1000000000000001 would be one file"),
+     (["0.1"], "taken", "taken is a file; name a folder"), (["0.1"], "taken/masks", "taken is a file")],
+)  # fmt: skip
+def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
+    tmp_path: Path, capsys, monkeypatch, weights: list[str], out: str, words: str
+):
+    monkeypatch.setattr("headlab.training.l0.learn.sweep", None)
+    (tmp_path / "taken").write_text("mine")
+    given = [word for weight in weights for word in ("--weight", weight)]
+    assert main(["gates", *given, "--out", str(tmp_path / out), "--cache", str(tmp_path / "cache")]) != 0
+    assert words in capsys.readouterr().err.replace("\n", " ")
+    assert (tmp_path / "taken").read_text() == "mine"
 
 
 def test_the_options_are_documented_with_their_defaults():

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lm_text import TINY, made_up, text, tiny_lm, write_text
 from safetensors.torch import load_file
-from torch.nn.functional import cross_entropy
 
 import headlab
+from headlab.cli import steps_shown
 from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.models.allattention.sizes import parameters
+from headlab.options import Option
 from headlab.training.lm.judged import kept, read_sums
-from headlab.training.lm.options import LmOptions, LmStep
-from headlab.training.lm.perplexity import passages, perplexity, perplexity_ratio, token_nats
+from headlab.training.lm.options import (
+    GATE_OPTIONS,
+    OPTIONS,
+    LmGateOptions,
+    LmOptions,
+    LmStep,
+    lm_gate_options,
+    lm_options,
+)
+from headlab.training.lm.perplexity import perplexity
 from headlab.training.lm.speed import speeds
 from headlab.training.lm.steps import LmSteps, Watch, new_state
-from headlab.training.lm.text import Corpus, data_hash, encode, read_lines
+from headlab.training.lm.text import data_hash, encode, read_lines
 from headlab.training.lm.tokens import make_tokenizer
 from headlab.training.lm.train import config_of, new_model, train_lm
 from headlab.training.lm.windows import step_windows, steps_an_epoch
@@ -59,12 +70,6 @@ def stopping(after: int, part: str = "training") -> Watch:
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = load_file(folder / "model.safetensors")
     return found
-
-
-def corpus(tokens: int, line: int = 5) -> Corpus:
-    ids = np.random.default_rng(0).integers(0, 97, tokens + 1)
-    lines = np.diff([*range(0, tokens, line), tokens])
-    return Corpus(ids, lines, lines)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word"])
@@ -103,17 +108,28 @@ def test_a_folder_has_splits_and_a_file_is_cut_into_them(tmp_path: Path) -> None
     assert [line for part in one.values() for line in part] == made_up(60)
     few = read_lines(folder, words=40)
     assert 40 <= sum(len(line.split()) + 1 for line in few["train"]) < 40 + 10
+    assert [few[split] for split in ("valid", "test")] == [made_up(20, seed) for seed in (1, 2)]
     assert data_hash(few) != data_hash(read_lines(folder))
+    held = read_lines(folder, held_words=15)
+    assert len(held["train"]) == 60
+    assert [sum(len(line.split()) + 1 for line in held[split]) < 15 + 10 for split in ("valid", "test")] == [True, True]
+
+
+def test_a_mark_at_the_start_of_a_file_and_foreign_line_ends_are_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"\xef\xbb\xbfa l\r\n" + "b\u2028c\r\n".encode() * 19)
+    lines = [line for part in read_lines(file).values() for line in part]
+    assert lines == ["a l", *["b\u2028c"] * 19]
 
 
 def test_text_that_cannot_be_used_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(HeadlabError, match=r"train\.txt, valid\.txt, test\.txt"):
         read_lines(tmp_path)
-    with pytest.raises(HeadlabError, match="cannot read"):
+    with pytest.raises(HeadlabError, match=r"no file .*absent\.txt; a folder needs"):
         read_lines(tmp_path / "absent.txt")
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n\xff\xfe")
-    with pytest.raises(HeadlabError, match="not UTF-8 at byte 5"):
+    with pytest.raises(HeadlabError, match="line 2, byte 1: not UTF-8"):
         read_lines(bad)
     bad.write_text(" \n\n")
     with pytest.raises(HeadlabError, match="no words"):
@@ -136,60 +152,6 @@ def test_an_epoch_is_made_of_windows_that_do_not_overlap_and_the_next_of_others(
     assert step_windows(asked, options, 4).tolist() == step_windows(asked, options, 4).tolist()
     with pytest.raises(HeadlabError, match="give a longer one"):
         step_windows(20, options, 0)
-
-
-@pytest.mark.parametrize("tokens", [5, 8, 30, 37])
-def test_each_token_is_judged_once_with_half_a_window_before_it(tokens: int) -> None:
-    model, given, block = tiny_lm((2, 2)), corpus(tokens), 8
-    found = token_nats(model, given, block)
-    for t in range(tokens):
-        # the window in whose second half the token stands, or the first one
-        start = 0 if t < block else 4 * (t // 4 - 1)
-        ids = torch.as_tensor(given.ids[start : t + 2])[None]
-        with torch.no_grad():
-            logits = model(ids[:, :-1]).logits[0, -1]
-        assert found[t] == pytest.approx(float(cross_entropy(logits.float(), ids[0, -1])), abs=1e-5)
-
-
-def test_passages_are_whole_lines_and_lose_nothing() -> None:
-    given = corpus(1003, line=7)
-    nats = np.random.default_rng(1).random(given.asked)
-    found = passages(given, nats, 50)
-    assert found.sum(axis=0) == pytest.approx([nats.sum(), 1003, 1003])
-    assert 15 <= len(found) <= 21
-    assert (found[:, 2] % 7 == 0)[:-1].all()
-    assert len(passages(given, nats, 10**6)) >= 19  # cut finer than asked, or there would be one passage
-
-
-def test_perplexity_and_its_interval_are_those_of_passages_picked_one_by_one() -> None:
-    rng = np.random.default_rng(2)
-    words = rng.integers(50, 100, 25).astype(float)
-    sums = np.stack([words * rng.normal(4, 0.4, 25), words, 1.3 * words], axis=1)
-    found = perplexity(sums, draws=4000)
-    assert found.word == pytest.approx(np.exp(sums[:, 0].sum() / words.sum()))
-    assert found.token == pytest.approx(found.word ** (1 / 1.3))
-    wanted = reference.perplexity_interval(sums[:, 0], words, 1500, rng)
-    assert (found.low, found.high) == pytest.approx(wanted, rel=0.02)
-
-
-def test_the_interval_covers_the_true_perplexity_and_that_of_a_ratio_the_true_ratio() -> None:
-    rng, times = np.random.default_rng(3), 150
-    held = np.zeros(2)
-    for seed in range(times):
-        words = rng.integers(80, 120, 60).astype(float)
-        level = rng.normal(4, 0.3, 60)
-        before = np.stack([words * level, words, words], axis=1)
-        after = np.stack([words * (level + rng.normal(0.05, 0.02, 60)), words, words], axis=1)
-        one, both = perplexity(before, seed, 400), perplexity_ratio(before, after, seed, 400)
-        held += [one.low <= np.exp(4) <= one.high, both.low <= np.exp(0.05) <= both.high]
-    assert (held / times > 0.89).all()
-    assert (held / times < 0.99).all()
-
-
-def test_models_judged_on_other_text_are_not_compared() -> None:
-    one = np.ones((4, 3))
-    with pytest.raises(HeadlabError, match="same text"):
-        perplexity_ratio(one, 2 * one)
 
 
 def test_kept_sums_are_read_back_for_the_same_text_and_refused_where_torn(tmp_path: Path) -> None:
@@ -285,16 +247,32 @@ def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
     [
         ({"kind": "lstm"}, "all-attention or transformer"),
         ({"tokenizer": "letters"}, "bpe or word"),
-        ({"steps": 0}, "choose 1 or more"),
+        ({"steps": 0}, "steps is 0; choose int of 1 or more"),
         ({"learning_rate": 2.0}, "between 0 and 1"),
         ({"heads": 5}, "no multiple of 5 heads"),
-        ({"dropout": 1.0}, "below 1"),
+        ({"dropout": 1.0}, "from 0 to 0.9"),
+        ({"pre_norm": 1}, "true or false"),
+        ({"weight_decay": float("inf")}, "from 0 to 1"),
+        ({"width": True}, "int of 1 or more"),
         ({"learning_rate": float("nan")}, "between 0 and 1"),
     ],
 )
 def test_options_that_cannot_be_trained_with_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(HeadlabError, match=said):
         train_lm(text(), tmp_path / "lm", replace(TINY, **options))
+
+
+@pytest.mark.parametrize(("options", "made"), [(OPTIONS, LmOptions()), (GATE_OPTIONS, LmGateOptions())])
+def test_every_option_says_its_default(options: Mapping[str, Option], made: Any) -> None:
+    assert {name: option.default for name, option in options.items()} == made.record()
+
+
+def test_an_unknown_option_is_refused_with_those_there_are() -> None:
+    assert lm_options({"clip": None, "steps": 7}) == LmOptions(clip=None, steps=7)
+    assert lm_gate_options({"history": 3}) == LmGateOptions(history=3)
+    for made in (lm_options, lm_gate_options):
+        with pytest.raises(HeadlabError, match=r"unknown option 'momentum'; there is .*weight_decay"):
+            made({"momentum": 0.9})
 
 
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
@@ -333,5 +311,22 @@ def test_the_command_trains_and_tells_the_perplexity(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "2 heads" in said
     assert "test: perplexity" in said
+    assert "passages" in said
     assert main([*command, "--kind", "lstm"]) == FAILED
     assert "all-attention or transformer" in capsys.readouterr().err
+    assert main([*command, "-o", "clip=none", "-o", "pre_norm=false", "--json"]) == OK
+    options = json.loads(capsys.readouterr().out)["training"]["options"]
+    assert (options["clip"], options["pre_norm"]) == (None, False)
+    assert main([*command, "-o", "steps=3"]) == FAILED
+    assert "steps is set by --steps" in capsys.readouterr().err
+
+
+def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps_shown, "SILENCE", 0.0)
+    data, out = write_text(tmp_path / "data"), tmp_path / "lm"
+    command = ["train", "lm", "--data", str(data), "--out", str(out), "--device", "cpu", "--tokenizer=word"]
+    sizes = ["--layers=1", "--heads=2", "--width=8", "--persistent=3", "--block=8", "--batch=4", "--steps=2"]
+    assert main([*command, *sizes]) == OK
+    assert re.search(r"1/2 training, loss \d\.\d+, 0:00:0\d left of this part", capsys.readouterr().err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lm_text import GATES, TINY, attached, text, tiny_lm, write_text
-from test_lm import Stop, corpus, stopping, weights
+from lm_text import GATES, TINY, attached, corpus, text, tiny_lm, write_text
+from test_lm import Stop, stopping, weights
 
 import headlab
 from headlab.cli.main import FAILED, OK, main
@@ -135,10 +136,37 @@ def test_a_pruning_that_was_stopped_ends_with_the_same_weights(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["parts", "whole"]
 
 
+def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(start: Path, tmp_path: Path) -> None:
+    options = replace(GATES, steps=12, history=3, weight=0.5, warm_up=False)
+    assert options.times == (0, 4, 8, 12)
+    with pytest.raises(Stop):  # before the second time: what is kept must be written all the same
+        prune_lm(start, text(), tmp_path / "parts", options, watch=stopping(2, "gates"))
+    steps = gate_steps(steps=12, history=3, weight=0.5, warm_up=False)
+    for step in range(5):
+        steps.step(step)
+        steps.made(step + 1)
+    kept = steps.state.more["history"]
+    assert kept.shape == (2, 11)
+    assert (kept[0] == options.first).all()
+    assert (kept[1] != options.first).all()
+    assert not torch.equal(kept[1], steps.log_alpha.detach())
+
+
+@pytest.mark.parametrize("place", [".", "inside", ".."])
+def test_the_model_that_is_pruned_is_never_replaced(start: Path, tmp_path: Path, place: str) -> None:
+    model = tmp_path / "models" / "lm"
+    shutil.copytree(start, model)
+    out = model / place
+    before = weights(model)
+    with pytest.raises(HeadlabError, match=r"would take the place|holds nothing that"):
+        prune_lm(model, text(), out, GATES)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
+
+
 def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(start: Path, tmp_path: Path) -> None:
     with pytest.raises(AllClosed, match="choose a lower weight"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False))
-    with pytest.raises(HeadlabError, match="low < 0"):
+    with pytest.raises(HeadlabError, match=r"low is 0\.1; choose a float between"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, low=0.1))
     with pytest.raises(HeadlabError, match="start is 1"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, start=1.0))
@@ -153,31 +181,83 @@ def test_the_command_prunes_and_tells_the_ratio(
     told = json.loads(capsys.readouterr().out)
     assert told["training"]["pruned"]["scale"] is False
     assert told["training"]["gates"]["heads"] == [6, 6]
+    with_rates = [
+        "--steps=2",
+        "--tune-steps=1",
+        "--batch=4",
+        "--model-rate=0.001",
+        "-o",
+        "history=1",
+        "-o",
+        "start=0.9",
+    ]
+    assert main([*command, *with_rates, "--json"]) == OK
+    pruned = json.loads(capsys.readouterr().out)["training"]["pruned"]
+    assert [pruned[name] for name in ("history", "start", "tune_rate", "block")] == [1, 0.9, 0.001, TINY.block]
+    assert main([*command, "-o", "block=4"]) == FAILED
+    assert "the model's own training" in capsys.readouterr().err
     assert main(["train", "lm-prune", str(data), "--data", str(data)]) == FAILED
     assert "train a model first" in capsys.readouterr().err
 
 
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> shim_plan.Plan:
+    """A tiny plan in the smallest one's place."""
+    gates = replace(GATES, tune_steps=1, warm_up=False, gate_rate=0.9)
+    made = shim_plan.Plan(300, 100, replace(TINY, steps=3), gates, (0.0, 9.0), 0.0, 2)
+    monkeypatch.setattr(shim_plan, "SMOKE", made)
+    return made
+
+
 def test_the_reproduction_makes_every_model_once_and_its_tables(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: shim_plan.Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = shim_plan.Plan(300, replace(TINY, steps=3), replace(GATES, tune_steps=1), (0.0, 9.0), (0.5,), 0.0, 2)
-    monkeypatch.setattr(shim_plan, "SMOKE", replace(plan, gates=replace(plan.gates, warm_up=False, gate_rate=0.9)))
     write_text(tmp_path / "data" / "wikitext2")
     command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
     assert main([*command, "--device", "cpu", "--json", "--out", str(tmp_path / "out")]) == OK
     told = json.loads(capsys.readouterr().out)
-    assert told["command"] == "headlab reproduce shim --data DIR --smoke"
+    assert told["command"] == "headlab reproduce shim --data DIR --smoke --device cpu"
     report = Report.from_json(told)
     models = report.table("shim-models")
     assert models.column("model") == [
-        "all-attention", "all-attention, trained on", "pruned, λ = 0", "transformer, 50% of heads and width",
+        "all-attention", "all-attention, trained on", "pruned, λ = 0", "transformer", "transformer as large as λ = 0",
     ]  # fmt: skip
     assert models.column("× trained on")[1] == 1
     assert models.column("speed, ×")[0] == 1
+    equal = report.table("shim-equal")
+    assert equal.column("λ") == ["none", "0"]
+    assert equal.column("× the transformer's")[1] == pytest.approx(
+        equal.column("perplexity")[1] / equal.column("transformer: perplexity")[1]
+    )
     assert any("pruned, λ = 9: every gate closed" in note for note in report.notes)
+    assert any("not at hand" in note for note in report.notes)
     assert len(report.table("shim-techniques").rows) == 5
     assert report.table("shim-parameters").column("all-attention, %") == [100]
+    records = [read_json(path) for path in (tmp_path / "cache").glob("adapters/*/training.json")]
+    assert report.seconds == pytest.approx(sum(r["took"]["seconds"] + r["took"]["judging"] for r in records), abs=0.06)
+    # the start; trained on and two ordinary ones; four that are pruned, as the plan has no warm-up to leave out
+    assert report.example_forwards == 4 * (3 + 3 * 9 + 4 * 6)
+    assert len(records) == 1 + 3 + 4
+    assert report.spec["plan"]["gates"]["gate_rate"] == 0.9
+    assert report.spec["threads"] == torch.get_num_threads()
     monkeypatch.setattr(shim, "train_lm", None)  # nothing is trained again
     assert main([*command, "--device", "cpu"]) == OK
-    assert "out" in {p.name for p in tmp_path.iterdir()}
     assert (tmp_path / "out" / "shim-models.csv").is_file()
+    found = shim_plan.Found(plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())})
+    with pytest.raises(HeadlabError, match="another text"):
+        found.sums("all-attention")
+
+
+@pytest.mark.parametrize("chosen", [shim_plan.REAL, shim_plan.SMOKE])
+@pytest.mark.parametrize("share", [0.1, 0.35, 0.8, 1.0])
+def test_an_ordinary_transformer_is_made_as_large_as_what_is_left(chosen: shim_plan.Plan, share: float) -> None:
+    model = chosen.model
+    heads = [max(1, round(model.heads * share))] * (model.layers - 1) + [0 if share < 1 else model.heads]
+    wanted = shim_plan.layer_parameters(model, heads)
+    options = shim_plan.as_large(chosen, wanted)
+    options.check()
+    assert options.steps == chosen.as_long
+    assert options.heads <= model.heads
+    assert shim_plan.layer_parameters(options) == pytest.approx(wanted, rel=0.015)
+    if share == 1:
+        assert (options.heads, options.layers) == (model.heads, model.layers)

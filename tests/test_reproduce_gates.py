@@ -6,22 +6,30 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import reference
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
-from toy_language import toy_folder
+from toy_language import toy_examples, toy_folder
 
 pytest.importorskip("sentencepiece")
 pytest.importorskip("sacrebleu")
 
 from headlab.cli.main import FAILED, OK, main
+from headlab.cli.reproduce_gates import Pace
 from headlab.errors import HeadlabError
+from headlab.learned import LearnedGates
+from headlab.progress import Progress
+from headlab.records import HeadGrid
 from headlab.reproduce import gates, gates_heads
-from headlab.reproduce.gates_heads import GATES, RANDOM
-from headlab.reproduce.gates_plan import ENCODER, EVERY, SMOKE, XNLI, Classifier, Plan
+from headlab.reproduce.gates_heads import GATES, RANDOM, SHAPLEY
+from headlab.reproduce.gates_plan import ENCODER, EVERY, REAL, SMOKE, XNLI, Classifier, Plan
+from headlab.reproduce.gates_tables import BEFORE, NONE, halved, soonest
 from headlab.tables import Report
 from headlab.training.l0.options import GateOptions
 from headlab.training.scratch.options import TranslationOptions
+from headlab.training.scratch.translation import train_translation
 
 WEIGHTS = (0.0, 30.0)
 LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)
@@ -65,11 +73,12 @@ def test_the_whole_is_made_written_and_found_again(
     for name, value in told["reports"].items():
         written = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         assert Report.from_json(written) == Report.from_json(value)
-        assert written["command"] == "headlab reproduce voita-gates --data DIR --smoke"
+        assert written["command"] == told["command"] == "headlab reproduce voita-gates --data DIR --smoke"
         for table in Report.from_json(value).tables:
             assert (tmp_path / "out" / f"{table.name}.csv").is_file()
     monkeypatch.setattr("headlab.training.l0.learn.Learner", None)  # nothing is learned or trained a second time
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
+    monkeypatch.setattr("headlab.reproduce.gates_translation.train_on", None)
     assert run(tmp_path, "--json") == OK
     again = json.loads(capsys.readouterr().out)
     tables = [[r["tables"] for r in found["reports"].values()] for found in (told, again)]
@@ -84,7 +93,7 @@ def test_every_choice_keeps_as_many_heads_as_the_gates(
     table = report.table("gates-intents-test")
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [(row["λ"], row["chosen by"]) for row in rows] == [
-        (weight, name) for weight in WEIGHTS for name in (GATES, "Shapley", "gradient", RANDOM)
+        (weight, name) for weight in WEIGHTS for name in (GATES, SHAPLEY, "gradient", RANDOM)
     ]
     heads = report.table("gates-intents-layers")
     for n, weight in enumerate(WEIGHTS):
@@ -93,6 +102,7 @@ def test_every_choice_keeps_as_many_heads_as_the_gates(
     assert len({row["accuracy, %"] for row in rows if row["λ"] == WEIGHTS[1]}) == 1  # all have removed the same
     none = [row for row in rows if row["λ"] == WEIGHTS[1] and row["chosen by"] != GATES]
     assert all(row["against gates: difference, points"] == 0 for row in none)
+    assert all(1 >= row["p, Holm"] >= row["p"] for row in rows)
 
 
 def test_a_translation_model_is_pruned_by_stack(plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,17 +111,32 @@ def test_a_translation_model_is_pruned_by_stack(plan: Plan, tmp_path: Path, caps
     table = report.table("gates-bleu")
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [(row["gates on"], row["λ"]) for row in rows] == [
-        ("none", None), *((ENCODER, weight) for weight in WEIGHTS), (EVERY, WEIGHTS[1]),
+        (NONE, None), (BEFORE, None), *((ENCODER, weight) for weight in WEIGHTS), (EVERY, WEIGHTS[1]),
     ]  # fmt: skip
     left = [[row[f"{stack} heads"] for stack in ("encoder", "decoder", "cross")] for row in rows]
-    assert left[0] == [2, 2, 2]
-    assert left[2] == [0, 2, 2]  # the encoder's alone have gates
-    assert left[3] == [0, 0, 0]
+    assert left[0] == left[1] == [2, 2, 2]
+    assert left[3] == [0, 2, 2]  # the encoder's alone have gates
+    assert left[4] == [0, 0, 0]
     assert [row[1:] for row in report.table("gates-layers").rows] == [
-        (row["λ"], *heads) for row, heads in zip(rows[1:], left[1:], strict=True)
+        (row["λ"], *heads) for row, heads in zip(rows[2:], left[2:], strict=True)
     ]
+    p = [row["p"] for row in rows[1:]]
+    assert [row["p, Holm"] for row in rows[1:]] == pytest.approx(reference.holm_by_steps(p))
+    assert all(row["trained, s"] >= 0 for row in rows)
+    assert report.seconds > sum(row["trained, s"] for row in rows)
+    assert report.spec["data"]["train"]["sentences"] == 40
+    assert report.spec["options"]["steps"] == 4
+    assert report.spec["threads"] >= 1
+    sure = report.table("gates-log-probability")
+    assert [row[:5] for row in sure.rows] == [tuple(row.values())[:5] for row in rows]
+    assert all(low < mean < high < 0 for _, _, *_, mean, low, high in (row[:8] for row in sure.rows))
     (scratch,) = report.table("gates-scratch").rows
     assert scratch[:2] == (WEIGHTS[1], 0)
+    (first,) = report.table("gates-first").rows
+    assert first[0] == WEIGHTS[1]
+    assert first[4:7] == (0.0, 0.0, 0.0)
+    assert set(first[7].split(", ")) <= {"encoder", "decoder", "cross"}
+    assert all(step > 0 for step in first[1:4])
     for _, weight, _, stay, of, chance, *_ in report.table("gates-roles").rows:
         assert 0 <= stay <= of
         if weight == WEIGHTS[1]:
@@ -147,6 +172,61 @@ def test_xnli_is_learned_on_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "nli_en" / "train.tsv").write_text(header + "a\tb\t7\n")
     with pytest.raises(HeadlabError, match="line 2, column label"):
         task.examples("en", "train")
+
+
+def test_a_model_and_a_pair_of_one_s_own_are_pruned_and_nothing_is_trained_from_nothing(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toy_folder(tmp_path / "data")
+    for file in (data / "mt").glob("aa-bb.*"):
+        file.rename(file.with_name(file.name.replace("aa-bb", "cc-dd")))
+    options = plan.translator.model
+    folder = train_translation(toy_examples("train"), pair="cc-dd", out=tmp_path / "own", options=options)
+    monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
+    own = ["--part", "translation", "--language", "cc-dd", "--translation-model", str(folder)]
+    assert run(tmp_path, "--json", *own, "--seed", "2") == OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["command"] == (
+        "headlab reproduce voita-gates --data DIR --smoke --part translation --language cc-dd --translation-model "
+        "FOLDER --seed 2"
+    )
+    report = Report.from_json(told["reports"]["gates-translation"])
+    assert report.spec["pair"] == "cc-dd"
+    assert report.spec["model"]["name"] == "own"
+    assert report.spec["options"] is None
+    assert report.spec["gates"]["model_rate"] == GateOptions.model_rate
+    assert report.table("gates-scratch").rows == ()
+    assert any("no architecture was trained from nothing" in note for note in report.notes)
+    assert run(tmp_path, "--part", "intents", "--language", "cc-dd") == FAILED
+    assert "belong to --part translation" in capsys.readouterr().err
+    assert run(tmp_path, *own[:-1], str(tmp_path / "nowhere")) == FAILED
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_which_type_goes_first_is_read_from_the_history() -> None:
+    grid = HeadGrid.from_json({"encoder": [2, 2], "cross": [2, 2]})
+    on, off = 9.0, -9.0
+    history = np.array([[on] * 8, [off, on, on, on, on, on, on, on], [off, off, on, on, off, on, on, on],
+                        [off, off, off, off, off, on, on, on]], np.float32)  # fmt: skip
+    gates = LearnedGates(grid, "aa-bb", np.array([0, 5, 10, 15]), history, np.zeros(4), np.zeros(4), 0.1, 0, 0.0)
+    assert halved(gates) == {"encoder": 10, "cross": None}
+    assert soonest(gates) == ["encoder"]
+
+
+def test_time_left_is_told_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 110.0, 200.0])
+    monkeypatch.setattr("headlab.cli.reproduce_gates.time.monotonic", lambda: next(times))
+    pace = Pace()
+    assert pace.left("a", Progress(4, 20)) == ""  # where it went on
+    assert pace.left("a", Progress(9, 20)) == ", 0:00:22 left"
+    assert pace.left("b", Progress(0, 5)) == ""
+
+
+def test_the_real_translation_part_is_one_of_hours_not_of_days() -> None:
+    real = REAL.translator
+    assert (len(real.encoder), len(real.every), len(real.scratch)) >= (4, 3, 1)
+    assert real.steps == 2500 + 9 * 500 + 3000
+    assert set(real.scratch) <= set(real.encoder)
 
 
 def test_the_plan_names_parts_once(plan: Plan) -> None:

@@ -13,7 +13,7 @@ import pytest
 from headlab.tables import Report
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("results_held", "results_roles")
+PAGES = ("results_gates", "results_held", "results_roles")
 MOST_BYTES = 6 << 20
 
 

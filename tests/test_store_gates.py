@@ -114,7 +114,8 @@ def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
     learned = gates_of(spec_of())
     for time in (0, 1, -1):
         mask = learned.mask(time)
-        assert mask.kept.tolist() == (learned.open_probability[time] >= 0.5).tolist()
+        even = learned.concrete.zero(learned.log_alpha[time]) > learned.concrete.one(learned.log_alpha[time])
+        assert mask.kept.tolist() == (~even).tolist()
         assert (mask.chosen["weight"], mask.chosen["step"]) == (0.02, int(learned.steps[time]))
         assert mask.model == {"name": "m2", "fingerprint": "f2"}
     assert replace(learned, trained={}).mask().model["name"] == "m"

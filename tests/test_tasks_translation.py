@@ -10,7 +10,7 @@ from toy_language import toy_folder, toy_rows
 import headlab
 from headlab.errors import HeadlabError
 from headlab.tasks import source, task
-from headlab.tasks.translation import target_language
+from headlab.tasks.translation import sides
 
 DECLARED = """
 name = "mine"
@@ -86,8 +86,21 @@ def test_without_a_folder_a_sentence_says_where_files_belong(tmp_path: Path, mon
     assert source("translation", toy_folder(tmp_path / "d")).here
 
 
-def test_a_pair_says_into_what_it_is_translated():
-    assert [target_language(pair) for pair in ("en-de", "en-zh-CN", "en")] == ["de", "zh-CN", ""]
+@pytest.mark.parametrize(
+    ("language", "found"),
+    [
+        ("en-de", ("en", "de")),
+        ("en-zh-CN", ("en", "zh-CN")),
+        ("en-US-de", ("en-US", "de")),
+        ("zh-Hans-CN-en", ("zh-Hans-CN", "en")),
+        ("eng_Latn-deu_Latn", ("eng_Latn", "deu_Latn")),
+        ("EN-DE", ("EN", "DE")),
+        ("zh", ("zh", "zh")),
+        ("zh-CN", ("zh-CN", "zh-CN")),
+    ],
+)
+def test_a_pair_has_two_sides_and_a_language_that_is_none_is_both(language: str, found: tuple[str, str]):
+    assert sides(language) == found
 
 
 def test_a_declaration_may_name_a_target_in_place_of_a_label(tmp_path: Path):

@@ -192,7 +192,9 @@ def test_the_commands_train_and_evaluate_from_end_to_end(tmp_path: Path, capsys:
     command = ["train", "translation", "--data", str(data), "--language", "aa-bb", "--out", str(out), "--size", "6"]
     assert main([*command, *options, "--device", "cpu", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert {"accuracy", "bleu", "bleu_low", "signature", "beams"} <= set(told["training"]["measured"]["dev"])
+    dev = told["training"]["measured"]["dev"]
+    assert {"accuracy", "bleu", "bleu_low", "signature", "beams", "log_probability", "log_probability_low"} <= set(dev)
+    assert told["training"]["example_forwards"] == 6 * 16
     assert len(told["steps"]) == 6
 
     kept = np.ones(GRID.size, bool)
@@ -206,10 +208,44 @@ def test_the_commands_train_and_evaluate_from_end_to_end(tmp_path: Path, capsys:
     assert row["bleu"]["sentences"] == 6
     assert {"bleu", "baseline", "difference", "low", "high", "p", "signature"} <= set(row["bleu"])
     assert row["bleu"]["beams"] == 2
-    assert main(asked) == 0
-    assert "BLEU " in capsys.readouterr().out
+    sure = row["log_probability"]
+    assert sure["log_probability"] - sure["baseline"] == pytest.approx(sure["difference"])
+    assert sure["low"] <= sure["difference"] <= sure["high"]
+    assert sure["answers"] == row["n"]
+    assert main([*asked, "--mask", str(tmp_path / "mask.json")]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"log-probability -\d+\.\d+ nats a token +\[-.*\] +untouched -.* difference [+-]", told)
+    assert re.search(r"BLEU \d+\.\d .*untouched .*\|beams:1", told)
+    assert main([*asked[:-1], "--beams", "2"]) == 2
+    assert "--beams belongs to translations" in capsys.readouterr().err
     assert main([*command[:-4], "--out", str(data), *options]) == 2
     assert "is not replaced" in capsys.readouterr().err
+
+
+def test_what_could_not_be_measured_is_said_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    data = toy_folder(tmp_path / "data")
+    command = ["train", "translation", "--data", str(data), "--language", "aa-bb", "--out", str(tmp_path / "model")]
+    asked = ["evaluate", "--data", str(data), "--bleu"]
+    monkeypatch.setattr("headlab.training.scratch.translation.word_pieces", None)  # nothing comes as far as that
+    monkeypatch.setattr("headlab.load", None)
+    for words, said in (
+        ([*command, "--beams", "200"], "choose 1"),
+        ([*asked, "--task", "translation", "--languages", "aa-bb", "--beams", "200"], "choose 1"),
+        ([*asked, "--task", "intents", "--languages", "en"], "asks for labels, not for texts"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+        assert main(command) == 2
+        assert "headlab[translation]" in capsys.readouterr().err
+    (data / "mt/aa-bb.dev.tsv").unlink()
+    (data / "mt/aa-bb.test.tsv").unlink()
+    assert main(command) == 2
+    assert "dev" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
 
 
 def test_every_option_is_documented_with_its_default():

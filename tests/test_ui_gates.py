@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 import streamlit as st
 from app_pages import run_page, said
 from cached_scores import GRID as LARGE
@@ -38,11 +39,14 @@ from headlab.plots.gates import (
 )
 from headlab.plots.style import printed
 from headlab.store import GatesResult, Store
-from headlab.ui import jobs_results, jobs_words, shell_worker
+from headlab.tables import Report, Table
+from headlab.ui import gates_tradeoff, jobs_results, jobs_words, shell_worker
 from headlab.ui.gates_against import as_many, mask_of, overlap
 from headlab.ui.gates_plan import Plan, command, key, weights_from
-from headlab.ui.gates_read import Sweep, as_scores, every_gate, sweeps, table_of, worth
+from headlab.ui.gates_read import Sweep, every_gate, splits_of, sweeps, table_of, worth
 from headlab.ui.gates_roles import of_each_size, roles_left
+from headlab.ui.gates_store import dtype, job_spec
+from headlab.ui.gates_tradeoff import clicked
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 
@@ -190,6 +194,10 @@ def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
     assert table.column("kept") == kept == [22, 14]
     assert [sum(row[4:7]) for row in table.rows] == kept
     assert table.column("undecided") == [1, 1]
+    assert table.column("test p") == [0.04, 0.04]
+    assert table.column("test p, Holm") == [0.08, 0.08]
+    assert "what another seed of the learning would keep is not in them" in table.notes[-1]
+    assert "dev token accuracy, %" in table_of(sweep_of(0.01, task="translation")).columns
     assert table.column("test accuracy, %") == pytest.approx([100 * (0.9 - 0.1 * 2 / 24), 100 * (0.9 - 0.1 * 10 / 24)])
 
 
@@ -198,8 +206,9 @@ def test_every_gate_is_in_the_table_of_gates_whether_it_has_one_or_not():
     rows = every_gate(gates).rows
     assert len(rows) == THREE.size
     assert [row[:3] for row in rows] == [tuple(head) for head in THREE.heads]
-    assert [row[6] for row in rows].count(True) == 8
-    assert [row[5] for row in rows] == gates.kept.tolist()
+    assert [row[7] for row in rows].count(True) == 8
+    assert [row[6] for row in rows] == gates.kept.tolist()
+    assert all(row[5] <= row[4] for row in rows)  # a gate that is 1 is open
 
 
 # Beside other methods.
@@ -251,8 +260,21 @@ def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
 def test_gates_of_other_weights_are_not_laid_beside_roles():
     with pytest.raises(HeadlabError, match="give those of one model"):
         roles_left(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
-    scores = as_scores(made_gates())
-    assert (scores.values >= 0.5).tolist() == made_gates().kept.tolist()
+
+
+def test_roles_are_counted_among_the_heads_that_have_a_gate():
+    """Heads of other stacks stay whatever λ is, so neither counts nor chance may know them."""
+    sweep, having = sweep_of(0.06, grid=THREE, stacks="encoder", closed=5), [0, 1, 6, 10, 11, 12]
+    rows = tuple((*head, "rare word", at in having) for at, head in enumerate(THREE.heads))
+    table = Table("roles", "Roles", ("stack", "layer", "head", "role", "has it"), ("",) * 5, rows)
+    found = roles_left(sweep, Report("roles", (table,), (), {"model": {"name": "m", "fingerprint": "0" * 64}}))
+    kept = set(np.flatnonzero(sweep.first.kept[:8]))
+    assert 0 < len(kept) < 8
+    (row,) = (r for r in found.rows if r[:3] == (0.06, len(kept), "rare word"))
+    assert (row[3], row[4]) == (len(kept & {0, 1, 6}), 3)
+    slow = reference.shared_by_chance(8, 3, len(kept))
+    assert row[6] == pytest.approx(sum(n * share for n, share in enumerate(slow)))
+    assert {r[1] for r in found.rows if r[0] is None} == {8}
 
 
 # The page with runs.
@@ -320,9 +342,40 @@ def test_runs_of_another_model_or_task_are_left_out_and_those_of_other_weights_s
 def test_gates_learned_on_dev_are_to_be_judged_on_test(cache):
     keep(cache, made_gates(split="dev"))
     app = run()
+    assert app.radio(key="gates-split").value == "test"
     assert "learned on dev itself" not in said(app)
+    assert "is chosen on test" not in said(app)
     app.radio(key="gates-split").set_value("dev").run()
     assert "The gates were learned on dev itself: judge them on test." in said(app)
+
+
+def test_the_trade_off_opens_on_dev_and_asks_not_to_choose_on_test(cache):
+    for weight in WEIGHTS[:2]:
+        keep(cache, made_gates(weight=weight, task="intents"))
+    app = run()
+    assert (app.radio(key="gates-split").value, app.radio(key="gates-split").options) == ("dev", ["dev", "test"])
+    assert "is chosen on test" not in said(app)
+    app.radio(key="gates-split").set_value("test").run()
+    assert "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once." in said(app)
+    assert splits_of(sweep_of(0.01, split="dev")) == ["test", "dev"]
+
+
+def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
+    for weight in WEIGHTS:
+        keep(cache, made_gates(weight=weight))
+    app = run()
+    dots = charts(app)["gates-tradeoff"]["data"][0]
+    assert dots["customdata"] == ["0.01", "0.03", "0.06"]
+    event = {"selection": {"points": [{"curve_number": 0, "customdata": dots["customdata"][2]}]}}
+    state = {"gates-tradeoff": event, "weight": "0.03"}
+    monkeypatch.setattr(gates_tradeoff.st, "session_state", state)
+    gates_tradeoff._choose()
+    assert state["weight"] == "0.06"
+    for nothing in (None, {"selection": {"points": []}}, {"selection": {"points": [{"curve_number": 1}]}}):
+        state["gates-tradeoff"] = nothing
+        gates_tradeoff._choose()
+    assert state["weight"] == "0.06"
+    assert clicked({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
 
 
 @pytest.mark.parametrize("what", ["torn", "empty"])
@@ -365,10 +418,11 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     until(lambda: len(asked) == 2, 10)
     until(lambda: app.session_state["_gates_asked"][1].done, 10)
     app.run()
-    assert asked == [("e5-small-intents", "intents", "de", gone, "test", 1000) for gone in (12, 35)]
+    assert asked == [("e5-small-intents", "intents", "de", gone, "dev", 512) for gone in (12, 35)]
     assert not app.exception
     dots = charts(app)["gates-tradeoff"]["data"][1]
-    assert dots["name"] == "shapley, as many heads"
+    assert dots["name"] == "shapley (shapley-top50), as many heads"
+    assert dots["customdata"] == ["0.01", "0.03"]
     assert "gates-compare" not in {button.key for button in app.button}
     table = next(frame.value for frame in app.dataframe if "in both" in frame.value.columns)
     assert table["accuracy, %"].tolist() == [70.0, 70.0]
@@ -416,7 +470,14 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
     (cache / key / "model").mkdir()
     app = run()
     assert "it is in the cache folder" in said(app)
-    assert not app.button(key="gates-prune").disabled
+    worker.model = lambda name: {
+        "name": name, "revision": "x", "fingerprint": "2" * 64, "grid": GRID.to_json(), "device": "cpu", "note": "",
+    }  # fmt: skip
+    worker.evaluate = lambda *given, **more: iter(())
+    app.button(key="gates-prune").click().run()
+    assert not app.exception
+    assert (app.title[0].value, app.session_state["model"]) == ("Prune", str(cache / key / "model"))
+    assert app.session_state[f"_history:{'2' * 64}"].kept.tolist() == gates.kept.tolist()
 
 
 # Learning.
@@ -425,7 +486,7 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
 def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache):
     app = run()
     assert "No gates of e5-small-intents have been learned on task intents in these languages yet." in said(app)
-    assert "**German (de)**: 4 runs of 400 steps, one after another." in said(app)
+    assert "**German (de)**: 4 runs of 400 steps, one after another; λ = 0.003, 0.01, 0.03, 0.1." in said(app)
     assert "What it will take: **About 2 min**" in said(app)
     app.text_input(key=key("weights")).set_value("0.2 0.1,0.2")
     app.number_input(key=key("steps")).set_value(50)
@@ -444,7 +505,9 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
     assert app.metric[0].value == "10 of 11"
 
 
-@pytest.mark.parametrize("text", ["", "much", "-1", "nan", "inf", ",".join(str(n) for n in range(21))])
+@pytest.mark.parametrize(
+    "text", ["", "much", "-1", "nan", "inf", "0,01", "0.1, 0,3", ", ".join(str(n) for n in range(21))]
+)
 def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text):
     with pytest.raises(HeadlabError, match="weight"):
         weights_from(text)
@@ -486,6 +549,22 @@ def test_the_command_line_knows_what_the_page_writes():
     assert (given["weight"], given["language"], given["seed"]) == ([0.02, 0.1], "de", 0)
     told = chosen_options(given["option"], given["stacks"], given["train_model"], 0)
     assert {name: getattr(told, name) for name in options} == options
+
+
+def test_the_command_under_a_run_makes_the_same_run_again(cache):
+    weight = 0.012345678901234567
+    gates = made_gates(weight=weight, seed=7, sample="batch", stacks="encoder", clip=None, trained="all")
+    keep(cache, gates)
+    (line, _) = commands(run())
+    known = get_command(build()).commands["gates"]
+    given = known.make_context("gates", shlex.split(line)[2:], resilient_parsing=True).params
+    assert (given["weight"], given["seed"], given["dtype"]) == ([weight], 7, "float32")
+    told = chosen_options(given["option"], given["stacks"], given["train_model"], given["seed"])
+    assert dataclasses.replace(told, weight=weight).record() == gates.spec["options"]
+    result = GatesResult(
+        "k", Path(), dataclasses.replace(gates, spec={**gates.spec, "model": {"dtype": "bfloat16"}}), {}
+    )
+    assert command(job_spec(result), dtype(result)).endswith(" --seed 7 --dtype bfloat16")
 
 
 def test_a_finished_job_opens_its_gates(worker, cache):

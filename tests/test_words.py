@@ -7,7 +7,9 @@ from tiny import tiny_model
 
 pytest.importorskip("sentencepiece")
 
+from headlab.errors import HeadlabError
 from headlab.inputs import encode
+from headlab.models.words import word_ids
 from headlab.roles.given import NO_WORD, read
 from headlab.roles.sentences import of_trees
 from headlab.tasks.treebank import Tree
@@ -57,6 +59,17 @@ def test_a_sentence_that_is_cut_keeps_the_words_at_its_other_end(marian, side, m
         p for p, piece in zip(places, marian.tokenizer.convert_ids_to_tokens(ids), strict=True) if piece[0] == "▁"
     ]
     assert starts == sorted(set(starts))  # a new word, a new place
+
+
+def test_tokens_that_are_not_the_words_own_are_refused(marian):
+    words = TEXTS[0].split()
+    (ids,) = encode(marian, [words], split=True)["input_ids"]
+    assert word_ids(marian.tokenizer, words, ids, 64)[0] == 0
+    whole = word_ids(marian.tokenizer, words, ids, 64)
+    assert word_ids(marian.tokenizer, words, [*ids[:3], ids[-1]], 4) == [*whole[:3], None]
+    for wrong in ([*ids[:3], ids[-1]], [*ids[:2], *ids[3:]], [ids[1], ids[0], *ids[2:]], [*ids[:-1], 5, ids[-1]]):
+        with pytest.raises(HeadlabError, match="otherwise than its words one by one"):
+            word_ids(marian.tokenizer, words, wrong, 64)
 
 
 def test_roles_are_read_of_a_translation_model_s_encoder(marian):

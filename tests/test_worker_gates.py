@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -23,7 +24,7 @@ from headlab.tasks.base import Task
 from headlab.training.l0.learn import learn_gates
 from headlab.training.l0.options import options_of
 from headlab.worker.kinds import gates as kind
-from headlab.worker.kinds.gates import GatesSpec, forwards_of, learned_on
+from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
 from headlab.worker.kinds.kind import Known
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.resident import Resident
@@ -85,6 +86,7 @@ def test_equal_work_has_equal_params() -> None:
         ({"options": {"size": 4, "more": 1}}, "no option more"),
         ({"options": {"weight": 0.1}}, "weights stand beside its options"),
         ({"options": {"start": 1.0}}, "start is 1.0"),
+        ({"options": {"stacks": "encoders"}}, "stacks is 'encoders'; name some of encoder, decoder, cross, or all"),
         ({"options": {"steps": 10**6}}, "steps is 1000000; a job may ask for 100,000 at most"),
     ],
 )
@@ -92,6 +94,22 @@ def test_params_that_do_not_fit_are_refused(model: Model, changes: dict[str, Any
     with pytest.raises(Refusal, match=said) as caught:
         KINDS["gates"].check(spec_of(model, **changes))
     assert caught.value.status == 422
+
+
+def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tiny_task()
+
+    def read(language: str, split: Any, seed: int) -> Any:
+        if (language, split) == ("yy", "train"):
+            raise HeadlabError("yy.train.tsv, line 7: 2 fields where the header has 3")
+        return whole.read(language, split, seed)
+
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)})
+    KINDS["gates"].check(spec_of(model, languages=["xx"]))
+    with pytest.raises(Refusal, match="line 7"):
+        KINDS["gates"].check(spec_of(model, languages=["xx", "yy"]))
 
 
 def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: Running, model: Model) -> None:
@@ -198,16 +216,14 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
     whole = tiny_task()
 
     def read(language: str, split: Any, seed: int) -> Any:
-        if split == "train":
-            raise HeadlabError("no train split")
-        return whole.read(language, split, seed)
+        return () if split == "train" else whole.read(language, split, seed)
 
     without = Task("tiny", whole.labels, whole.languages, False, read)
-    assert learned_on(whole, "xx", options_of({})) == SIZES["train"]
-    assert learned_on(without, "xx", options_of({})) == SIZES["dev"]
-    assert learned_on(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
-    with pytest.raises(HeadlabError, match="no train split"):
-        learned_on(without, "xx", options_of({"split": "train"}))
+    assert examples(whole, "xx", options_of({})) == SIZES["train"]
+    assert examples(without, "xx", options_of({})) == SIZES["dev"]
+    assert examples(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
+    with pytest.raises(HeadlabError, match="no train examples"):
+        examples(without, "xx", options_of({"split": "train"}))
     assert GatesSpec(model="m", task="t", languages="all").weights == [0.01]
 
 
@@ -217,5 +233,8 @@ def test_a_deleted_job_takes_its_checkpoint_along(worker: Running, model: Model,
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")
     (checkpoint,) = tmp_path.glob("*/checkpoint.safetensors")
+    for name in ("model", ".model.x1y2"):  # the second is left by a kill in the middle of writing
+        (checkpoint.parent / name).mkdir()
+        (checkpoint.parent / name / "config.json").write_text("{}")
     worker.client.delete(job)
     assert not checkpoint.parent.exists()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +24,17 @@ from headlab.cli.output import (
     progress_bar,
     split_languages,
 )
+from headlab.errors import HeadlabError
 from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation
 from headlab.tasks.base import DEV_SIZE, Split, Task
 
 if TYPE_CHECKING:
     from headlab.gates import Model
+    from headlab.generation import Decoding
+    from headlab.stats import Paired
+
+Written = Mapping[str, Mapping[str, Any]]
 
 
 def evaluate(
@@ -41,12 +47,15 @@ def evaluate(
     size: Annotated[int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")] = None,
     ablation: Annotated[str | None, typer.Option(help="zero or mean; default: as the mask was chosen")] = None,
     bleu: Annotated[bool, typer.Option("--bleu", help="translate, and count BLEU with its interval")] = False,
-    beams: Annotated[int, typer.Option(min=1, help="of the translations; 1: the likeliest token each time")] = 1,
+    beams: Annotated[
+        int | None,
+        typer.Option(min=1, help="with --bleu: of the translations; default 1: the likeliest token each time"),
+    ] = None,
     seed: Seed = 0,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
-    """Accuracy in each language, BLEU too if asked; with a mask, the paired difference, its interval, p and flips."""
+    """Accuracy in each language, of translations log-probability and BLEU too; with a mask, paired differences."""
     import headlab
     from headlab.api import describe
 
@@ -56,11 +65,12 @@ def evaluate(
     size = size or (DEV_SIZE if split == "dev" else None)
     chosen = headlab.task(task, split_languages(languages), data=data)
     chosen.check(chosen.languages[0], split)
+    decoding = decoding_of(chosen, split, bleu, beams)
     loaded = headlab.load(model, device=device)
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}
-    bleus: dict[str, Mapping[str, Any]] = {}
+    more: dict[str, Written] = {}
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):
             show(language, number, len(chosen.languages))
@@ -74,47 +84,100 @@ def evaluate(
                 seed=seed,
             )
             rows[language] = part[language]
-            if bleu:
-                settings = (as_split(split), size, ablation, beams, seed)
-                bleus[language] = bleu_row(loaded, chosen, language, loaded_mask, *settings)
+            if not chosen.labels:
+                asked = Asked(loaded, chosen, loaded_mask, as_split(split), size, ablation, seed)
+                more[language] = written(asked, language, decoding)
     if json:
-        found = {language: record(row) | ({"bleu": bleus[language]} if bleu else {}) for language, row in rows.items()}
-        print_json({"languages": found})
+        print_json(
+            {"languages": {language: record(row) | dict(more.get(language, {})) for language, row in rows.items()}}
+        )
         return
     for language, row in rows.items():
         typer.echo(describe(row))
-        if bleu:
-            typer.echo(bleu_words(bleus[language]))
+        if language in more:
+            typer.echo("\n".join(words_of(more[language])))
 
 
-def bleu_row(
-    model: Model, task: Task, language: str, mask: Mask | None, split: Split, size: int | None, ablation: str,
-    beams: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
-    """BLEU of one language as JSON; with a mask, beside the untouched model's, with the paired difference."""
-    from headlab.bleu import gain
+def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:
+    """How to translate, if BLEU is asked for. Raises HeadlabError for what could not be measured later."""
+    if not bleu:
+        if beams is not None:
+            raise HeadlabError("--beams belongs to translations; give --bleu with it")
+        return None
+    from headlab.generation import Decoding, check_bleu
+
+    decoding = Decoding(beams or 1)
+    for language in task.languages:
+        check_bleu(task, language, as_split(split), decoding)
+    return decoding
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What all languages are evaluated with."""
+
+    model: Model
+    task: Task
+    mask: Mask | None
+    split: Split
+    size: int | None
+    ablation: str
+    seed: int
+
+
+def written(asked: Asked, language: str, decoding: Decoding | None) -> Written:
+    """Log-probability of one language's translations, and BLEU if they are to be written, as JSON.
+
+    With a mask, beside the untouched model's, with the paired difference.
+    """
+    from headlab import bleu, likelihood
     from headlab.evaluator import Evaluator
-    from headlab.generation import Decoding, translated_bleu
+    from headlab.generation import translated_bleu
 
-    evaluator, decoding = Evaluator(model, task, language, split, size), Decoding(beams)
+    evaluator = Evaluator(asked.model, asked.task, language, asked.split, asked.size)
+    mask, seed, ablation = asked.mask, asked.seed, asked.ablation
+    sure = likelihood.likelihood(evaluator, seed=seed)
+    if mask is None:
+        found = {"log_probability": sure.record()}
+    else:
+        less = likelihood.likelihood(evaluator, mask, ablation=ablation, seed=seed)
+        found = {"log_probability": less.record() | paired(sure.mean, likelihood.gain(sure, less, seed=seed))}
+    if decoding is None:
+        return found
     whole = translated_bleu(evaluator, decoding=decoding, seed=seed)
     if mask is None:
-        return whole.record() | decoding.record()
-    masked = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
-    difference, low, high, p = gain(whole, masked, seed=seed)
-    paired = {"baseline": whole.score, "difference": difference, "low": low, "high": high, "p": p}
-    return masked.record() | paired | decoding.record()
+        return found | {"bleu": whole.record() | decoding.record()}
+    fewer = translated_bleu(evaluator, mask, ablation=ablation, decoding=decoding, seed=seed)
+    row = fewer.record() | paired(whole.score, bleu.gain(whole, fewer, seed=seed)) | decoding.record()
+    return found | {"bleu": row}
 
 
-def bleu_words(row: Mapping[str, Any]) -> str:
-    """One language's BLEU as a line of text."""
-    words = f"       BLEU {row['bleu']:.1f}  [{row['bleu_low']:.1f}, {row['bleu_high']:.1f}]"
-    if "difference" in row:
-        words += (
-            f"  untouched {row['baseline']:.1f}  difference {row['difference']:+.1f} "
-            f"[{row['low']:+.1f}, {row['high']:+.1f}]  p={row['p']:.3g}"
+def paired(baseline: float, found: Paired) -> dict[str, float]:
+    """The untouched model's value and the difference from it, as JSON."""
+    return {"baseline": baseline, **found._asdict()}
+
+
+def words_of(more: Written) -> Iterator[str]:
+    """One language's log-probability and BLEU as lines of text."""
+    row = more["log_probability"]
+    yield (
+        f"       log-probability {row['log_probability']:.3f} nats a token  [{row['log_probability_low']:.3f}, "
+        f"{row['log_probability_high']:.3f}]{paired_words(row, '.3f')}"
+    )
+    if "bleu" in more:
+        row = more["bleu"]
+        yield (
+            f"       BLEU {row['bleu']:.1f}  [{row['bleu_low']:.1f}, {row['bleu_high']:.1f}]{paired_words(row, '.1f')}"
+            f"  n={row['sentences']}  {row['signature']}|beams:{row['beams']}"
         )
-    return f"{words}  n={row['sentences']}  {row['signature']}|beams:{row['beams']}"
+
+
+def paired_words(row: Mapping[str, Any], form: str) -> str:
+    """The difference from the untouched model in words; nothing where there is none."""
+    if "difference" not in row:
+        return ""
+    difference, low, high = (format(row[name], f"+{form}") for name in ("difference", "low", "high"))
+    return f"  untouched {row['baseline']:{form}}  difference {difference} [{low}, {high}]  p={row['p']:.3g}"
 
 
 def chosen_ablation(mask: Mask | None) -> str:

@@ -67,6 +67,7 @@ def gates(
     """
     options = chosen_options(option or [], stacks, train_model, seed)
     weights = list(dict.fromkeys(weight or [options.weight]))
+    check_files(weights, out)
     import headlab
     from headlab.training.l0.learn import sweep
 
@@ -92,6 +93,24 @@ def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) 
     return options_of(given | {"stacks": stacks, "trained": ALL if train_model else "gates"}, seed)
 
 
+def check_files(weights: Sequence[float], out: Path | None) -> None:
+    """Raise HeadlabError, before anything is learned, where the masks could not be written."""
+    if out is None:
+        return
+    there = next((path for path in (out, *out.parents) if path.exists()), None)
+    if there is not None and not there.is_dir():
+        raise HeadlabError(f"--out is {out}, but {there} is a file; name a folder for the masks")
+    names: dict[str, float] = {}
+    for weight in weights:
+        other = names.setdefault(_file(weight), weight)
+        if other != weight:
+            raise HeadlabError(f"masks of λ = {other!r} and λ = {weight!r} would be one file; give one of them")
+
+
+def _file(weight: float) -> str:
+    return f"gates-{weight:.12g}.json"
+
+
 def _watching(show: Say) -> Callable[[float], Watch]:
     from headlab.training.l0.learn import Watch
 
@@ -113,7 +132,7 @@ def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
     """A mask file for each λ; {λ: path}."""
     files = {}
     for learned in found:
-        path = out / f"gates-{learned.weight:.12g}.json"
+        path = out / _file(learned.weight)
         learned.mask().save(path)
         files[learned.weight] = str(path)
     return files
@@ -131,7 +150,7 @@ def table(found: Sequence[LearnedGates]) -> Table:
     notes = (
         f"{asked['steps']} steps of {asked['batch']} examples of {first.spec['task']['split']}; "
         + ("the model was trained along." if asked["trained"] == ALL else "the model stayed as it is."),
-        "undecided: P(open) between 0.1 and 0.9; a gate that is likelier open than closed is kept.",
+        "undecided: a gate that is neither 0 nor 1 with 0.9 or more; a head is kept whose gate is likelier 1 than 0.",
         *first.notes,
     )
     return Table(GATES_TABLE, title, tuple(columns), ("g", *[""] * (len(columns) - 1)), tuple(rows), notes)

@@ -24,8 +24,10 @@ from rich.progress import (
 )
 
 from headlab.errors import HeadlabError
+from headlab.files import write_atomic, write_json
 from headlab.options import Option
 from headlab.store import Store
+from headlab.tables import Report
 
 ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]
 TaskName = Annotated[
@@ -102,12 +104,43 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
+def recorded_command(paper: str, given: Mapping[str, Any]) -> str:
+    """The `headlab reproduce` command that makes the same, without the places of this machine.
+
+    given: {option: value}; None, False and empty lists were not given, True is a switch, a list repeats its option, and
+    a path is written FOLDER.
+    """
+    words = ["headlab", "reproduce", paper, "--data", "DIR"]
+    for option, value in given.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is not None and one is not False:
+                words += [option] if one is True else [option, _word(one)]
+    return shlex.join(words)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Path):
+        return "FOLDER"
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
 def without_places(paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int) -> str:
-    """The `headlab reproduce` command that makes the same, without the places of this machine. folders: by option."""
-    words = ["headlab", "reproduce", paper, "--data", "DIR"] + ["--smoke"] * smoke
-    for option, folder in folders.items():
-        words += [option, "FOLDER"] if folder else []
-    return shlex.join([*words, "--dtype", dtype, *(["--seed", str(seed)] if seed else [])])
+    """`recorded_command` of what most papers are given. folders: by option."""
+    return recorded_command(paper, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None})
+
+
+def write_report(report: Report, out: Path, command: str) -> None:
+    """A report as JSON with the command that made it, and its tables as CSV beside it."""
+    write_json(out / f"{report.name}.json", {"command": command, **report.to_json()})
+    for table in report.tables:
+        write_atomic(out / f"{table.name}.csv", table.csv().encode())
+
+
+def say_report(report: Report) -> None:
+    """A report's tables and notes as Markdown on stdout."""
+    typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in report.tables))
+    for note in report.notes:
+        typer.echo(f"\nnote: {note}")
 
 
 def parse_options(pairs: list[str], options: Mapping[str, Option]) -> dict[str, Any]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from headlab.cli.output import AsJson, CacheRoot, Device, Seed, open_store, print_json, progress_bar
-from headlab.files import write_atomic, write_json
-
-if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
-    from headlab.tables import Report
-    from headlab.training.lm.options import LmStep
+from headlab.cli.output import (
+    AsJson,
+    CacheRoot,
+    Device,
+    Seed,
+    open_store,
+    print_json,
+    recorded_command,
+    say_report,
+    write_report,
+)
+from headlab.cli.steps_shown import lm_words, shown
+from headlab.training.lm.options import LmStep
 
 
 def shim(
@@ -37,30 +44,21 @@ def shim(
     from headlab.reproduce.shim_plan import REAL, SMOKE
 
     plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
-    plan = replace(plan, weights=tuple(weight)) if weight else plan
+    plan = replace(plan, weights=tuple(dict.fromkeys(weight))) if weight else plan
     lines = paper.text(plan, data)
-    command = " ".join(["headlab reproduce shim --data DIR", *["--smoke"] * smoke,
-                        *(f"--weight {w:g}" for w in weight or ()), *([f"--seed {seed}"] if seed else [])])  # fmt: skip
-    with progress_bar("reading") as show:
+    given = {"--smoke": smoke, "--weight": weight, "--seed": seed or None, "--device": device}
+    command = recorded_command("shim", given)
+    with shown("reading") as say:
 
-        def progress(name: str, step: LmStep) -> None:
-            gates = "" if step.open is None else f", {step.open} open"
-            show(f"{name}: {step.part}, loss {step.loss:.3f}{gates}", step.step, step.steps)
+        def show(name: str, step: LmStep) -> None:
+            say(f"{name}: {lm_words(step)}", step.step, step.steps)
 
-        found = paper.make(plan, lines, store.root, device=place, seed=seed, show=progress)
-        show("timing", 0, 1)
-        report = paper.report(found, device=place, spec={"command": command, "seed": seed, "device": place})
+        found = paper.Work(plan, lines, store.root, device=place, seed=seed, show=show).done()
+        say("timing", 0, 1)
+        report = paper.report(found, device=place, spec={"command": command, "seed": seed})
     if out is not None:
-        _write(report, out, command)
+        write_report(report, out, command)
     if json:
         print_json({"command": command, **report.to_json()})
-        return
-    typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in report.tables))
-    for note in report.notes:
-        typer.echo(f"\nnote: {note}")
-
-
-def _write(report: Report, out: Path, command: str) -> None:
-    write_json(out / f"{report.name}.json", {"command": command, **report.to_json()})
-    for table in report.tables:
-        write_atomic(out / f"{table.name}.csv", table.csv().encode())
+    else:
+        say_report(report)

@@ -13,6 +13,7 @@ import typer
 from headlab.cli.output import progress_bar
 
 if TYPE_CHECKING:
+    from headlab.training.lm.options import LmStep
     from headlab.training.options import FinetuneStep
 
 SILENCE = 30.0  # seconds between two lines where there is no terminal to draw a bar on
@@ -38,6 +39,12 @@ def shown(title: str) -> Iterator[Say]:
 def step_words(step: FinetuneStep) -> str:
     """A step in words: loss, rate, time left."""
     return f"training, loss {step.loss:.3f}, rate {step.learning_rate:.2g}, {clock(step.left)} left"
+
+
+def lm_words(step: LmStep) -> str:
+    """A step of a language model in words: its part, loss, gates that are open, time left of that part."""
+    gates = "" if step.open is None else f", {step.open} gates open"
+    return f"{step.part}, loss {step.loss:.3f}{gates}, {clock(step.left)} left of this part"
 
 
 def clock(seconds: float) -> str:

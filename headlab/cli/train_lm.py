@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, Device, Seed, print_json, progress_bar
+from headlab.cli.output import AsJson, Device, Seed, parse_options, print_json
+from headlab.cli.steps_shown import lm_words, shown
 from headlab.errors import HeadlabError
+from headlab.options import Option
+from headlab.tables import NOTHING
+from headlab.training.lm.options import (
+    GATE_OPTIONS,
+    OPTIONS,
+    LmGateOptions,
+    LmOptions,
+    LmStep,
+    lm_gate_options,
+    lm_options,
+)
 
-if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
-    from headlab.training.lm.options import LmStep
+if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
     from headlab.training.lm.steps import Watch
 
 TextData = Annotated[
@@ -22,27 +32,31 @@ TextData = Annotated[
 ]
 Words = Annotated[int | None, typer.Option(min=1, help="take so many words of the training text; default all")]
 OutFolder = Annotated[Path, typer.Option(help="folder to write")]
+Others = Annotated[
+    list[str] | None, typer.Option("--option", "-o", help="name=value of what has no option here, like clip=0.5")
+]
+Micro = Annotated[int | None, typer.Option(help=OPTIONS["micro_batch"].help)]
+Batch = Annotated[int, typer.Option(help=OPTIONS["batch"].help)]
 
 
 def lm(
     data: TextData,
     out: OutFolder = Path("lm"),
-    kind: Annotated[str, typer.Option(help="all-attention or transformer")] = "all-attention",
-    tokenizer: Annotated[str, typer.Option(help="bpe or word")] = "bpe",
-    vocabulary: Annotated[int, typer.Option(min=3, help="entries of the vocabulary at most")] = 8000,
-    layers: Annotated[int, typer.Option(min=1, help="layers")] = 6,
-    heads: Annotated[int, typer.Option(min=1, help="heads a layer")] = 8,
-    width: Annotated[int, typer.Option(min=1, help="width of the hidden states")] = 256,
-    persistent: Annotated[
-        int, typer.Option(min=1, help="persistent vectors a head; inner width of a transformer's feed-forward part")
-    ] = 512,
-    positions: Annotated[str, typer.Option(help="relative or learned")] = "relative",
-    block: Annotated[int, typer.Option(min=1, help="tokens a window")] = 128,
-    batch: Annotated[int, typer.Option(min=1, help="windows a step")] = 16,
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="windows computed together")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="training steps")] = 3000,
-    learning_rate: Annotated[float, typer.Option(help="highest learning rate")] = 1e-3,
-    dropout: Annotated[float, typer.Option(help="share of numbers left out while training")] = 0.1,
+    kind: Annotated[str, typer.Option(help=OPTIONS["kind"].help)] = LmOptions.kind,
+    tokenizer: Annotated[str, typer.Option(help=OPTIONS["tokenizer"].help)] = LmOptions.tokenizer,
+    vocabulary: Annotated[int, typer.Option(help=OPTIONS["vocabulary"].help)] = LmOptions.vocabulary,
+    layers: Annotated[int, typer.Option(help=OPTIONS["layers"].help)] = LmOptions.layers,
+    heads: Annotated[int, typer.Option(help=OPTIONS["heads"].help)] = LmOptions.heads,
+    width: Annotated[int, typer.Option(help=OPTIONS["width"].help)] = LmOptions.width,
+    persistent: Annotated[int, typer.Option(help=OPTIONS["persistent"].help)] = LmOptions.persistent,
+    positions: Annotated[str, typer.Option(help=OPTIONS["positions"].help)] = LmOptions.positions,
+    block: Annotated[int, typer.Option(help=OPTIONS["block"].help)] = LmOptions.block,
+    batch: Batch = LmOptions.batch,
+    micro_batch: Micro = None,
+    steps: Annotated[int, typer.Option(help=OPTIONS["steps"].help)] = LmOptions.steps,
+    learning_rate: Annotated[float, typer.Option(help=OPTIONS["learning_rate"].help)] = LmOptions.learning_rate,
+    dropout: Annotated[float, typer.Option(help=OPTIONS["dropout"].help)] = LmOptions.dropout,
+    option: Others = None,
     words: Words = None,
     device: Device = None,
     seed: Seed = 0,
@@ -52,17 +66,16 @@ def lm(
 
     Interrupt it when you like: the same command goes on where it was.
     """
+    flags = {
+        "kind": kind, "tokenizer": tokenizer, "vocabulary": vocabulary, "layers": layers, "heads": heads,
+        "width": width, "persistent": persistent, "positions": positions, "block": block, "batch": batch,
+        "micro_batch": micro_batch, "steps": steps, "learning_rate": learning_rate, "dropout": dropout, "seed": seed,
+    }  # fmt: skip
+    options = lm_options(flags | _others(option, OPTIONS, flags))
     from headlab.models.load import pick_device
-    from headlab.training.lm.options import LmOptions
     from headlab.training.lm.text import read_lines
     from headlab.training.lm.train import train_lm
 
-    options = LmOptions(
-        kind=kind, tokenizer=tokenizer, vocabulary=vocabulary, layers=layers, heads=heads, width=width,
-        persistent=persistent, positions=positions, block=block, batch=batch, micro_batch=micro_batch, steps=steps,
-        learning_rate=learning_rate, dropout=dropout, seed=seed,
-    )  # fmt: skip
-    options.check()
     with _watch() as watch:
         train_lm(read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
     _report(out, json)
@@ -72,16 +85,19 @@ def lm_prune(
     model: Annotated[Path, typer.Argument(help="folder that headlab train lm wrote")],
     data: TextData,
     out: OutFolder = Path("lm-pruned"),
-    weight: Annotated[float, typer.Option(min=0, help="λ, penalty in nats for a gate that is open")] = 0.01,
-    warm_up: Annotated[bool, typer.Option(help="let λ rise from 0")] = True,
-    open_start: Annotated[bool, typer.Option(help="begin with gates that are likely open")] = True,
-    scale: Annotated[bool, typer.Option(help="multiply a layer's output by heads / sum of gates")] = True,
-    steps: Annotated[int, typer.Option(min=1, help="steps with gates")] = 1000,
-    tune_steps: Annotated[int, typer.Option(min=0, help="steps of fine-tuning after the heads are gone")] = 500,
-    gate_rate: Annotated[float, typer.Option(help="learning rate of the gates")] = 0.05,
-    model_rate: Annotated[float, typer.Option(help="learning rate of the model beside the gates, and after")] = 3e-4,
-    batch: Annotated[int, typer.Option(min=1, help="windows a step")] = 16,
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="windows computed together")] = None,
+    weight: Annotated[float, typer.Option(help=GATE_OPTIONS["weight"].help)] = LmGateOptions.weight,
+    warm_up: Annotated[bool, typer.Option(help=GATE_OPTIONS["warm_up"].help)] = True,
+    open_start: Annotated[bool, typer.Option(help=GATE_OPTIONS["open_start"].help)] = True,
+    scale: Annotated[bool, typer.Option(help=GATE_OPTIONS["scale"].help)] = True,
+    steps: Annotated[int, typer.Option(help=GATE_OPTIONS["steps"].help)] = LmGateOptions.steps,
+    tune_steps: Annotated[int, typer.Option(help=GATE_OPTIONS["tune_steps"].help)] = LmGateOptions.tune_steps,
+    gate_rate: Annotated[float, typer.Option(help=GATE_OPTIONS["gate_rate"].help)] = LmGateOptions.gate_rate,
+    model_rate: Annotated[
+        float, typer.Option(help=GATE_OPTIONS["model_rate"].help + ", and of the fine-tuning")
+    ] = LmGateOptions.model_rate,
+    batch: Batch = LmGateOptions.batch,
+    micro_batch: Micro = None,
+    option: Others = None,
     words: Words = None,
     device: Device = None,
     seed: Seed = 0,
@@ -91,21 +107,31 @@ def lm_prune(
 
     Interrupt it when you like: the same command goes on where it was.
     """
+    flags = {
+        "weight": weight, "warm_up": warm_up, "open_start": open_start, "scale": scale, "steps": steps,
+        "tune_steps": tune_steps, "gate_rate": gate_rate, "model_rate": model_rate, "batch": batch,
+        "micro_batch": micro_batch, "seed": seed,
+    }  # fmt: skip
+    others = _others(option, GATE_OPTIONS, flags)
+    if "block" in others:
+        raise HeadlabError("block is that of the model's own training; leave it out")
+    options = lm_gate_options({"tune_rate": model_rate} | flags | others | {"block": _block_of(model)})
     from headlab.models.load import pick_device
-    from headlab.training.lm.options import LmGateOptions
     from headlab.training.lm.prune import prune_lm
     from headlab.training.lm.text import read_lines
 
-    options = LmGateOptions(
-        weight=weight, warm_up=warm_up, open_start=open_start, scale=scale, steps=steps, tune_steps=tune_steps,
-        gate_rate=gate_rate, model_rate=model_rate, tune_rate=model_rate, batch=batch, micro_batch=micro_batch,
-        seed=seed,
-    )  # fmt: skip
-    options = replace(options, block=_block_of(model))
-    options.check()
     with _watch() as watch:
         prune_lm(model, read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
     _report(out, json)
+
+
+def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Options given as name=value. Raises HeadlabError for one that has an option of its own."""
+    given = parse_options(pairs or [], options)
+    for name in given:
+        if name in flags:
+            raise HeadlabError(f"{name} is set by --{name.replace('_', '-')}, not by -o")
+    return given
 
 
 def _block_of(model: Path) -> int:
@@ -124,14 +150,13 @@ def _block_of(model: Path) -> int:
 
 @contextmanager
 def _watch() -> Iterator[Watch]:
-    """A bar that follows a training."""
+    """What follows a training."""
     from headlab.training.lm.steps import Watch
 
-    with progress_bar("reading") as show:
+    with shown("reading") as say:
 
         def progress(step: LmStep) -> None:
-            gates = "" if step.open is None else f", {step.open} gates open"
-            show(f"{step.part}, loss {step.loss:.3f}{gates}", step.step, step.steps)
+            say(lm_words(step), step.step, step.steps)
 
         yield Watch(progress)
 
@@ -148,7 +173,13 @@ def _report(out: Path, json: bool) -> None:
     typer.echo(f"{out}: {sum(heads)} heads ({'/'.join(map(str, heads))} by layer)")
     typer.echo(f"parameters: {sizes['whole']:,}, {sizes['layers']:,} of them in the layers")
     for split, found in record["perplexity"].items():
-        words = f"perplexity {found['word']:.2f} a word [{found['low']:.2f}, {found['high']:.2f}]"
-        typer.echo(f"{split}: {words}, {found['token']:.2f} a token, over {found['passages']} passages")
+        words = f"perplexity {_number(found['word'])} a word [{_number(found['low'])}, {_number(found['high'])}]"
+        told = f"{found['words']:,} words in {found['passages']} passages"
+        typer.echo(f"{split}: {words}, {_number(found['token'])} a token, over {told}")
     for split, ratio in record.get("ratios", {}).get("tuned", {}).items():
-        typer.echo(f"{split}: × {ratio['value']:.3f} the unpruned model's [{ratio['low']:.3f}, {ratio['high']:.3f}]")
+        value, low, high = (_number(ratio[name], 3) for name in ("value", "low", "high"))
+        typer.echo(f"{split}: × {value} the unpruned model's [{low}, {high}]")
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"

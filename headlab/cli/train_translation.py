@@ -16,6 +16,7 @@ from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:
     from headlab.gates import Model
+    from headlab.generation import Decoding
     from headlab.tasks.base import Task
     from headlab.training.options import FinetuneStep
 
@@ -36,8 +37,9 @@ def translation(
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Train on the train split, then measure token accuracy and BLEU on dev. Run it again to go on where it stopped."""
+    """Train on the train split, then measure dev: token accuracy, log-probability, BLEU. Run it again to go on."""
     import headlab
+    from headlab.generation import Decoding, check_bleu
     from headlab.models.load import pick_device
     from headlab.training.scratch.options import OPTIONS, translation_options
     from headlab.training.scratch.translation import train_translation
@@ -46,7 +48,8 @@ def translation(
     if "seed" in given:
         raise HeadlabError("give the seed with --seed")
     options = translation_options(given | {"seed": seed})
-    chosen = headlab.task(task, [language], data=data)
+    chosen, decoding = headlab.task(task, [language], data=data), Decoding(beams)
+    check_bleu(chosen, language, "dev", decoding)
     steps: list[dict[str, float]] = []
     with shown("reading") as say:
 
@@ -57,25 +60,29 @@ def translation(
         folder = train_translation(
             chosen.examples(language, "train"), pair=language, out=out, options=options,
             mask=None if mask is None else load_mask(mask), device=str(pick_device(device)), progress=progress,
-            measure=dev_measure(chosen, language, size, beams, say),
+            measure=dev_measure(chosen, language, size, decoding, say),
         )  # fmt: skip
     report(folder, steps, json)
 
 
-def dev_measure(task: Task, language: str, size: int, beams: int, say: Say) -> Callable[[Model], Mapping[str, Any]]:
-    """What measures a model on dev: token accuracy and BLEU with their intervals, ready for JSON."""
+def dev_measure(
+    task: Task, language: str, size: int, decoding: Decoding, say: Say
+) -> Callable[[Model], Mapping[str, Any]]:
+    """What measures a model on dev: token accuracy, log-probability and BLEU with their intervals, ready for JSON."""
 
     def measure(model: Model) -> Mapping[str, Any]:
         from headlab.evaluator import Evaluator, accuracy_interval
-        from headlab.generation import Decoding, translated_bleu
+        from headlab.generation import translated_bleu
+        from headlab.likelihood import likelihood
 
         say("measuring", 0, size)
         evaluator = Evaluator(model, task, language, "dev", size)
         found = evaluator.evaluate()
         low, high = accuracy_interval(found)
-        bleu = translated_bleu(evaluator, decoding=Decoding(beams))
+        bleu = translated_bleu(evaluator, decoding=decoding)
         accuracy = {"accuracy": found.accuracy, "accuracy_low": low, "accuracy_high": high, "tokens": found.n}
-        return {"dev": accuracy | bleu.record() | {"beams": beams}}
+        sure = {name: value for name, value in likelihood(evaluator).record().items() if name != "answers"}
+        return {"dev": accuracy | sure | bleu.record() | decoding.record()}
 
     return measure
 
@@ -95,4 +102,6 @@ def report(folder: Path, steps: list[dict[str, float]], json: bool) -> None:
     typer.echo(f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary")
     dev = record["measured"]["dev"]
     typer.echo(f"dev: {dev['accuracy']:.1%} of the tokens [{dev['accuracy_low']:.1%}, {dev['accuracy_high']:.1%}]")
+    low, high = dev["log_probability_low"], dev["log_probability_high"]
+    typer.echo(f"dev: log-probability {dev['log_probability']:.3f} nats a token [{low:.3f}, {high:.3f}]")
     typer.echo(f"dev: BLEU {dev['bleu']:.1f} [{dev['bleu_low']:.1f}, {dev['bleu_high']:.1f}]  {dev['signature']}")

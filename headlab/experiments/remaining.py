@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.experiments.overlap import by_chance
+from headlab.experiments.overlap import Chance, by_chance
 from headlab.masks import removal_order
 from headlab.records import Bools, Head, HeadGrid, Ints
 from headlab.roles.table import KINDS, NAME, kind_of
@@ -16,6 +17,8 @@ from headlab.tables import Cell, Report, Table
 
 NONE = "none of these"
 PLACE = ("stack", "layer", "head")
+COLUMNS = ("heads left", "role", "heads", "of", "kept, %", "by chance", "chance, low", "chance, high")
+FORMATS = ("d", "", "d", "d", ".0f", ".1f", "d", "d")
 
 
 def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table:
@@ -30,18 +33,42 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
     rows: list[tuple[Cell, ...]] = []
     for left in sizes:
         kept = kept_without(order[: size - left], size)
-        for role, heads in having.items():
-            some, there = int(heads.sum()), int((heads & kept).sum())
-            rows.append((left, role, there, some, 100 * there / some, *by_chance(size, some, left)))
+        rows += [(left, *stay.cells) for stay in staying(having, kept, np.ones(size, bool))]
     return Table(
         "roles-remaining",
         f"Roles of the heads that remain when they leave by {scores.method}, lowest score first",
-        ("heads left", "role", "heads", "of", "kept, %", "by chance", "chance, low", "chance, high"),
-        ("d", "", "d", "d", ".0f", ".1f", "d", "d"),
-        tuple(rows),
+        COLUMNS, FORMATS, tuple(rows),
         ("heads: with the role among those left; of: in the whole model. A head may have several roles. by chance: "
          "what random orders leave, with the range that holds at least 95 % of them, each row for itself.",),
     )  # fmt: skip
+
+
+class Staying(NamedTuple):
+    """How many of the heads with a role stay, of how many that might have left, and how many would by chance."""
+
+    role: str
+    heads: int
+    of: int
+    chance: Chance
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """As the columns of `remaining` have them, from the role on."""
+        return (self.role, self.heads, self.of, 100 * self.heads / self.of, *self.chance)
+
+
+def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[Staying]:
+    """What stays of each role that a free head has.
+
+    having: {role: heads that have it}.  kept: heads that stay.  free: heads that may leave at all, as those with a
+    gate: the others stay whatever is chosen, so neither counts nor chance know them.  All bool [head].
+    """
+    for role, heads in having.items():
+        some = heads & free
+        if some.any():
+            of = int(some.sum())
+            chance = by_chance(int(free.sum()), of, int((kept & free).sum()))
+            yield Staying(role, int((some & kept).sum()), of, chance)
 
 
 def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
@@ -68,15 +95,20 @@ def _places(table: Table, grid: HeadGrid) -> Ints:
     return np.array([index[head] for head in heads], np.int64)
 
 
-def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
+def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
+    """Raise HeadlabError unless a report is of roles, and of the model that a spec says `what` are of."""
     if report.name != NAME:
         raise HeadlabError(f"a report of roles is needed, given one of {report.name}; make one with `headlab roles`")
-    of_roles, of_scores = (dict(spec.get("model", {})) for spec in (report.spec, scores.spec))
-    if of_roles.get("fingerprint") != of_scores.get("fingerprint"):
+    of_roles, other = (dict(one.get("model", {})) for one in (report.spec, spec))
+    if of_roles.get("fingerprint") != other.get("fingerprint"):
         raise HeadlabError(
             f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
-            f"scores of {of_scores.get('name')} ({str(of_scores.get('fingerprint'))[:12]}); give those of one model"
+            f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model"
         )
+
+
+def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
+    same_model(report, scores.spec, "scores")
     wrong = [left for left in sizes if not 0 <= left <= scores.grid.size]
     if wrong or not sizes:
         given = wrong[0] if wrong else "none"

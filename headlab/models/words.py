@@ -6,18 +6,29 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from headlab.errors import HeadlabError
 
-def word_ids(tokenizer: PreTrainedTokenizerBase, words: Sequence[str], ids: Sequence[int]) -> list[int | None]:
+
+def word_ids(
+    tokenizer: PreTrainedTokenizerBase, words: Sequence[str], ids: Sequence[int], limit: int
+) -> list[int | None]:
     """The place of each token's word, None for special tokens, of a sentence that was given in words.
 
     For tokenizers in Python, like Marian's: they take word after word.  ids: the sentence's tokens, special ones
-    at its ends, cut at the side that the tokenizer cuts at.
+    at its ends, cut to `limit` at the side that the tokenizer cuts at.  Raises HeadlabError where the words' tokens
+    one by one are not the sentence's.
     """
-    body = [place for place, word in enumerate(words) for _ in tokenizer.tokenize(word)]
+    pieces = [(place, piece) for place, word in enumerate(words) for piece in tokenizer.tokenize(word)]
     front, back = _around(tokenizer)
     room = len(ids) - front - back
-    kept = body[len(body) - room :] if tokenizer.truncation_side == "left" else body[:room]
-    return [None] * front + list(kept) + [None] * back
+    if len(ids) >= limit:
+        pieces = pieces[len(pieces) - room :] if tokenizer.truncation_side == "left" else pieces[:room]
+    if tokenizer.convert_tokens_to_ids([piece for _, piece in pieces]) != list(ids[front : len(ids) - back]):
+        raise HeadlabError(
+            f"{type(tokenizer).__name__} cuts a sentence otherwise than its words one by one, so its tokens cannot be "
+            f"told by word ({' '.join(words)!r:.60}); use a model whose tokenizer is a fast one"
+        )
+    return [None] * front + [place for place, _ in pieces] + [None] * back
 
 
 def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:

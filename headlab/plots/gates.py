@@ -21,7 +21,7 @@ MANY = 24  # layers of all stacks, above which their counts are under the pointe
 BAR, TITLES = 44, 24  # pixels for the colours and for the stacks' names
 OPEN = {
     "orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "thickness": 10, "tickvals": [0, 0.5, 1],
-    "ticktext": ["closed", "undecided", "open"], "len": 0.9,
+    "ticktext": ["closed", "50 %", "open"], "len": 0.9,
 }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def kept_by_stack(
 class Dots(NamedTuple):
     """What some masks are worth: heads kept, accuracy in percent and the ends of its interval (NaN: none); [dot].
 
-    told: what the pointer shows.
+    told: what the pointer shows.  runs: which run each dot is of, told when it is clicked.
     """
 
     kept: Ints
@@ -162,6 +162,7 @@ class Dots(NamedTuple):
     low: Floats
     high: Floats
     told: Sequence[str]
+    runs: Sequence[str] = ()
 
 
 def trade_off(
@@ -182,7 +183,8 @@ def trade_off(
         figure.add_scatter(
             x=dots.kept, y=dots.accuracy, name=name, mode="lines+markers", text=list(dots.told), error_y=error,
             line={"color": LINES[place], "dash": DASHES[place], "width": 1}, hovertemplate="%{text}<extra></extra>",
-            marker=_marker(place, len(dots.kept), chosen if at == 0 else None),
+            marker=_marker(place, len(dots.kept), chosen if at == 0 else None), customdata=list(dots.runs) or None,
+            unselected={"marker": {"opacity": 1}},  # a click chooses a run, and dims no other
         )  # fmt: skip
     figure.update_xaxes(title="heads kept", range=[-0.02 * size, 1.02 * size], zeroline=False)
     figure.update_yaxes(title=unit, zeroline=False)

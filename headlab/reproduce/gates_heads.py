@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.experiments.differences import COLUMNS, FORMATS, difference, gain_of, minus
+from headlab.experiments.differences import COLUMNS, FORMATS, Difference, adjusted, difference, gain_of, minus
 from headlab.gates import Model, load
 from headlab.learned import LearnedGates
 from headlab.masks import Mask, removal_order
@@ -27,11 +27,14 @@ from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS, Example, Split, Task
 from headlab.tasks.folder import read_table, whole_number
 from headlab.tasks.xnli import COLUMNS as PAIR
-from headlab.training.l0.learn import learn_gates
+from headlab.training.l0.learn import Watch, sweep
 
 SOURCE = "en"
 GATES, RANDOM = "gates (L0)", "random, mean"
-METHODS = {"Shapley": "shapley", "gradient": "gradient"}
+# Gates may close most heads, so Shapley's values are of coalitions of all sizes, not of more than half the heads.
+SHAPLEY, ESTIMAND = "Shapley, all sizes", "shapley"
+METHODS = {SHAPLEY: "shapley", "gradient": "gradient"}
+P_HOLM = "p, Holm"
 NLI_TRAIN = Path("nli_en") / "train.tsv"
 Say = Callable[[str, Progress], None]
 
@@ -46,7 +49,10 @@ def model_of(plan: Classifier, data: Path, nli: Path | None, device: str | None)
 def check(plan: Classifier, data: Path, nli: Path | None) -> None:
     """Raise HeadlabError for a model or for examples that are not there."""
     if plan.model not in EMBEDDED:
-        nli_folder(data, nli)
+        try:
+            nli_folder(data, nli)
+        except HeadlabError as error:
+            raise HeadlabError(f"{error}, or leave part {plan.task} out by naming the others with --part") from error
     task = task_for(plan, data)
     for split in SPLITS:
         task.examples(SOURCE, split, 1)
@@ -78,15 +84,14 @@ class Choices:
     masks: Mapping[str, list[Bools]]
 
 
-def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> Iterator[LearnedGates]:
+def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> list[LearnedGates]:
     """Gates of every λ, learned on English; found in the store where they are there."""
-    for weight in plan.weights:
-        options = replace(plan.gates, weight=weight, test_size=plan.test, seed=seed)
+    options = replace(plan.gates, test_size=plan.test, seed=seed)
 
-        def told(step: Any, weight: float = weight) -> None:
-            say(f"{plan.task}, λ = {weight:g}", step.progress)
+    def watch(weight: float) -> Watch:
+        return Watch(lambda step: say(f"{plan.task}, λ = {weight:g}", step.progress))
 
-        yield learn_gates(model, task, SOURCE, options=options, store=store, on_progress=told)
+    return sweep(model, task, SOURCE, plan.weights, options=options, store=store, watch=watch)
 
 
 def scored(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> dict[str, HeadScores]:
@@ -94,7 +99,8 @@ def scored(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
     names = METHODS | {f"{RANDOM} {n}": "random" for n in range(plan.randoms)}
     out = {}
     for n, (name, method) in enumerate(names.items()):
-        options: dict[str, Any] = {"samples": plan.samples, "target": None} if method == "shapley" else {}
+        own = {"samples": plan.samples, "target": None, "estimand": ESTIMAND}
+        options: dict[str, Any] = own if method == "shapley" else {}
         out[name] = score(
             model, task, language=SOURCE, method=method, size=plan.gates.dev_size, store=store,
             seed=seed + n if method == "random" else seed,
@@ -117,11 +123,15 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
     scores = scored(model, task, plan, store, seed, say)
     runs = [choices(model.grid, gates, scores) for gates in learned(model, task, plan, store, seed, say)]
     evaluator = Evaluator(model, task, SOURCE, "test", plan.test, state_bytes=0)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for n, run in enumerate(runs):
         say(f"{plan.task}, test", Progress(n, len(runs)))
         rows += _rows(evaluator, run, seed)
-    about = {"model": model.recorded(), "task": plan.task, "options": plan.gates.record(), "seed": seed}
+    about = {
+        "model": model.recorded(), "task": plan.task, "options": plan.gates.record(), "weights": list(plan.weights),
+        "shapley": {"samples": plan.samples, "estimand": ESTIMAND}, "randoms": plan.randoms, "test": plan.test,
+        "seed": seed,
+    }  # fmt: skip
     forwards = sum(run.gates.example_forwards for run in runs) + sum(s.example_forwards for s in scores.values())
     seconds = sum(run.gates.seconds for run in runs) + sum(s.seconds for s in scores.values())
     notes = tuple(dict.fromkeys(note for run in runs for note in run.gates.notes))
@@ -131,7 +141,15 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
     )  # fmt: skip
 
 
-def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[tuple[Cell, ...]]:
+class Row(NamedTuple):
+    """One choice of heads at one λ: what is told of it, its gain, and its gain over the gates' choice."""
+
+    told: tuple[Cell, ...]
+    gain: Difference
+    over: Difference | None
+
+
+def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[Row]:
     grid, whole = evaluator.model.grid, evaluator.evaluate()
     answers: dict[str, list[Evaluation]] = {
         name: [evaluator.evaluate(Mask(grid, kept)) for kept in masks] for name, masks in run.masks.items()
@@ -140,24 +158,37 @@ def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[tuple[Cell,
     left, undecided = int(run.gates.kept.sum()), run.gates.undecided()
     for name, found in answers.items():
         gain = gain_of(whole, found)
-        behind = (None,) * 4 if name == GATES else difference(minus(gain, own), seed).cells
+        over = None if name == GATES else difference(minus(gain, own), seed)
         accuracy = 100 * sum(one.accuracy for one in found) / len(found)
-        yield (run.gates.weight, left, undecided, name, accuracy, *difference(gain, seed).cells, *behind)
+        yield Row((run.gates.weight, left, undecided, name, accuracy), difference(gain, seed), over)
 
 
-def _table(plan: Classifier, rows: list[tuple[Cell, ...]], evaluator: Evaluator) -> Table:
-    against = tuple(f"against gates: {name}" for name in COLUMNS)
+def _cells(rows: Sequence[Row]) -> Iterator[tuple[Cell, ...]]:
+    """The table's rows, with p corrected for all of its column."""
+    gains = adjusted([row.gain for row in rows])
+    over = iter(adjusted([row.over for row in rows if row.over is not None]))
+    for row, corrected in zip(rows, gains, strict=True):
+        behind = (None,) * 5 if row.over is None else (*row.over.cells, next(over))
+        yield (*row.told, *row.gain.cells, corrected, *behind)
+
+
+def _table(plan: Classifier, rows: Sequence[Row], evaluator: Evaluator) -> Table:
+    columns, formats = (*COLUMNS, P_HOLM), (*FORMATS, FORMATS[-1])
+    against = tuple(f"against gates: {name}" for name in columns)
     return Table(
         f"gates-{plan.task}-test",
         f"{plan.task}, English: accuracy on test of the heads that gates keep, and of as many by other choices",
-        ("λ", "heads left", "undecided", "chosen by", "accuracy, %", *COLUMNS, *against),
-        ("g", "d", "d", "", ".1f", *FORMATS, *FORMATS),
-        tuple(rows),
+        ("λ", "heads left", "undecided", "chosen by", "accuracy, %", *columns, *against),
+        ("g", "d", "d", "", ".1f", *formats, *formats),
+        tuple(_cells(rows)),
         (
             f"Differences: from the whole model, {100 * evaluator.evaluate().accuracy:.1f} % on "
             f"{len(evaluator.examples)} examples, and from the gates' choice; paired, resampled by group.",
-            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} samples a head) and the "
-            f"gradient on {plan.gates.dev_size} dev examples; random: the mean of {plan.randoms} masks.",
+            "Intervals and p are over test examples: the gates are those of one seed of the learning. p, Holm: "
+            "corrected for all rows of its column.",
+            f"Gates are learned on train, the model as it is; Shapley's values ({plan.samples} samples a head, at all "
+            f"numbers of heads) and the gradient on {plan.gates.dev_size} dev examples; random: the mean of "
+            f"{plan.randoms} masks. undecided: gates that are neither 0 nor 1 with 90 % or more.",
         ),
     )  # fmt: skip
 

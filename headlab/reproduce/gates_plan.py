@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headlab.reproduce.models import NLI
+from headlab.tasks.base import Split
 from headlab.training.l0.options import GateOptions
 from headlab.training.scratch.options import TranslationOptions
 
@@ -40,7 +41,7 @@ class Translator:
 
     sentences: of the train split (None: all).  encoder: λ of runs whose gates are on the encoder alone; every: of
     runs with gates on all three stacks.  scratch: λ of `encoder` whose architecture is trained from nothing, too.
-    dev, test: sentences.  roles: sentences that heads' roles are sought in.
+    dev, test: sentences (None: all).  roles: sentences that heads' roles are sought in.
     """
 
     pair: str
@@ -53,6 +54,22 @@ class Translator:
     dev: int
     test: int | None
     roles: int
+
+    @property
+    def judged(self) -> dict[Split, int | None]:
+        """Sentences of the splits that models are judged on."""
+        return {"dev": self.dev, "test": self.test}
+
+    def of(self, pair: str | None, given: bool) -> Translator:
+        """The same for another pair (None: its own); given: of a model from elsewhere, which is trained gently."""
+        gates = replace(self.gates, model_rate=GateOptions.model_rate) if given else self.gates
+        return replace(self, pair=pair or self.pair, gates=gates)
+
+    @property
+    def steps(self) -> int:
+        """Of all trainings: the base, each run and the base trained on, and those from nothing, of both kinds."""
+        alone, on = self.model.steps, self.gates.steps
+        return alone + on * (1 + len(self.runs())) + (alone + on) * len(self.scratch)
 
     def runs(self) -> list[tuple[str, float]]:
         """(series, λ) of every run."""
@@ -76,24 +93,31 @@ class Plan:
 
 REAL = Plan(
     (
-        Classifier(INTENTS, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=600), 512, 10, None),
+        Classifier(INTENTS, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=300), 512, 5, None),
         Classifier(
-            XNLI, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=600, batch=16, size=20_000), 512, 10, 999
+            XNLI, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=300, batch=16, size=5000, dev_size=256), 512, 3,
+            600,
         ),
     ),
     Translator(
-        "en-de", None, TranslationOptions(), GateOptions(steps=1500, batch=64, trained="all", model_rate=3e-4),
-        (0.003, 0.01, 0.03, 0.1), (0.003, 0.01, 0.03, 0.1), (0.01, 0.03), 512, None, 512,
+        "en-de", None, TranslationOptions(steps=2500), GateOptions(steps=500, batch=64, trained="all", model_rate=3e-4),
+        (0.001, 0.003, 0.01, 0.03), (0.001, 0.003, 0.01, 0.03), (0.01,), 512, None, 512,
     ),
 )  # fmt: skip
 SMOKE = Plan(
-    (Classifier(INTENTS, (0.003, 0.03), GateOptions(steps=40, batch=16, size=400, gate_rate=0.3, dev_size=64),
-                4, 3, 128),),
+    (
+        Classifier(
+            INTENTS, (0.003, 0.03), GateOptions(steps=40, batch=16, size=400, gate_rate=0.3, dev_size=64), 4, 3, 128
+        ),
+        Classifier(
+            XNLI, (0.003, 0.03), GateOptions(steps=12, batch=8, size=300, gate_rate=0.3, dev_size=48), 2, 2, 60
+        ),
+    ),
     Translator(
         "en-de", 2000,
         TranslationOptions(steps=120, batch=32, vocabulary=1000, width=64, feed_forward=128, encoder_layers=2,
                            decoder_layers=2, encoder_heads=4, decoder_heads=4, warmup=40, dropout=0.1),
         GateOptions(steps=60, batch=32, trained="all", model_rate=5e-4, gate_rate=0.3),
-        (0.01, 0.1), (0.01, 0.1), (0.1,), 64, 128, 64,
+        (0.01, 0.03), (0.01, 0.03), (0.01,), 64, 128, 64,
     ),
 )  # fmt: skip

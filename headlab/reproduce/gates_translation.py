@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from headlab.bleu import Bleu
 from headlab.evaluator import Evaluator
+from headlab.files import read_json
 from headlab.gates import Model
 from headlab.generation import translated_bleu
 from headlab.learned import LearnedGates
+from headlab.likelihood import Likelihood, likelihood
 from headlab.masks import Mask
 from headlab.progress import Progress
 from headlab.records import content_key
@@ -23,6 +27,8 @@ from headlab.tables import Report
 from headlab.tasks.base import Example, Task
 from headlab.training.l0.along import FOLDER
 from headlab.training.l0.learn import learn_gates
+from headlab.training.l0.options import GateOptions
+from headlab.training.scratch.on import train_on
 from headlab.training.scratch.options import TranslationOptions
 from headlab.training.scratch.translation import train_translation
 
@@ -31,18 +37,42 @@ BASE, LONGER = "trained", "trained on"
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What a model's translations of the test sentences are worth, and what it took to train and judge it.
+
+    seconds: of its training, as they were recorded then; of one that began with the base, from there on.  forwards:
+    examples through the model in all.  judging: seconds, now.
+    """
+
+    bleu: Bleu
+    sure: Likelihood
+    seconds: float
+    forwards: int
+    judging: float
+
+
+@dataclass(frozen=True)
 class Pruned:
-    """One run: its gates, and what the pruned model's translations of the test sentences are worth."""
+    """One run: its gates, and the pruned model judged."""
 
     series: str
     weight: float
     gates: LearnedGates
-    bleu: Bleu
+    judged: Judged
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that was trained here, or given; seconds and forwards: of its training, all of its stages."""
+
+    model: Model
+    seconds: float = 0.0
+    forwards: int = 0
 
 
 @dataclass
 class Work:
-    """All that a step needs, and the models that were made so far by name."""
+    """All that a step needs. given: the model that is pruned, where none is to be trained for it."""
 
     plan: Translator
     task: Task
@@ -50,95 +80,153 @@ class Work:
     device: str
     seed: int
     say: Say
-    folders: dict[str, Path] = field(default_factory=dict)
+    given: Model | None = None
+    _sentences: tuple[Example, ...] = field(init=False)
 
-    @property
-    def sentences(self) -> tuple[Example, ...]:
-        """What all models are trained on."""
-        return self.task.examples(self.plan.pair, "train", self.plan.sentences)
+    def __post_init__(self) -> None:
+        self._sentences = self.task.examples(self.plan.pair, "train", self.plan.sentences)
 
     @property
     def limited(self) -> Task:
         """The task with no more train sentences than the plan has."""
-        kept, whole = self.sentences, self.task.read
+        kept, whole = self._sentences, self.task.read
         return replace(self.task, read=lambda name, split, seed: kept if split == "train" else whole(name, split, seed))
 
     @property
-    def longer(self) -> TranslationOptions:
-        """Options of a model that is trained for as many steps as a pruned one in all."""
-        return replace(self.plan.model, steps=self.plan.model.steps + self.plan.gates.steps, seed=self.seed)
+    def options(self) -> TranslationOptions:
+        """Of a model from nothing."""
+        return replace(self.plan.model, seed=self.seed)
 
-    def model(self, name: str) -> Model:
-        """A model that was made, under a name that does not depend on where it is."""
-        return opened(self.folders[name], name, self.device, "float32")
+    @property
+    def on(self) -> GateOptions:
+        """How a model is trained on, with gates or without."""
+        return replace(self.plan.gates, seed=self.seed)
+
+    def spec(self, base: Model) -> dict[str, Any]:
+        """What the numbers depend on."""
+        plan, task = self.plan, self.task
+        parts = {"train": self._sentences} | {s: task.examples(plan.pair, s, n) for s, n in plan.judged.items()}
+        return {
+            "pair": plan.pair,
+            "model": base.recorded(),
+            "options": None if self.given is not None else dict(self.options.record()),
+            "gates": {name: value for name, value in plan.gates.record().items() if name not in ("weight", "stacks")},
+            "encoder": list(plan.encoder),
+            "every": list(plan.every),
+            "data": {s: {"sentences": len(e), "data_hash": task.data_hash(e)} for s, e in parts.items()},
+            "seed": self.seed,
+            "device": self.device,
+        }
 
 
-def train(work: Work, name: str, options: TranslationOptions, mask: Mask | None = None) -> Model:
+def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
+    """A model that was written, under a name that does not depend on where it is, with all that it took."""
+    record: Any = read_json(out / "training.json")
+    seconds, forwards = float(record["seconds"]), int(record["example_forwards"])
+    model = opened(out, name, work.device, "float32")
+    return Made(model, seconds + (before.seconds if before else 0), forwards + (before.forwards if before else 0))
+
+
+def _place(work: Work, made_of: Any) -> Path:
+    key = content_key([made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
+                       work.device.split(":")[0]])  # fmt: skip
+    return work.store.root / ADAPTERS / f"mt-{key[:24]}"
+
+
+def train(work: Work, name: str, mask: Mask | None = None) -> Made:
     """A model from nothing, found in the store if it is there; mask: its heads are off from the first step on."""
-    examples = work.sentences
     off = [] if mask is None else [list(head) for head in mask.removed]
-    made_of = [options.record(), off, [[e.text, e.target] for e in examples], work.device.split(":")[0]]
-    out = work.store.root / ADAPTERS / f"mt-{content_key(made_of)[:24]}"
-    work.folders[name] = out
+    out = _place(work, [work.options.record(), off])
     if not (out / "config.json").is_file():
         train_translation(
-            examples, pair=work.plan.pair, out=out, options=options, mask=mask, device=work.device,
-            progress=lambda step: work.say(f"{name}, loss {step.loss:.3f}", Progress(step.step, step.steps)),
+            work.limited.read(work.plan.pair, "train", 0), pair=work.plan.pair, out=out, options=work.options,
+            mask=mask, device=work.device,
+            progress=lambda step: work.say(name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")),
         )  # fmt: skip
-    return work.model(name)
+    return _made(work, out, name)
 
 
-def judged(work: Work, model: Model, mask: Mask | None = None) -> Bleu:
-    """BLEU of a model's translations of the test sentences, greedy."""
-    evaluator = Evaluator(model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0)
-    return translated_bleu(evaluator, mask, seed=work.seed)
+def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Made:
+    """A model trained on as the pruned ones are, but without gates; found in the store if it is there."""
+    off = [] if mask is None else [list(head) for head in mask.removed]
+    out = _place(work, [before.model.recorded(), work.on.record(), work.seed, off])
+    if not (out / "config.json").is_file():
+        train_on(
+            before.model, work.limited, work.plan.pair, out=out, options=work.on, mask=mask,
+            progress=lambda step: work.say(name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")),
+        )  # fmt: skip
+    return _made(work, out, name, before)
+
+
+def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judged:
+    """BLEU of a model's translations of the test sentences, greedy, and the log-probability of the right ones."""
+    work.say(f"{name}: translating", Progress(0, 1))
+    began = time.perf_counter()
+    evaluator = Evaluator(made.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0)
+    bleu = translated_bleu(evaluator, mask, seed=work.seed)
+    sure = likelihood(evaluator, mask, seed=work.seed)
+    took = time.perf_counter() - began
+    return Judged(bleu, sure, made.seconds, made.forwards + evaluator.forwards, took)
 
 
 def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
-    """Gates learned from the trained model on, which is trained along; and the pruned model's BLEU."""
+    """Gates learned from the trained model on, which is trained along; and the pruned model judged."""
     title = f"{series} gates, λ = {weight:g}"
     options = work.plan.options(series, weight, work.seed)
     gates = learn_gates(
         base, work.limited, work.plan.pair, options=options, store=work.store,
         on_progress=lambda step: work.say(title, step.progress),
     )  # fmt: skip
-    work.say(f"{title}: translating", Progress(0, 1))
-    work.folders[title] = work.store.run(gates.spec).folder / FOLDER
-    return Pruned(series, weight, gates, judged(work, work.model(title), Mask(gates.grid, gates.kept)))
+    folder = work.store.run(gates.spec).folder / FOLDER
+    made = Made(opened(folder, title, work.device, "float32"), gates.seconds, gates.example_forwards)
+    return Pruned(series, weight, gates, judged(work, made, title, Mask(gates.grid, gates.kept)))
 
 
 @dataclass(frozen=True)
 class Translated:
     """What the translation part found.
 
-    base, longer: BLEU of the model that was pruned, and of the same model trained for as many steps as a pruned one.
-    scratch: BLEU of the architecture of a run of the encoder series, trained from nothing, by λ.  roles: of the
-    base's heads.  parameters: of the base.
+    base: the model that is pruned.  longer: the same, trained on as the pruned ones are, without gates.  scratch: by
+    λ, the architecture of a run of the encoder series, trained from nothing and then on like these.  roles: of the
+    base's heads.  parameters: of the base.  given: whether the base was given.
     """
 
     plan: Translator
-    base: Bleu
-    longer: Bleu
+    base: Judged
+    longer: Judged
     runs: Sequence[Pruned]
-    scratch: Mapping[float, Bleu]
+    scratch: Mapping[float, Judged]
     roles: Report
     parameters: int
+    given: bool
+    spec: Mapping[str, Any]
+
+    @property
+    def all(self) -> tuple[Judged, ...]:
+        """Every model that was judged."""
+        return (self.base, self.longer, *(run.judged for run in self.runs), *self.scratch.values())
+
+
+def from_nothing(work: Work, run: Pruned) -> Judged:
+    """A run's architecture, its heads off from the first step on, for as many steps of either kind in all."""
+    name, mask = f"from nothing, λ = {run.weight:g}", run.gates.mask()
+    return judged(work, longer(work, f"{name}, trained on", train(work, name, mask), mask), name)
 
 
 def translated(work: Work) -> Translated:
     """Every step of the part; what is in the store is not made again."""
     plan = work.plan
-    base = train(work, BASE, replace(plan.model, seed=work.seed))
-    longer = train(work, LONGER, work.longer)
-    runs = [pruned(work, base, series, weight) for series, weight in plan.runs()]
-    scratch = {
-        run.weight: judged(work, train(work, f"from nothing, λ = {run.weight:g}", work.longer, run.gates.mask()))
-        for run in runs
-        if run.series == ENCODER and run.weight in plan.scratch
-    }
+    base = train(work, BASE) if work.given is None else Made(work.given)
+    on = longer(work, LONGER, Made(base.model))
+    runs = [pruned(work, base.model, series, weight) for series, weight in plan.runs()]
+    asked = () if work.given is not None else plan.scratch
+    scratch = {run.weight: from_nothing(work, run) for run in runs if run.series == ENCODER and run.weight in asked}
     sentences = of_task(work.task, plan.pair, "dev", plan.roles)
     roles = study(
-        base, sentences, options={"examples": 0}, store=work.store, on_progress=lambda p: work.say("roles", p)
+        base.model, sentences, options={"examples": 0}, store=work.store, on_progress=lambda p: work.say("roles", p)
     )
-    parameters = sum(p.numel() for p in base.module.parameters())
-    return Translated(plan, judged(work, base), judged(work, longer), runs, scratch, roles, parameters)
+    parameters = sum(p.numel() for p in base.model.module.parameters())
+    return Translated(
+        plan, judged(work, base, BASE), judged(work, on, LONGER), runs, scratch, roles, parameters,
+        work.given is not None, work.spec(base.model),
+    )  # fmt: skip

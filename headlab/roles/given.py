@@ -108,8 +108,8 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
     notes: tuple[str, ...] = ("No trees were given: syntactic roles are not judged.",)
     make: Callable[[Ints], dict[str, torch.Tensor]]
     if examples[0].target is not None and sentences.task is not None:
-        pairs = Pairs(model, sentences.task, examples)
-        tokens = encode(model, [e.text for e in examples])
+        pairs = Pairs(model, sentences.task, examples, sentences.language)
+        tokens = pairs.tokens
         make, long = pairs.tensors, pairs.lengths
     elif examples[0].words:
         tokens = _split(model, [e.words for e in examples])[0]

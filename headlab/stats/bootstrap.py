@@ -88,7 +88,8 @@ def _resampled(sums: Sequence[Floats], sizes: Floats, seed: int, draws: int) -> 
     """
     kinds = [np.unique(row + 1j * sizes, return_counts=True) for row in sums]
     many = [i for i, (kind, _) in enumerate(kinds) if len(kind) * BIN_PICKS > len(sizes)]
-    *picked, size = _picked(np.stack([*(sums[i] for i in many), sizes], axis=1), seed, draws) if many else (sizes,)
+    columns = np.stack([*(sums[i] for i in many), sizes], axis=1)
+    *picked, size = resampled_sums(columns, seed, draws) if many else (sizes,)
     found = dict(zip(many, (total / size for total in picked), strict=True))
     return [found[i] if i in found else _counted(*kind, seed, draws) for i, kind in enumerate(kinds)]
 
@@ -100,8 +101,8 @@ def _counted(kinds: Any, count: Ints, seed: int, draws: int) -> Floats:
     return np.asarray((drawn @ kinds.real) / (drawn @ kinds.imag))
 
 
-def _picked(columns: Floats, seed: int, draws: int) -> Floats:
-    """Sums over resamples of groups, float [column, draw], of columns [group, column], block by block."""
+def resampled_sums(columns: Floats, seed: int | Sequence[int], draws: int) -> Floats:
+    """Sums over resamples of as many groups, float [column, draw], of columns [group, column], block by block."""
     groups, wide = columns.shape
     rng, out, block = np.random.default_rng(seed), np.empty((wide, draws)), max(1, BLOCK // groups)
     for start in range(0, draws, block):

@@ -18,6 +18,7 @@ COLUMNS = ("source", "target")
 # What is named where there is no folder to look into: whoever asks for a sentence is told which file is missing.
 PAIRS = ("en-de", "en-fr")
 PAIR = re.compile(r"[A-Za-z][A-Za-z0-9_]*-[A-Za-z][A-Za-z0-9_-]*")
+PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, or a part of the world
 
 
 def translation_task(data: Path | None = None, seed: int = 0) -> Task:
@@ -64,9 +65,17 @@ def examples(path: Path, split: Split) -> list[Example]:
     return found
 
 
-def target_language(pair: str) -> str:
-    """'de' of 'en-de'; nothing where the name is no pair."""
-    return pair.partition("-")[2]
+def sides(language: str) -> tuple[str, str]:
+    """('en', 'de') of the pair en-de; of a language that is no pair, like zh or zh-CN, itself twice.
+
+    What follows a language as a country (CN) or a script (Hans) does belongs to it.
+    """
+    parts = language.split("-")
+    own = 1
+    while parts[0].islower() and own < len(parts) and PLACE.fullmatch(parts[own]):
+        own += 1
+    source = "-".join(parts[:own])
+    return source, "-".join(parts[own:]) or source
 
 
 def _advice() -> str:

@@ -6,7 +6,8 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +31,7 @@ from headlab.training.state import State
 
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
 TAIL = 20  # steps whose mean loss is recorded as the final one
-WHOLE, MODEL_CONFIG = "model.safetensors", "config.json"
+WHOLE, MODEL_CONFIG, GENERATION = "model.safetensors", "config.json", "generation_config.json"
 DIGITS = 6  # of accuracies' intervals: finer than any resampling tells
 
 
@@ -58,7 +59,11 @@ def changed_made(module: PreTrainedModel, trained: Mapping[str, torch.Tensor]) -
 
 def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Made:
     """A whole model, as transformers writes and reads it."""
-    return Made(copied(module.state_dict()), WHOLE, {MODEL_CONFIG: model_config(module)}, tokenizer)
+    texts = {MODEL_CONFIG: model_config(module)}
+    settings = getattr(module, "generation_config", None)  # of what writes texts
+    if settings is not None:
+        texts[GENERATION] = json.loads(settings.to_json_string(use_diff=True))
+    return Made(copied(module.state_dict()), WHOLE, texts, tokenizer)
 
 
 def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -113,6 +118,24 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
 
 def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
     """Write the folder beside its place, then put it there instead of an older one. Raises HeadlabError."""
+    with _built(out) as build:
+        if made.tokenizer is not None:
+            made.tokenizer.save_pretrained(str(build))
+        write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
+        for name, value in made.texts.items():
+            write_json(build / name, dict(value))
+        write_json(build / TRAINING, dict(record))
+
+
+def copy_folder(source: Path, out: Path) -> None:
+    """Copy a finished folder, as `write_folder` writes one. Raises HeadlabError."""
+    with _built(out) as build:
+        shutil.copytree(source, build, dirs_exist_ok=True)
+
+
+@contextmanager
+def _built(out: Path) -> Iterator[Path]:
+    """A folder to fill beside its place, where it is put at the end."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -120,12 +143,7 @@ def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
     except OSError as error:
         raise unwritable(out, error) from error
     try:
-        if made.tokenizer is not None:
-            made.tokenizer.save_pretrained(str(build))
-        write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
-        for name, value in made.texts.items():
-            write_json(build / name, dict(value))
-        write_json(build / TRAINING, dict(record))
+        yield build
         replace(build, out)
     except OSError as error:
         raise unwritable(out, error) from error

@@ -143,7 +143,7 @@ class Steps:
         """Gradient of the batch's mean loss, added up over parts that fit in memory. Returns that loss."""
 
         def run(rows: int) -> float:
-            torch.manual_seed(self.options.seed * 1_000_003 + step + 1)
+            torch.manual_seed(dropout_seed(self.options.seed, step))
             self.state.optimizer.zero_grad()
             return self._added(encoded, chosen, rows)
 
@@ -157,6 +157,11 @@ class Steps:
             loss.backward()
             total += loss.item()
         return total
+
+
+def dropout_seed(seed: int, step: int) -> int:
+    """What torch draws a step's dropout from: of seed and step alone, and in torch's range whatever the seed."""
+    return (seed * 1_000_003 + step + 1) % (1 << 63)
 
 
 def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:

@@ -19,16 +19,21 @@ HTML = """<div class="save"><span class="told" role="status"></span><span>Save f
 CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
-def figure(fig: go.Figure, name: str, *, key: str | None = None, alt: str = "") -> None:
+def figure(
+    fig: go.Figure, name: str, *, key: str | None = None, alt: str = "", on_point: Callable[[], None] | None = None
+) -> None:
     """Draw a figure, and below it buttons that save it as `name`.svg or `name`.png.
 
     What is saved is the figure as `headlab.plots.printed` has it, whatever the theme and the window's width; the
     browser makes it, so it needs no network and nothing of the server's.  key: as of any widget, by default
-    from the name.  alt: what the figure shows, for those who cannot see it.
+    from the name.  alt: what the figure shows, for those who cannot see it.  on_point: called when a point is
+    clicked, which the session's state then holds under the key.
     """
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
     config = {**CONFIG, "toImageButtonOptions": {"filename": name}}
-    st.plotly_chart(fig, key=chart, config=config, alt=alt or None)
+    st.plotly_chart(
+        fig, key=chart, config=config, alt=alt or None, on_select=on_point or "ignore", selection_mode="points"
+    )
     out = printed(fig, name)
     data = {
         "chart": chart, "name": name, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,

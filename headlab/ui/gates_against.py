@@ -19,13 +19,14 @@ from headlab.scores import HeadScores, kept_without
 from headlab.tables import Cell, Table
 from headlab.ui.background import Latest
 from headlab.ui.experiments_store import part
-from headlab.ui.gates_read import Sweep, worth
+from headlab.ui.gates_read import Sweep, accuracy_name, worth
 from headlab.ui.prune_figures import Figure, Known, Question, figures
 from headlab.ui.results import matching, select
 from headlab.ui.shell import Choice, guarded, listing
 from headlab.ui.shell_worker import client
 
-METHODS = ("shapley", "gradient")
+SHAPLEY = "shapley"
+METHODS = (SHAPLEY, "gradient")
 KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is the Prune page's too
 POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
 
@@ -55,6 +56,11 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     return out
 
 
+def called(scores: HeadScores) -> str:
+    """A method with the estimand of its scores, where there are several of that method's name."""
+    return f"{scores.method} ({scores.estimand})" if scores.method == SHAPLEY else scores.method
+
+
 def as_many(gates: LearnedGates, scores: HeadScores) -> Bools:
     """Heads kept when as many leave as the gates close, lowest score first, of those that have a gate; bool [head]."""
     values = np.where(gates.gated, scores.values, np.inf)
@@ -77,20 +83,23 @@ def overlap(sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple
     known: what the method's mask is worth, by run's key and method, as far as it is known.
     """
     rows: list[tuple[Cell, ...]] = []
+    accuracy = f"{accuracy_name(sweep.first)}, %"
     for run in sweep.runs:
         gates, gated = run.gates, run.gates.gated
         for method, found in scores.items():
             both = int((gates.kept & as_many(gates, found))[gated].sum())
             kept = int(gates.kept[gated].sum())
-            row = gates.weight, method, kept, int(gated.sum()), both, *by_chance(int(gated.sum()), kept, kept)
+            row = gates.weight, called(found), kept, int(gated.sum()), both, *by_chance(int(gated.sum()), kept, kept)
             rows.append((*row, *_worth(known.get((run.key, method)))))
     return Table(
         f"gates-overlap-{sweep.first.language}", "The heads that Shapley and gradient would have kept",
-        ("λ", "method", "kept", "of", "in both", "by chance", "chance, low", "chance, high", "accuracy, %",
+        ("λ", "method", "kept", "of", "in both", "by chance", "chance, low", "chance, high", accuracy,
          "difference, points", "low, points", "high, points"),
         ("g", "", "d", "d", "d", ".1f", "d", "d", ".1f", "+.1f", "+.1f", "+.1f"), tuple(rows),
         ("kept, of: among the heads that have a gate. by chance: what a random choice of as many heads shares with "
-         "the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask.",),
+         "the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask.",
+         "shapley-top50: what a head gains where fewer than half the heads are gone, so not made for masks that keep "
+         "fewer than half; shapley: at all numbers of heads.",),
     )  # fmt: skip
 
 

@@ -88,7 +88,10 @@ def _begin(plan: Plan) -> None:
     else:
         runs = len(spec["weights"]) * len(plan.languages)
         many = f"{runs} runs" if runs > 1 else "one run"
-        st.markdown(f"**{spelled(plan.languages)}**: {many} of {spec['options']['steps']} steps, one after another.")
+        at = ", ".join(f"{weight:g}" for weight in spec["weights"])
+        st.markdown(
+            f"**{spelled(plan.languages)}**: {many} of {spec['options']['steps']} steps, one after another; λ = {at}."
+        )
         jobs_forecast.draw("gates", spec, "What it will take:", "")
     icon = ":material/play_arrow:"
     st.button(

@@ -54,7 +54,11 @@ def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
     likely = np.where(gates.gated, gates.open_probability[time], np.nan)
     tips = [_tip(p, bool(kept)) for p, kept in zip(likely, mask.kept, strict=True)]
     _map(gates, likely, f"step {int(gates.steps[time])}: {int(mask.kept.sum())} heads kept", tips)
-    st.caption("The darker, the likelier open; from 50 % on the mask keeps a head. Hatched: no gate, so it stays.")
+    even = 100 * (1 - float(gates.concrete.zero(np.array(gates.concrete.even))))
+    st.caption(
+        f"The darker, the likelier open. The mask keeps a head whose gate is likelier 1 than 0: from {even:.0f} % on. "
+        "Hatched: no gate, so it stays."
+    )
 
 
 def _map(gates: LearnedGates, values: Floats, told: str, tips: list[str]) -> None:

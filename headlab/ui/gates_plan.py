@@ -6,6 +6,7 @@ No streamlit here: whoever starts the job reads the values anew, as with a new j
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ WEIGHT = "weight"  # the one option that has several values
 MAIN = ("steps", "trained", "stacks", "start")  # those that most people set
 FLAGS = {"stacks": "--stacks", "trained": "--train-model"}  # options that have a flag of their own
 MOST = 20  # weights of one job
+COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal point
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,13 @@ def others() -> tuple[str, ...]:
 
 
 def weights_from(text: str) -> list[float]:
-    """'0.01, 0.03' as numbers, each once and rising. Raises HeadlabError for what is no weight."""
+    """'0.01, 0.03' as numbers, each once and rising. Raises HeadlabError for what is no weight, or may be two."""
+    if (unclear := COMMA.search(text)) is not None:
+        one = unclear.group()
+        raise HeadlabError(
+            f"{one!r:.40} may be one weight or two; write {one.replace(',', '.'):.40} for one, a space after the comma "
+            "for two"
+        )
     words = text.replace(";", " ").replace(",", " ").split()
     found = {_weight(word) for word in words}
     if not found or len(found) > MOST:
@@ -83,15 +91,16 @@ def trouble(spec: Mapping[str, Any]) -> str:
     return ""
 
 
-def command(spec: Mapping[str, Any]) -> str:
-    """The command lines that do the same as a spec, one a language."""
-    return "\n".join(shlex.join(_words(spec, language)) for language in spec.get("languages") or ())
+def command(spec: Mapping[str, Any], dtype: str = "") -> str:
+    """The command lines that do the same as a spec, one a language. dtype: of the model, where it is not the usual."""
+    more = ["--dtype", dtype] if dtype else []
+    return "\n".join(shlex.join([*_words(spec, language), *more]) for language in spec.get("languages") or ())
 
 
 def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
     yield from ("headlab", "gates", "--model", str(spec["model"]), "--task", str(spec["task"]), "--language", language)
     for weight in _listed(spec.get("weights")):
-        yield from ("--weight", f"{weight:g}")
+        yield from ("--weight", repr(weight))  # all its digits: another weight is another run
     for name, value in (spec.get("options") or {}).items():
         if name in OPTIONS and value == OPTIONS[name].default:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,12 +11,17 @@ import numpy as np
 
 from headlab.learned import LearnedGates
 from headlab.records import canonical_json
-from headlab.scores import HeadScores
+from headlab.stats import holm
 from headlab.store import GatesResult
 from headlab.tables import Cell, Table
+from headlab.tasks.translation import NAME as TRANSLATION
 
-SPLITS = ("test", "dev")  # where they are reported first
+SPLITS = ("dev", "test")
 OPTIONS, WEIGHT, TRAINED, ALL = "options", "weight", "trained", "all"
+ONE_SEED = (
+    "Intervals and p are over examples: what another seed of the learning would keep is not in them. p, Holm: "
+    "corrected for the runs of this table, each split for itself."
+)
 
 
 class Worth(NamedTuple):
@@ -108,20 +113,41 @@ def hover(gates: LearnedGates, split: str) -> str:
     return "<br>".join([*lines, *([f"{split}: {found.words}"] if found else [])])
 
 
+def splits_of(sweep: Sweep) -> list[str]:
+    """Splits that some run was measured on; first the one that a λ may be chosen on."""
+    found = [split for split in SPLITS if any(worth(run.gates, split) for run in sweep.runs)]
+    return sorted(found, key=lambda split: split == learned_on(sweep.first))
+
+
+def accuracy_name(gates: LearnedGates) -> str:
+    """What accuracy is a share of: of right answers, or of a translation's tokens, each given those before it."""
+    task = gates.spec.get("task")
+    return "token accuracy" if isinstance(task, Mapping) and task.get("name") == TRANSLATION else "accuracy"
+
+
 def table_of(sweep: Sweep) -> Table:
     """A row a run: weight, heads kept, those undecided, by stack, and accuracy on each split."""
-    grid, splits = sweep.first.grid, [s for s in ("dev", "test") if any(worth(r.gates, s) for r in sweep.runs)]
+    grid, splits = sweep.first.grid, [s for s in SPLITS if any(worth(r.gates, s) for r in sweep.runs)]
     stacks = [stack.name for stack in grid.stacks] if len(grid.stacks) > 1 else []
     names = ["λ", "kept", "of", "undecided", *(f"{stack} kept" for stack in stacks)]
-    parts = ("accuracy, %", "difference, points", "low, points", "high, points", "p")
+    parts = (f"{accuracy_name(sweep.first)}, %", "difference, points", "low, points", "high, points", "p", "p, Holm")
     columns = (*names, *(f"{split} {part}" for split in splits for part in parts))
-    formats = ("g", *("d" for _ in names[1:]), *(form for _ in splits for form in (".1f", *("+.1f",) * 3, ".3f")))
-    rows = tuple(tuple(_cells(run.gates, stacks, splits)) for run in sweep.runs)
+    formats = (
+        "g",
+        *("d" for _ in names[1:]),
+        *(form for _ in splits for form in (".1f", *("+.1f",) * 3, *(".3f",) * 2)),
+    )
+    found = [_worth_cells(sweep, split) for split in splits]
+    rows = [
+        (*_kept_cells(run.gates, stacks), *(cell for split in found for cell in split[at]))
+        for at, run in enumerate(sweep.runs)
+    ]
     return Table(
-        f"gates-{sweep.first.language}", "What each λ keeps, and what that is worth", columns, formats, rows,
-        ("undecided: P(open) between 10 and 90 % at the end; such a gate counts as the likelier of the two.",
+        f"gates-{sweep.first.language}", "What each λ keeps, and what that is worth", columns, formats, tuple(rows),
+        ("undecided: gates that are neither 0 nor 1 with 90 % or more at the end; a head is kept whose gate is "
+         "likelier 1 than 0.",
          "difference: from the untouched model on the same examples, with its interval of 95 %. The gates were learned "
-         f"on the split {learned_on(sweep.first)}.",),
+         f"on the split {learned_on(sweep.first)}.", ONE_SEED,),
     )  # fmt: skip
 
 
@@ -131,35 +157,32 @@ def learned_on(gates: LearnedGates) -> str:
     return str(task.get("split") if isinstance(task, Mapping) else None or options_of(gates).get("split") or "?")
 
 
-def _cells(gates: LearnedGates, stacks: Sequence[str], splits: Sequence[str]) -> Iterator[Cell]:
-    yield from (gates.weight, int(gates.kept.sum()), gates.grid.size, gates.undecided())
+def _kept_cells(gates: LearnedGates, stacks: Sequence[str]) -> tuple[Cell, ...]:
     by_stack = gates.kept_by_stack()
-    yield from (by_stack[stack][0] for stack in stacks)
-    for split in splits:
-        found = worth(gates, split)
-        if found is None:
-            yield from (None,) * 5
-        else:
-            yield from (100 * value for value in (found.accuracy, found.difference, found.low, found.high))
-            yield found.p
+    told = (gates.weight, int(gates.kept.sum()), gates.grid.size, gates.undecided())
+    return (*told, *(by_stack[stack][0] for stack in stacks))
+
+
+def _worth_cells(sweep: Sweep, split: str) -> list[tuple[Cell, ...]]:
+    """Of each run: accuracy, difference and its interval in points, p, and p corrected for the sweep's runs."""
+    found = [worth(run.gates, split) for run in sweep.runs]
+    corrected = iter(holm(np.array([one.p for one in found if one is not None])).tolist())
+    return [
+        (None,) * 6 if one is None
+        else (*(100 * x for x in (one.accuracy, one.difference, one.low, one.high)), one.p, next(corrected))
+        for one in found
+    ]  # fmt: skip
 
 
 def every_gate(gates: LearnedGates) -> Table:
-    """A row a head: P(open) at the beginning and at the end, and whether it is kept."""
+    """A row a head: P(g ≠ 0) at the beginning and at the end, P(g = 1) at the end, and whether it is kept."""
     likely, gated, kept = gates.open_probability, gates.gated, gates.kept
-    rows = tuple(
-        (*head, float(likely[0, at]), float(likely[-1, at]), bool(kept[at]), bool(gated[at]))
-        for at, head in enumerate(gates.grid.heads)
-    )
-    columns = ("stack", "layer", "head", "P(open) at first", "P(open) at last", "kept", "has a gate")
+    whole = np.where(gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
+    rows: list[tuple[Cell, ...]] = []
+    for at, head in enumerate(gates.grid.heads):
+        told = (float(likely[0, at]), float(likely[-1, at]), float(whole[at]), bool(kept[at]), bool(gated[at]))
+        rows.append((*head, *told))
+    columns = ("stack", "layer", "head", "P(g ≠ 0) at first", "P(g ≠ 0) at last", "P(g = 1) at last", "kept",
+               "has a gate")  # fmt: skip
     title = f"Every gate at λ = {gates.weight:g}"
-    return Table(f"gates-heads-{gates.language}", title, columns, ("", "d", "d", ".3f", ".3f", "", ""), rows)
-
-
-def as_scores(gates: LearnedGates) -> HeadScores:
-    """P(open) at the end as a score: lowest first, the heads that go are those whose gates are closed."""
-    likely = np.asarray(gates.open_probability[-1], np.float64)
-    return HeadScores(
-        gates.grid, gates.language, "gates", likely, "P(open)", "probability", gates.example_forwards, gates.seconds,
-        spec=gates.spec,
-    )  # fmt: skip
+    return Table(f"gates-heads-{gates.language}", title, columns, ("", "d", "d", *(".3f",) * 3, "", ""), tuple(rows))

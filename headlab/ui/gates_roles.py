@@ -5,17 +5,23 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.experiments.remaining import remaining
+from headlab.experiments.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.plots.heads_roles import stacked
 from headlab.tables import Report, Table
 from headlab.ui import roles_store
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
-from headlab.ui.gates_read import Sweep, as_scores
+from headlab.ui.gates_read import Sweep
 from headlab.ui.links import page_link
 from headlab.ui.names import language_title
 from headlab.ui.roles_remaining import stacks
 from headlab.ui.shell import Choice
+
+NOTE = (
+    "All numbers are of heads with a gate: heads with the role among those that are kept, and among all. A head may "
+    "have several roles. by chance: what as many heads drawn at random from those with a gate would hold, with the "
+    "range that holds at least 95 % of draws, each row for itself."
+)
 
 
 def draw(choice: Choice, sweep: Sweep) -> None:
@@ -36,8 +42,8 @@ def draw(choice: Choice, sweep: Sweep) -> None:
     figure(fig, f"gates-{language}-roles", key="gates-roles", alt="Heads kept with each role, by how many are kept")
     along = " The roles are those before the training, in which the model changed too." if sweep.along else ""
     st.caption(
-        "The first bar is the whole model. Of runs that keep equally many heads the lowest λ is drawn. A head with "
-        f"several roles counts in each.{along}"
+        "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
+        f"with several roles counts in each.{along}"
     )
     show(table, f"gates-roles-{language}")
 
@@ -47,13 +53,14 @@ def roles_left(sweep: Sweep, report: Report) -> Table:
 
     Raises HeadlabError for a report of other heads.
     """
-    first, rows = remaining(report, as_scores(sweep.first), [sweep.first.grid.size]), []
-    rows += [(None, *row) for row in first.rows]
-    for run in sweep.runs:
-        own = remaining(report, as_scores(run.gates), [int(run.gates.kept.sum())])
-        rows += [(run.gates.weight, *row) for row in own.rows]
+    same_model(report, sweep.first.spec, "gates")
+    having, gated = heads_by_role(report, sweep.first.grid), sweep.first.gated
+    every = [(None, gated), *((run.gates.weight, run.gates.kept & gated) for run in sweep.runs)]
+    rows = tuple(
+        (weight, int(kept.sum()), *stay.cells) for weight, kept in every for stay in staying(having, kept, gated)
+    )
     title = "Roles of the heads that each λ keeps"
-    return Table("gates-roles", title, ("λ", *first.columns), ("g", *first.formats), tuple(rows), first.notes)
+    return Table("gates-roles", title, ("λ", *COLUMNS), ("g", *FORMATS), rows, (NOTE,))
 
 
 def of_each_size(table: Table) -> Table:

@@ -9,7 +9,7 @@ import streamlit as st
 from headlab.learned import LearnedGates
 from headlab.plots.gates import course, kept_by_layer, kept_by_stack, open_map
 from headlab.ui.figures import figure
-from headlab.ui.gates_read import SPLITS, Sweep, run_words, worth
+from headlab.ui.gates_read import SPLITS, Sweep, accuracy_name, run_words, worth
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -20,11 +20,12 @@ def at_a_glance(gates: LearnedGates) -> None:
         size, gated = gates.grid.size, int(gates.gated.sum())
         st.metric("Heads kept", f"{int(gates.kept.sum())} of {size}", width="content")
         st.metric("Undecided", f"{gates.undecided()} of {gated} gates", width="content")
-        for split in reversed(SPLITS):
+        for split in SPLITS:
             if (found := worth(gates, split)) is not None:
                 gain = f"{100 * found.difference:+.1f} points [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+                name = f"{accuracy_name(gates).capitalize()} on {split}"
                 st.metric(
-                    f"Accuracy on {split}", f"{100 * found.accuracy:.1f} %", gain.replace("-", MINUS),
+                    name, f"{100 * found.accuracy:.1f} %", gain.replace("-", MINUS),
                     delta_color="gray", delta_arrow="off", width="content",
                 )  # fmt: skip
 
@@ -36,7 +37,9 @@ def training(gates: LearnedGates, key: str) -> None:
     with left:
         st.markdown("##### How likely each gate is open")
         figure(open_map(gates), f"{name}-map", key=f"gates-map-{key}", alt="P(open) of every gate over the training")
-        st.caption("Blue: open; orange: closed; pale: undecided; blank: a head without a gate, which stays.")
+        st.caption(
+            "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without a gate, which stays."
+        )
     with right:
         st.markdown("##### Loss, penalty and open heads")
         figure(course(gates), f"{name}-course", key=f"gates-course-{key}", alt="Loss, penalty and open heads by step")

@@ -119,6 +119,11 @@ def job_spec(result: GatesResult) -> dict[str, Any]:
     spec, options = result.gates.spec, options_of(result.gates)
     return {
         "model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": [result.gates.language],
-        "weights": [result.gates.weight],
+        "weights": [result.gates.weight], "seed": spec.get("seed", 0),
         "options": {name: value for name, value in options.items() if name != WEIGHT},
     }  # fmt: skip
+
+
+def dtype(result: GatesResult) -> str:
+    """The precision that the model was loaded in, empty for the usual one."""
+    return str(part(result.gates.spec, "model", "dtype") or "")

@@ -49,8 +49,9 @@ def _clear_run(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     if (folder / "result.npz").exists():
         return
-    if (folder / TRAINED).is_dir():
-        shutil.rmtree(folder / TRAINED)
+    for left in (folder / TRAINED, *folder.glob(f".{TRAINED}.*")):  # the latter: killed while it was written
+        if left.is_dir():
+            shutil.rmtree(left)
     for name in ("spec.json", "log.txt"):
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):  # gone already, or it holds something that is not ours to delete

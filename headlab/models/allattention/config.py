@@ -8,9 +8,9 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from headlab.errors import HeadlabError
+from headlab.models.allattention.positions import LEARNED, POSITIONS, RELATIVE
 
 MODEL_TYPE = "headlab-all-attention"
-RELATIVE, LEARNED = "relative", "learned"
 LOW = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed_forward": 0,
        "max_position_embeddings": 1}  # fmt: skip
 
@@ -76,7 +76,7 @@ class AllAttentionConfig(PretrainedConfig):
         heads = self.heads_per_layer
         if not heads or not all(type(n) is int and n >= 0 for n in heads):
             raise HeadlabError(f"heads_per_layer is {heads}; give one whole number a layer, like [8, 8, 8]")
-        if self.positions not in (RELATIVE, LEARNED):
+        if self.positions not in POSITIONS:
             raise HeadlabError(f"positions is {self.positions!r}; use {RELATIVE} or {LEARNED}")
         if not 0 <= self.dropout < 1:
             raise HeadlabError(f"dropout is {self.dropout}; choose a number from 0 to below 1")

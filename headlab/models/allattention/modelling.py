@@ -12,7 +12,8 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headlab.errors import HeadlabError
-from headlab.models.allattention.config import LEARNED, RELATIVE, AllAttentionConfig
+from headlab.models.allattention.config import AllAttentionConfig
+from headlab.models.allattention.positions import LEARNED, RELATIVE
 
 IGNORED = -100  # a label that is not asked for
 
@@ -191,11 +192,7 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         tokens = input_ids.shape[1]
         hidden = self.embeddings(input_ids)
         if self.config.positions == LEARNED:
-            if tokens > self.config.max_position_embeddings:
-                raise HeadlabError(
-                    f"{tokens} tokens given; this model has {self.config.max_position_embeddings} positions, so cut it"
-                )
-            hidden = hidden + self.places.weight[:tokens]
+            hidden = hidden + self._places(input_ids, attention_mask)
         visible = torch.ones(tokens, tokens, dtype=torch.bool, device=input_ids.device).tril()[None, None]
         if attention_mask is not None:
             visible = visible & attention_mask.bool()[:, None, None, :]
@@ -203,6 +200,16 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         for layer in self.layers:
             hidden = layer(hidden, visible)
         return BaseModelOutput(last_hidden_state=self.norm(hidden))
+
+    def _places(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Vectors of the tokens' places, counted from the first one that is no padding."""
+        there = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+        places = (there.cumsum(dim=1) - 1).clamp(min=0)
+        needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
+        if needed > most:
+            raise HeadlabError(f"{needed} tokens given; this model has {most} positions, so cut it")
+        found: torch.Tensor = self.places(places)
+        return found
 
 
 class AllAttentionForCausalLM(AllAttentionPreTrainedModel):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headlab.models.allattention.config import LEARNED, RELATIVE, AllAttentionConfig
+from headlab.models.allattention.config import AllAttentionConfig
+from headlab.models.allattention.positions import LEARNED, RELATIVE
 
 
 class Parameters(NamedTuple):

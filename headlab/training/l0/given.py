@@ -16,6 +16,7 @@ from headlab.store import FORMAT, GATES
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.l0.learner import Tick
 from headlab.training.l0.options import VERSION, GateOptions
+from headlab.training.l0.splits import learned_on
 
 JUDGED: tuple[Split, ...] = ("dev", "test")
 
@@ -39,7 +40,7 @@ class Given:
 
     def __post_init__(self) -> None:
         notes = []
-        self.split, self.examples = self._learned_on()
+        self.split, self.examples = learned_on(self.task, self.language, self.options.split, self.options.size)
         if self.split == "dev":
             notes.append("the gates were learned on dev, so what is measured there flatters them; judge on test")
         for split, size in zip(JUDGED, (self.options.dev_size, self.options.test_size), strict=True):
@@ -51,22 +52,13 @@ class Given:
             notes.append("the mask is of the model that was trained along; it is compared with the untouched one")
         self.notes = tuple(notes)
 
-    def _learned_on(self) -> tuple[Split, tuple[Example, ...]]:
-        split, size = self.options.split, self.options.size
-        if split in ("dev", "train"):
-            return split, self.task.examples(self.language, split, size)  # type: ignore[return-value, arg-type]
-        try:
-            return "train", self.task.examples(self.language, "train", size)
-        except HeadlabError:  # that there is none is what is asked here; without dev, the next line says so
-            return "dev", self.task.examples(self.language, "dev", size)
-
     @cached_property
     def _inputs(self) -> Inputs:
-        return read(self.model, self.task, self.examples)
+        return read(self.model, self.task, self.examples, self.language)
 
     def inputs(self, other: Model | None = None) -> Inputs:
         """The examples that are learned on, tokenised; for another model, if one is trained along."""
-        return self._inputs if other is None else read(other, self.task, self.examples)
+        return self._inputs if other is None else read(other, self.task, self.examples, self.language)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from headlab.models.versions import versions
 from headlab.records import Bools
 from headlab.store import Run, Store
 from headlab.tasks.base import Task
-from headlab.training.l0.along import FOLDER, check_place, trainable_copy, write_model
+from headlab.training.l0.along import FOLDER, check_place, found_again, trainable_copy, write_model
 from headlab.training.l0.given import Given
 from headlab.training.l0.learner import Learner, Say, Tick
 from headlab.training.l0.options import GateOptions, GateStep
@@ -65,11 +65,12 @@ def learn_gates(
 ) -> LearnedGates:
     """Learn which heads of a model stay open, on a task in one language, and measure the mask that comes of it.
 
-    The loss is the mean task loss (nats an answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 5.1, equations
-    7 to 9.  store: where finished gates are looked up and kept, and where an interrupted run goes on; None keeps
-    nothing.  out: folder of the model that is trained along; None: below the run's folder in the store.  on_progress:
-    called after each step.  tick: called between passes; either may raise to stop.  Deterministic for a seed, a
-    thread count and a processor.  Raises HeadlabError for anything that does not fit.
+    The loss is the mean task loss (nats an answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 6.1.
+    store: where finished gates are looked up and kept, and where an interrupted run goes on; None keeps
+    nothing.  out: folder of the model that is trained along, copied there if the run is finished; None: below the
+    run's folder in the store.  on_progress: called after each step.  tick: called between passes; either may raise
+    to stop.  Deterministic for a seed, a thread count and a processor.  Raises HeadlabError for anything that does
+    not fit.
     """
     chosen = options or GateOptions()
     chosen.check()
@@ -109,7 +110,7 @@ def learn(
     run = None if store is None else store.run(spec)
     done = None if run is None else run.gates()
     if done is not None:
-        return done.gates
+        return found_again(done, out)
     place = out if run is None or out is not None else run.folder / FOLDER
     place = check_place(place) if options.along else None
     watch, device = watch or Watch(), given.model.device

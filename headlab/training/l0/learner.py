@@ -21,7 +21,7 @@ from headlab.records import Bools, Floats, Ints
 from headlab.training.batches import Indices, batches_per_epoch, epoch
 from headlab.training.l0.options import GateOptions, GateStep
 from headlab.training.state import State
-from headlab.training.steps import Keep, fitting
+from headlab.training.steps import Keep, dropout_seed, fitting
 
 GATES, HISTORY = "log_alpha", "history"
 DRAWS = 1  # sets the stream of the gates' draws apart from that of the batches
@@ -56,7 +56,10 @@ class Learner:
         return state
 
     def run(self, keep: Keep | None, say: Say, tick: Tick) -> None:
-        """Make the steps that are left. say: called after each.  tick: called between passes; may raise to stop."""
+        """Make the steps that are left. say: called after each.  tick: called between passes; may raise to stop.
+
+        Raises HeadlabError where something that was trained is no number at the end.
+        """
         if keep is not None:
             self.state.resume(keep.path, keep.key, self._fits)
             keep.step = self.state.step
@@ -72,6 +75,14 @@ class Learner:
                 keep.save(self.state)
             say(self._told(step, len(chosen), 0 if keep is None else keep.step))
         self.model.module.eval()
+        self._check_finite()
+
+    def _check_finite(self) -> None:
+        """An update after the last loss may have left what no later loss tells of."""
+        lost = [name for name, values in self.state.parameters.items() if not bool(values.isfinite().all())]
+        if lost:
+            what, rate = ("a gate", "gate_rate") if lost[0] == GATES else (f"the weight {lost[0]}", "model_rate")
+            raise HeadlabError(f"{what} became a value that is not a number; learn with a lower {rate}")
 
     def _now(self) -> torch.Tensor:
         """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
@@ -113,7 +124,7 @@ class Learner:
             group["lr"] = rate
 
         def run(rows: int) -> float:
-            torch.manual_seed(options.seed * 1_000_003 + step + 1)  # of the dropout
+            torch.manual_seed(dropout_seed(options.seed, step))
             optimizer.zero_grad()
             (options.weight_at(step) * self.concrete.open(self.log_alpha).sum()).backward()
             return self._added(chosen, uniform, rows)
@@ -171,11 +182,11 @@ class Learner:
             ) from error
 
     def _told(self, step: int, batch: int, kept: int) -> GateStep:
-        likely = self.concrete.open(self.log_alpha.detach())
-        expected = float(likely.sum())
+        now = self.log_alpha.detach()
+        expected, rows = float(self.concrete.open(now).sum()), min(batch, self.state.rows or batch)
         return GateStep(
             step + 1, self.options.steps, self.state.losses[-1], self.options.weight * expected, expected,
-            int((likely >= 0.5).sum()), len(likely), self.state.seconds, kept, min(batch, self.state.rows or batch),
+            int((now >= self.concrete.even).sum()), len(now), self.state.seconds, kept, rows,
         )  # fmt: skip
 
     def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:

@@ -13,11 +13,11 @@ from headlab.concrete import HardConcrete
 from headlab.errors import HeadlabError
 from headlab.options import Option
 from headlab.progress import Progress
-from headlab.records import Bools, HeadGrid
+from headlab.records import STACKS, Bools, HeadGrid
 from headlab.tasks.base import DEV_SIZE
 
 NAME = "gates"
-VERSION = 1  # of the numbers: another way to make them gets another one
+VERSION = 2  # of the numbers: another way to make them gets another one
 ALL = "all"
 ALONG = ("model_rate", "embeddings", "clip")  # of a model that is trained along, and of no other
 RATES = "learning rate of the"
@@ -89,6 +89,8 @@ class GateOptions:
                 raise HeadlabError(f"gates: {name} is {value!r}, but must be {option.range}")
         if type(self.seed) is not int or self.seed < 0:
             raise HeadlabError(f"seed is {self.seed}; choose 0 or more")
+        if not self._stacks() or not set(self._stacks()) <= {*STACKS, ALL}:
+            raise HeadlabError(f"gates: stacks is {self.stacks!r:.60}; name some of {', '.join(STACKS)}, or {ALL}")
 
     def record(self) -> dict[str, Any]:
         """The options that count, by name, ready for JSON; the seed stands beside them in a spec."""
@@ -122,13 +124,12 @@ class GateOptions:
 
     def gated(self, grid: HeadGrid) -> Bools:
         """Heads that get a gate, bool [head]. Raises HeadlabError for a stack that the model does not have."""
-        names = [name.strip() for name in self.stacks.split(",") if name.strip()]
-        if names == [ALL]:
-            names = [stack.name for stack in grid.stacks]
-        asked = {grid.stack(name).name for name in names}
-        if not asked:
-            raise HeadlabError(f"no stack named; name some of {', '.join(s.name for s in grid.stacks)}, or all")
+        names = self._stacks()
+        asked = {s.name for s in grid.stacks} if ALL in names else {grid.stack(name).name for name in names}
         return np.array([head.stack in asked for head in grid.heads], dtype=bool)
+
+    def _stacks(self) -> list[str]:
+        return [name.strip() for name in self.stacks.split(",") if name.strip()]
 
 
 def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
@@ -145,8 +146,8 @@ def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
 class GateStep:
     """One step just made: its number from 1, of how many, its mean task loss and penalty (nats), seconds so far.
 
-    expected: sum of P(gate ≠ 0).  open: gates that are likelier open than closed, of `gates`.  kept: the step up to
-    which the state is on disk (0: none is).  rows: examples computed together.
+    expected: sum of P(gate ≠ 0).  open: gates that are likelier 1 than 0, of `gates`.  kept: the step up to which the
+    state is on disk (0: none is).  rows: examples computed together.
     """
 
     step: int

@@ -43,7 +43,7 @@ class GateSteps(LmSteps):
         # The gates' group first: it alone keeps its rate.
         groups = [{"params": [self.log_alpha], "weight_decay": 0.0}, *decayed(module, options.weight_decay)]
         state = State({GATES: self.log_alpha} | parameters, AdamW(groups, lr=options.gate_rate))
-        state.more[HISTORY] = self.log_alpha.detach().cpu()[None]
+        state.more[HISTORY] = self._now()
         super().__init__(module, corpus, options, state)
 
     def objective(
@@ -74,8 +74,11 @@ class GateSteps(LmSteps):
     def made(self, steps: int) -> None:
         """Keep the gates of this time, where it is one that is kept."""
         if steps in self.chosen.times:
-            now = self.log_alpha.detach().cpu()[None]
-            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], now])
+            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
+
+    def _now(self) -> torch.Tensor:
+        """The gates' parameters as they are, [1, head]: a copy, which later steps do not change."""
+        return self.log_alpha.detach().to("cpu", copy=True)[None]
 
     def fits(self, more: object, steps: int) -> bool:
         """See `LmSteps.fits`: the history must have come as far as the steps."""

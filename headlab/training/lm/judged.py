@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,18 @@ JUDGED = ("valid", "test")
 Sums = Mapping[str, Floats]  # by split, float [passage, 3]
 
 
-def judge(model: PreTrainedModel, texts: Mapping[str, Corpus], block: int, watch: Watch) -> dict[str, Floats]:
-    """Sums over passages of each held-out split: nats, words, tokens."""
-    return {split: passages(texts[split], token_nats(model, texts[split], block, watch.tick)) for split in JUDGED}
+class Judge:
+    """Judges models on the held-out splits of a text. seconds: what that took so far."""
+
+    def __init__(self, texts: Mapping[str, Corpus], block: int, watch: Watch) -> None:
+        self.texts, self.block, self.watch, self.seconds = texts, block, watch, 0.0
+
+    def __call__(self, model: PreTrainedModel) -> dict[str, Floats]:
+        """Sums over passages of each split: nats, words, tokens."""
+        begun = time.perf_counter()
+        nats = {split: token_nats(model, self.texts[split], self.block, self.watch.tick) for split in JUDGED}
+        self.seconds += time.perf_counter() - begun
+        return {split: passages(self.texts[split], found) for split, found in nats.items()}
 
 
 def told(sums: Sums) -> dict[str, Any]:

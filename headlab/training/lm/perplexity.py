@@ -7,27 +7,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import t
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.memory import Rows, halving
 from headlab.records import Floats, Ints
-from headlab.stats.bootstrap import DRAWS
 from headlab.training.lm.text import Corpus
 
-PASSAGE = 2000  # tokens that are resampled together: what stands near in a text is alike
-LEAST = 20  # passages that a text is cut into at least, where it is long enough
+PASSAGE = 2000  # tokens that are one draw: what stands near in a text is alike
+LEAST = 20  # passages that a text is cut into at least, where it has as many tokens
+FEWEST = 3  # passages that tell how much they differ
+LARGEST = 700.0  # exp of more is no number any more
+DIGITS = 6  # of a passage's words, which are sums of parts
 ROWS = 16  # windows computed together
 
 
 class Perplexity(NamedTuple):
-    """exp of the mean nats a word with its 95 % interval, and of the mean nats a token; passages resampled."""
+    """exp of the mean nats a word with its 95 % interval over passages, and of the mean nats a token.
 
-    word: float
-    low: float
-    high: float
-    token: float
+    nats: the mean a word.  word and its ends are None where they are beyond numbers, as in scripts without spaces;
+    the ends also of fewer than 3 passages.  words, passages: how many were judged.
+    """
+
+    word: float | None
+    low: float | None
+    high: float | None
+    token: float | None
+    nats: float
+    words: int
     passages: int
 
     def record(self) -> dict[str, Any]:
@@ -36,25 +45,24 @@ class Perplexity(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A perplexity divided by another one on the same text, with its 95 % interval."""
+    """A perplexity divided by another one on the same text, with its 95 % interval; None as in `Perplexity`."""
 
-    value: float
-    low: float
-    high: float
+    value: float | None
+    low: float | None
+    high: float | None
 
 
-def perplexity(sums: Floats, seed: int = 0, draws: int = DRAWS) -> Perplexity:
+def perplexity(sums: Floats) -> Perplexity:
     """Perplexity of passages, float [passage, 3]: nats, words, tokens.
 
-    exp(Σ nats / Σ words), so that models of different tokenizers can be compared.  The interval is the percentile one
-    of passages resampled with replacement (blocks of a dependent series: Carlstein, 1986).
+    exp(Σ nats / Σ words), so that models of different tokenizers can be compared.
     """
-    nats, words, tokens = sums.sum(axis=0)
-    low, high = np.exp(_interval(sums[:, 0], sums[:, 1], seed, draws))
-    return Perplexity(float(np.exp(nats / words)), float(low), float(high), float(np.exp(nats / tokens)), len(sums))
+    nats, words, tokens = (float(x) for x in sums.sum(axis=0))
+    low, high = _interval(sums[:, 0], sums[:, 1])
+    return Perplexity(_exp(nats / words), low, high, _exp(nats / tokens), nats / words, round(words), len(sums))
 
 
-def perplexity_ratio(before: Floats, after: Floats, seed: int = 0, draws: int = DRAWS) -> Ratio:
+def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
     """`after` against `before`, passage by passage of the same text; 1.02: two per cent higher.
 
     Raises HeadlabError if the passages are not the same.
@@ -62,32 +70,43 @@ def perplexity_ratio(before: Floats, after: Floats, seed: int = 0, draws: int = 
     if before.shape != after.shape or not np.array_equal(before[:, 1], after[:, 1]):
         raise HeadlabError("the two models were not judged on the same text; measure both on one")
     gain, words = after[:, 0] - before[:, 0], before[:, 1]
-    low, high = np.exp(_interval(gain, words, seed, draws))
-    return Ratio(float(np.exp(gain.sum() / words.sum())), float(low), float(high))
+    return Ratio(_exp(float(gain.sum() / words.sum())), *_interval(gain, words))
 
 
-def _interval(values: Floats, sizes: Floats, seed: int, draws: int, level: float = 0.95) -> Floats:
-    """Percentiles of Σ values / Σ sizes over resamples of passages."""
+def _interval(values: Floats, sizes: Floats, level: float = 0.95) -> tuple[float | None, float | None]:
+    """The t interval of R = Σ values / Σ sizes, passages being drawn, after exp.
+
+    The linearised variance is S / (S - 1) · Σ (value - R size)² / (Σ sizes)² over S passages, with S - 1 degrees of
+    freedom (Cochran 1977, chapter 6): of few passages it covers what resampling them does not.
+    """
     count = len(values)
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=draws).astype(np.float64)
-    means = (drawn @ values) / (drawn @ sizes)
-    found: Floats = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return found
+    if count < FEWEST:
+        return None, None
+    ratio = values.sum() / sizes.sum()
+    error = np.sqrt(count / (count - 1) * ((values - ratio * sizes) ** 2).sum()) / sizes.sum()
+    width = t.ppf((1 + level) / 2, count - 1) * error
+    return _exp(float(ratio - width)), _exp(float(ratio + width))
+
+
+def _exp(nats: float) -> float | None:
+    return float(np.exp(nats)) if nats < LARGEST else None
 
 
 def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
-    """Sums over passages of whole lines, float [passage, 3]: nats, words, tokens. nats: [token asked].
+    """Sums over passages, float [passage, 3]: nats, words, tokens. nats: [token asked].
 
-    tokens: a passage's length at least; shorter where the text would have fewer than 20 passages.
+    Whole lines of `tokens` or more; shorter ones where the text would have fewer than 20 passages, and 20 equal parts,
+    cut within lines, where those are too few: then each token of a line is an equal part of its words.
     """
     length = max(1, min(tokens, corpus.asked // LEAST))
     ends = np.cumsum(corpus.line_tokens)
-    member = (ends - corpus.line_tokens) // length  # by where a line begins
-    member = np.unique(member, return_inverse=True)[1]
-    by_token = np.repeat(member, corpus.line_tokens)
-    columns = [np.bincount(by_token, nats), np.bincount(member, corpus.line_words),
-               np.bincount(member, corpus.line_tokens)]  # fmt: skip
-    return np.stack(columns, axis=1).astype(np.float64)
+    by_line = (ends - corpus.line_tokens) // length  # by where a line begins
+    member = np.unique(np.repeat(by_line, corpus.line_tokens), return_inverse=True)[1]
+    if member.max() + 1 < LEAST:
+        member = np.unique(np.arange(corpus.asked) * LEAST // corpus.asked, return_inverse=True)[1]
+    words = np.bincount(member, np.repeat(corpus.line_words / corpus.line_tokens, corpus.line_tokens))
+    # rounded: whole lines have whole numbers of words
+    return np.stack([np.bincount(member, nats), words.round(DIGITS), np.bincount(member)], axis=1).astype(np.float64)
 
 
 def token_nats(model: PreTrainedModel, corpus: Corpus, block: int, tick: Callable[[], None] = lambda: None) -> Floats:

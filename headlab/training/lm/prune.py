@@ -18,7 +18,7 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read
 from headlab.records import content_key
 from headlab.training.lm.gates import GateSteps, attached, check_some_left
-from headlab.training.lm.judged import Sums, against, judge, read_sums, told
+from headlab.training.lm.judged import Judge, Sums, against, read_sums, told
 from headlab.training.lm.options import LmGateOptions
 from headlab.training.lm.steps import LmSteps, Watch, new_state
 from headlab.training.lm.text import Corpus, Lines, data_hash, encode
@@ -67,23 +67,33 @@ def prune_lm(
     options, watch = options or LmGateOptions(), watch or Watch()
     options.check()
     check_out(out)
+    check_apart(folder, out)
     checkpoint = read(str(folder), device=device)
     if not isinstance(checkpoint.module, AllAttentionForCausalLM):
         raise HeadlabError(f"{folder} is no language model that headlab train lm made; give the folder of one")
     texts = {split: encode(checkpoint.tokenizer, part) for split, part in lines.items()}
     given = Given(checkpoint, texts, data_hash(lines), options, device)
-    before = read_sums(folder, given.data, options.block) or judge(checkpoint.module, texts, options.block, watch)
+    judge = Judge(texts, options.block, watch)
+    before = read_sums(folder, given.data, options.block) or judge(checkpoint.module)
     place = torch.device(device)
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         gates, smaller = _gated(given, out, watch)
-        removed = judge(smaller, texts, options.block, watch)
+        removed = judge(smaller)
         state = _tuned(given, smaller, out, watch) if options.tune_steps else None
-    after = removed if state is None else judge(smaller, texts, options.block, watch)
-    record = _record(given, gates, before, {"removed": removed, "tuned": after}) | common(smaller, device, state)
+    after = removed if state is None else judge(smaller)
+    record = _record(given, gates, before, {"removed": removed, "tuned": after})
+    record |= common(smaller, device, state, judge, gates.seconds)
     write_lm(out, smaller, checkpoint.tokenizer, after, record, given.data, options.block)
     for part in PARTS:
         _keep(given, out, part, watch).path.unlink(missing_ok=True)
     return gates
+
+
+def check_apart(folder: Path, out: Path) -> None:
+    """Raise HeadlabError if writing `out` would touch the model in `folder`."""
+    model, result = folder.resolve(), out.resolve()
+    if model == result or model in result.parents or result in model.parents:
+        raise HeadlabError(f"{out} would take the place of the model {folder}, which stays; name another folder")
 
 
 def _keep(given: Given, out: Path, part: str, watch: Watch) -> Keep:

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.records import Ints
-from headlab.training.lm.options import LmStep, StepOptions
+from headlab.training.lm.options import LmStep
 from headlab.training.lm.text import Corpus
-from headlab.training.lm.windows import step_windows
+from headlab.training.lm.windows import StepOptions, step_windows
 from headlab.training.state import State
 from headlab.training.steps import Keep, fitting
 
@@ -79,7 +79,8 @@ class LmSteps:
         loss = fitting(self.state, together, run)
         if not np.isfinite(loss):
             raise HeadlabError(f"the loss of step {step + 1} is {loss}; train with a lower learning rate")
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        if self.options.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
         self.state.optimizer.step()
         return loss
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.records import Ints, content_key
+from headlab.tasks.folder import read_text
 from headlab.training.lm.tokens import END, with_ends
 
 SPLITS = ("train", "valid", "test")
@@ -36,17 +37,15 @@ class Corpus:
         return len(self.ids) - 1
 
 
-def read_lines(data: Path, words: int | None = None) -> dict[str, list[str]]:
+def read_lines(data: Path, words: int | None = None, held_words: int | None = None) -> dict[str, list[str]]:
     """Lines of train, valid and test: of a folder's train.txt, valid.txt, test.txt, or of one file's parts.
 
-    One file: its last tenth is held out, half of it valid and half test.  words: take so many words of train, and
-    an eighth of that of the others.  Raises HeadlabError for what is missing, empty or no UTF-8.
+    One file: its last tenth is held out, half of it valid and half test.  words: take so many words of train.
+    held_words: of valid and of test.  Raises HeadlabError for what is missing, empty or no UTF-8.
     """
-    folder = data.is_dir()
-    found = {split: _lines(data / f"{split}.txt") for split in SPLITS} if folder else _parts(_lines(data), data)
-    if words is not None:
-        found = {s: _first(lines, words if s == "train" else max(1, words // 8)) for s, lines in found.items()}
-    return found
+    found = {split: _lines(data / f"{split}.txt") for split in SPLITS} if data.is_dir() else _parts(_lines(data), data)
+    most = {split: words if split == "train" else held_words for split in SPLITS}
+    return {split: _first(lines, n) if (n := most[split]) is not None else lines for split, lines in found.items()}
 
 
 def data_hash(lines: Lines) -> str:
@@ -68,15 +67,11 @@ def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise HeadlabError(f"{path} is not UTF-8 at byte {error.start}; convert it") from error
-    except OSError as error:
-        needed = f"; a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
-        raise HeadlabError(f"cannot read {path} ({error.strerror}){needed}") from error
+    if not path.is_file():
+        needed = f"a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
+        raise HeadlabError(f"there is no file {path}; {needed}")
     # Not splitlines: it would also cut at characters that stand within a line.
-    lines = text.removesuffix("\n").split("\n")
+    lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not any(line.strip() for line in lines):
         raise HeadlabError(f"{path} holds no words; give a text file")
     return lines

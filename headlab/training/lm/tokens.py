@@ -8,9 +8,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from headlab.errors import HeadlabError
+from headlab.training.lm.options import BPE
 
-BPE, WORD = "bpe", "word"
-TOKENIZERS = (BPE, WORD)
 END, UNKNOWN = "<|end|>", "<unk>"
 WORDS = r"\n| ?[^ \n]+| +"  # a word with the space before it, or the end of a line
 BYTES = 256  # what a byte-level vocabulary holds before it learns anything

@@ -17,7 +17,7 @@ from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.allattention.sizes import parameters
 from headlab.models.alone import alone
 from headlab.records import content_key
-from headlab.training.lm.judged import FILE, Sums, judge, kept, told
+from headlab.training.lm.judged import FILE, Judge, Sums, kept, told
 from headlab.training.lm.options import TRANSFORMER, LmOptions
 from headlab.training.lm.steps import LmSteps, Watch, new_state
 from headlab.training.lm.text import Lines, data_hash, encode
@@ -51,23 +51,29 @@ def train_lm(
         state = new_state(model, options.weight_decay)
         LmSteps(model, texts["train"], options, state).run(keep, watch)
     model.train(False)
-    sums = judge(model, texts, options.block, watch)
+    judge = Judge(texts, options.block, watch)
+    sums = judge(model)
     record = {"options": options.record(), "data": {"sha256": data, "tokens": texts["train"].asked}}
-    write_lm(out, model, tokenizer, sums, record | common(model, device, state), data, options.block)
+    write_lm(out, model, tokenizer, sums, record | common(model, device, state, judge), data, options.block)
     keep.path.unlink(missing_ok=True)
     return out
 
 
 def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAttentionConfig:
     """The model's sizes, as the options ask for them."""
+    ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    return sized(options, len(tokenizer), **ends)
+
+
+def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfig:
+    """The sizes that options ask for, with so many words in the table."""
     plain = options.kind == TRANSFORMER
     return AllAttentionConfig(
-        vocab_size=len(tokenizer), hidden_size=options.width,
+        vocab_size=vocabulary, hidden_size=options.width,
         head_size=options.head_size or options.width // options.heads,
         heads_per_layer=[options.heads] * options.layers, persistent=0 if plain else options.persistent,
         feed_forward=options.persistent if plain else 0, positions=options.positions,
-        max_position_embeddings=options.block, pre_norm=options.pre_norm, dropout=options.dropout,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        max_position_embeddings=options.block, pre_norm=options.pre_norm, dropout=options.dropout, **ends,
     )  # fmt: skip
 
 
@@ -85,11 +91,17 @@ def keep_beside(out: Path, key: str, watch: Watch) -> Keep:
     return Keep(path, key, watch.checkpoint_every, watch.checkpoint_share)
 
 
-def common(model: AllAttentionForCausalLM, device: str, state: State | None) -> dict[str, Any]:
-    """What every training of a language model records; state: that it ended in, None if there were no steps."""
+def common(
+    model: AllAttentionForCausalLM, device: str, state: State | None, judge: Judge, before: float = 0.0
+) -> dict[str, Any]:
+    """What every training of a language model records; state: that it ended in, None if there were no steps.
+
+    before: seconds of training that came before those of the state.
+    """
     found = parameters(model.config)
     losses = state.losses if state is not None else []
-    took = {"seconds": round(state.seconds, 1) if state is not None else 0.0, "device": device}
+    seconds = before + (state.seconds if state is not None else 0.0)
+    took = {"seconds": round(seconds, 1), "judging": round(judge.seconds, 1), "device": device}
     return {
         "loss": {"first": losses[0], "last": float(np.mean(losses[-TAIL:]))} if losses else {},
         "took": took | {"threads": torch.get_num_threads(), "rows_that_fitted": state.rows if state is not None else 0},

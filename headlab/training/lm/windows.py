@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.records import Ints
-from headlab.training.lm.options import StepOptions
+from headlab.training.steps import Pace
+
+
+class StepOptions(Pace, Protocol):
+    """What the steps of a language model's training are told: `Pace`, of windows of text."""
+
+    @property
+    def block(self) -> int:
+        """Tokens a window."""
+        ...
 
 
 def step_windows(asked: int, options: StepOptions, step: int) -> Ints:

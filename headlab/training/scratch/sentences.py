@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from headlab.errors import HeadlabError
-from headlab.inputs import IGNORED
+from headlab.inputs import IGNORED, shifted
 from headlab.records import Ints
 from headlab.tasks.base import Example
 from headlab.training.encoded import Encoded
@@ -35,10 +35,8 @@ class Sentences(Encoded):
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Sources, and targets shifted right by one place; nothing looks at what stands behind a target's end."""
-        targets = self.labels(rows, device)
-        start = torch.full_like(targets[:, :1], self.start)
-        before = torch.cat([start, targets[:, :-1]], dim=1)
-        return super().inputs(rows, device) | {"decoder_input_ids": before.masked_fill(before == IGNORED, self.padding)}
+        before = shifted(self.labels(rows, device), self.start, self.padding)
+        return super().inputs(rows, device) | {"decoder_input_ids": before}
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
         """Sum of the tokens' cross entropies against the smoothed targets, in nats."""

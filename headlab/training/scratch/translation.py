@@ -23,15 +23,25 @@ from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
 from headlab.records import content_key
 from headlab.tasks.base import Example
+from headlab.training.batches import batches_per_epoch, epoch
 from headlab.training.options import FinetuneStep
-from headlab.training.output import LIBRARIES, MODEL_CONFIG, TAIL, WHOLE, Made, check_out, model_config, write_folder
+from headlab.training.output import (
+    GENERATION,
+    LIBRARIES,
+    MODEL_CONFIG,
+    TAIL,
+    WHOLE,
+    Made,
+    check_out,
+    model_config,
+    write_folder,
+)
 from headlab.training.scratch.options import TranslationOptions
 from headlab.training.scratch.sentences import check_sentences, encode_sentences
 from headlab.training.scratch.vocabulary import marian_tokenizer, pieces_sha256, word_pieces
 from headlab.training.state import State
 from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps
 
-GENERATION = "generation_config.json"
 Measure = Callable[[Model], Mapping[str, Any]]
 
 
@@ -77,7 +87,9 @@ def train_translation(
         with without(model, mask):
             Steps(model.module, state, options, keep).run(encoded, progress)
         finish(model, mask)
-        record = told | _record(model, state, device) | {"measured": dict(measure(model)) if measure else {}}
+        record = told | _record(model, state, device) | {
+            "example_forwards": forwards(encoded.lengths, options), "measured": dict(measure(model)) if measure else {},
+        }  # fmt: skip
         write_folder(out, made_of(model), record)
     keep.path.unlink(missing_ok=True)
     return out
@@ -117,14 +129,19 @@ def new_state(model: Model, options: TranslationOptions) -> State:
 @contextmanager
 def without(model: Model, mask: Mask | None) -> Iterator[None]:
     """The model without a mask's heads. Raises HeadlabError if the mask is of another shape."""
+    checked(model, mask)
+    # Another model's mask is wanted here: the same architecture, trained from nothing.
+    with nullcontext() if mask is None else gated(model, model.grid.gates(mask.kept)):
+        yield
+
+
+def checked(model: Model, mask: Mask | None) -> None:
+    """Raise HeadlabError if a mask is of another shape; another model's mask is as good as its own."""
     if mask is not None and mask.grid != model.grid:
         raise HeadlabError(
             f"the mask is for a model with {mask.grid}; the one to be trained has {model.grid}. Give the options the "
             "same layers and heads"
         )
-    # Another model's mask is wanted here: the same architecture, trained from nothing.
-    with nullcontext() if mask is None else gated(model, model.grid.gates(mask.kept)):
-        yield
 
 
 @torch.no_grad()
@@ -136,6 +153,13 @@ def finish(model: Model, mask: Mask | None) -> None:
         weight: Any = model.projections[row].weight
         wide = weight.shape[1] // heads[row]
         weight[:, head * wide : (head + 1) * wide] = 0
+
+
+def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
+    """Examples that all the steps run through the model."""
+    whole, rest = divmod(options.steps, batches_per_epoch(len(lengths), options.batch))
+    last = epoch(lengths, options.batch, np.random.default_rng((options.seed, whole)))[:rest]
+    return whole * len(lengths) + sum(map(len, last))
 
 
 def made_of(model: Model) -> Made:

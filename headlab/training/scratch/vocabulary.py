@@ -17,18 +17,25 @@ END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 
 
+def check_pieces() -> None:
+    """Raise HeadlabError where no vocabulary can be made: sentencepiece is not installed."""
+    try:
+        import sentencepiece  # noqa: F401
+    except ImportError as error:
+        raise HeadlabError(
+            "vocabularies are made by the package sentencepiece, which is not here; pip install 'headlab[translation]'"
+        ) from error
+
+
 def word_pieces(sentences: Iterable[str], size: int) -> bytes:
     """A sentencepiece model of at most `size` pieces (a unigram language model, Kudo 2018), equal for equal sentences.
 
     Ids are as Marian has them: 0 ends a text, 1 is unknown.  Raises HeadlabError where sentencepiece is not installed
     or can make nothing of the sentences.
     """
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise HeadlabError(
-            "vocabularies are made by the package sentencepiece, which is not here; pip install 'headlab[translation]'"
-        ) from error
+    check_pieces()
+    import sentencepiece
+
     out = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

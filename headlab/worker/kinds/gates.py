@@ -13,6 +13,7 @@ from headlab.records import content_key
 from headlab.store import GatesResult, Store
 from headlab.tasks import Task, task
 from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
+from headlab.training.l0.splits import learned_on
 from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named
 from headlab.worker.kinds.price import Part, measured, total
 from headlab.worker.kinds.scorespec import Languages, Options
@@ -55,7 +56,8 @@ def fill(spec: GatesSpec) -> GatesSpec:
         for name, most in MOST.items():
             if (getattr(options, name) or 0) > most:
                 raise HeadlabError(f"{name} is {getattr(options, name)}; a job may ask for {most:,} at most")
-        learned_on(chosen, chosen.languages[0], options)
+        for language in chosen.languages:
+            examples(chosen, language, options)
     except HeadlabError as error:
         raise Refusal(str(error), 422) from error
     full = {name: getattr(options, name) for name in OPTIONS if name != WEIGHT}
@@ -68,14 +70,9 @@ def of(spec: GatesSpec, weight: float) -> GateOptions:
     return options_of({**spec.options, WEIGHT: float(weight)}, spec.seed)
 
 
-def learned_on(chosen: Task, language: str, options: GateOptions) -> int:
+def examples(chosen: Task, language: str, options: GateOptions) -> int:
     """How many examples are learned on. Raises HeadlabError for a language or a split that the task does not have."""
-    if options.split != "auto":
-        return len(chosen.examples(language, options.split, options.size))  # type: ignore[arg-type] # an option's choice
-    try:
-        return len(chosen.examples(language, "train", options.size))
-    except HeadlabError:  # as `headlab.training.l0.given` has it: then on dev
-        return len(chosen.examples(language, "dev", options.size))
+    return len(learned_on(chosen, language, options.split, options.size)[1])
 
 
 def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
@@ -131,7 +128,7 @@ def foresee(spec: GatesSpec, known: Known) -> Estimate:
     """Steps of the runs that the store does not have, and two passes over the examples that judge each."""
     kept = [r for r in Store(known.root).gates().results if _about(r, spec)]
     languages, options, chosen = named(spec.languages), of(spec, spec.weights[0]), task(spec.task)
-    sizes = {name: learned_on(chosen, name, options) for name in languages} if kept else {}
+    sizes = {name: examples(chosen, name, options) for name in languages} if kept else {}
     asked = [(name, weight) for name in languages for weight in spec.weights]
     left = [(name, weight) for name, weight in asked if not any(_same(r, spec, name, weight, sizes) for r in kept)]
     ask = MeasureRequest(model=spec.model, task=spec.task, language=languages[0])

@@ -1,0 +1,119 @@
+"""What models of several tasks or languages are told: in the texts they are asked for, and in those they write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from reference import greedy, log_probabilities
+from tiny import tiny_model
+from tiny_task import tiny_tokenizer
+from transformers import NllbTokenizer
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.generation import translations
+from headlab.inputs import IGNORED
+from headlab.likelihood import likelihood
+from headlab.models.told import Told, told
+from headlab.tasks import Example, Task
+
+TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]
+PREFIXES = {"translation_en_to_de": {"prefix": "w9 w8 "}, "summarization": {"prefix": "w7 "}}
+
+
+def task(language: str, words: str = "") -> Task:
+    sides = [(f"{words}{a}", f"{words}{b}") for a, b in TEXTS]
+    rows = [Example(str(n), a, target=b) for n, (a, b) in enumerate(sides)]
+    return Task("made-up", (), (language,), False, lambda *_: rows)
+
+
+@pytest.fixture(scope="module")
+def nllb() -> Evaluator:
+    """A model of several languages whose tokenizer puts their codes in front."""
+    names = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁a", "▁b", "▁c", "a", "b", "c"]
+    tokenizer = NllbTokenizer(
+        vocab={name: n for n, name in enumerate(names)}, merges=[("▁", "a"), ("▁", "b"), ("▁", "c")],
+        extra_special_tokens=["eng_Latn", "deu_Latn", "zho_Hans", "zho_Hant"],
+    )  # fmt: skip
+    model = tiny_model("mbart", tokenizer=tokenizer)
+    return Evaluator(model, task("eng-deu"), "eng-deu")
+
+
+def test_codes_stand_before_sources_and_translations_and_are_not_asked_for(nllb: Evaluator):
+    tokenizer, before = nllb.model.tokenizer, nllb.model.tokenizer.src_lang
+    source, target = (tokenizer.convert_tokens_to_ids(code) for code in ("eng_Latn", "deu_Latn"))
+    inputs = nllb.tensors(np.arange(3))
+    assert (inputs["input_ids"][:, 0] == source).all()
+    assert (inputs["decoder_input_ids"][:, 1] == target).all()
+    asked = nllb.inputs.targets(np.arange(3))
+    assert (asked[:, 0] == IGNORED).all()
+    assert (asked != IGNORED).sum(dim=1).tolist() == nllb.inputs.units.tolist() == [2, 4, 3]  # words, and the end
+    assert len(nllb.inputs.answers) == 9
+    assert nllb.evaluate().n == 9
+    assert tokenizer.src_lang == before
+
+
+def test_accuracy_log_probability_and_translation_are_of_one_model_that_was_told(nllb: Evaluator):
+    tokenizer, module = nllb.model.tokenizer, nllb.model.module
+    code, begin = tokenizer.convert_tokens_to_ids("deu_Latn"), module.config.decoder_start_token_id
+    texts, nats = [], []
+    for source, target in TEXTS:
+        ids = torch.tensor([[tokenizer.convert_tokens_to_ids("eng_Latn"), *tokenizer(source)["input_ids"][1:]]])
+        body = tokenizer(target)["input_ids"][1:]
+        nats += log_probabilities(module, ids, [begin, code], body)
+        written = greedy(module, ids, start=begin, end=2, limit=2 * ids.shape[1] + 10, first=code)
+        texts.append(tokenizer.decode(written, skip_special_tokens=True).strip())
+    assert list(translations(nllb)) == texts
+    assert likelihood(nllb).nats == pytest.approx(np.array(nats), abs=1e-9)
+
+
+def test_a_language_that_has_no_code_or_several_is_refused_with_what_there_is(nllb: Evaluator):
+    config, tokenizer = nllb.model.module.config, nllb.model.tokenizer
+    with pytest.raises(HeadlabError, match=r"no code for 'xx' \(eng_Latn, deu_Latn"):
+        told(config, tokenizer, "eng-xx")
+    with pytest.raises(HeadlabError, match=r"several codes for 'zho' \(zho_Hans, zho_Hant"):
+        Evaluator(nllb.model, task("eng-zho"), "eng-zho")
+    assert told(config, tokenizer, "eng-zho_Hant").target == "zho_Hant"
+    tokenizer.legacy_behaviour = True
+    try:
+        with pytest.raises(HeadlabError, match="does not put the code deu_Latn before"):
+            told(replace_type(config, "m2m_100"), tokenizer, "eng-deu")
+        assert told(config, tokenizer, "eng-deu").start == tokenizer.convert_tokens_to_ids("deu_Latn")
+    finally:
+        tokenizer.legacy_behaviour = False
+        tokenizer.src_lang = str(tokenizer.src_lang)  # which sets it up anew
+
+
+def replace_type(config: object, name: str) -> object:
+    return SimpleNamespace(**{**vars(config), "model_type": name})
+
+
+def test_a_t5_reads_the_prefix_that_its_configuration_names():
+    plain, other = (tiny_model("t5", tokenizer=tiny_tokenizer()) for _ in range(2))
+    other.module.config.task_specific_params = PREFIXES
+    told_so = Evaluator(other, task("en-de", "w5 "), "en-de")
+    by_hand = task("en-de").read("en-de", "dev", 0)
+    by_hand = [replace(e, text=f"w9 w8 w5 {e.text}", target=f"w5 {e.target}") for e in by_hand]
+    same = Evaluator(plain, Task("made-up", (), ("en-de",), False, lambda *_: by_hand), "en-de")
+    assert translations(told_so) == translations(same)
+    assert (likelihood(told_so).nats == likelihood(same).nats).all()
+    with pytest.raises(HeadlabError, match=r"put translation_de_to_en with its prefix"):
+        Evaluator(other, task("de-en"), "de-en")
+    assert Evaluator(other, task("en"), "en").inputs.lengths.max() < told_so.inputs.lengths.max()  # no pair: as it is
+
+
+def test_a_marian_model_of_several_targets_is_told_by_a_mark():
+    config = SimpleNamespace(model_type="marian")
+    several = SimpleNamespace(supported_language_codes=[">>fr<<", ">>zho_Hans<<", ">>zho_Hant<<"])
+    assert told(config, several, "en-fr") == Told(prefix=">>fr<< ")
+    assert told(config, several, "en-fr-CA").prefix == ">>fr<< "
+    with pytest.raises(HeadlabError, match="no code for 'de'"):
+        told(config, several, "en-de")
+    assert told(config, SimpleNamespace(supported_language_codes=[]), "en-de") == Told()
+    unknown = SimpleNamespace(src_lang="a", tgt_lang="b", all_special_tokens=["</s>"])
+    with pytest.raises(HeadlabError, match="headlab knows not how"):
+        told(config, unknown, "en-de")

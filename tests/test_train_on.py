@@ -1,0 +1,102 @@
+"""Training on without gates: the baseline of pruning, which differs from it by the gates alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy_language import toy_task
+
+pytest.importorskip("sentencepiece")
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.gates import Model
+from headlab.masks import Mask
+from headlab.records import HeadGrid
+from headlab.training.l0.learn import learn_gates
+from headlab.training.l0.learner import Learner
+from headlab.training.l0.options import GateOptions
+from headlab.training.scratch import on
+from headlab.training.scratch.on import train_on
+from headlab.training.scratch.options import TranslationOptions
+from headlab.training.scratch.translation import train_translation
+
+OPTIONS = GateOptions(steps=6, batch=16, trained="all", model_rate=0.01, dev_size=4, test_size=4)
+PAIR = "aa-bb"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    small = TranslationOptions(
+        steps=3, batch=16, warmup=2, vocabulary=40, width=16, feed_forward=16, encoder_layers=1, decoder_layers=1,
+        encoder_heads=2, decoder_heads=4,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("on") / "model"
+    train_translation(toy_task().examples(PAIR, "train"), pair=PAIR, out=folder, options=small)
+    return headlab.load(str(folder))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_the_weights_are_those_of_learning_gates_that_are_all_open(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
+    plain = Learner.gates
+    monkeypatch.setattr(Learner, "gates", lambda self, uniform: torch.ones_like(plain(self, uniform)))
+    learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
+    ours, theirs = weights(folder), weights(tmp_path / "gates")
+    assert ours.keys() == theirs.keys()
+    before = model.module.state_dict()
+    assert any(not torch.equal(ours[name], before[name]) for name in ours)
+    for name, tensor in ours.items():
+        assert torch.allclose(tensor, theirs[name], atol=1e-5), name
+
+
+def test_heads_that_are_off_stay_off_without_a_mask(model: Model, tmp_path: Path):
+    kept = np.ones(model.grid.size, bool)
+    kept[[0, 3, 7]] = False
+    folder = train_on(model, toy_task(), PAIR, out=tmp_path / "off", options=OPTIONS, mask=Mask(model.grid, kept))
+    found = headlab.load(str(folder))
+    columns = found.projections[0].weight[:, :8]
+    assert (columns == 0).all()
+    record = json.loads((folder / "training.json").read_text())
+    assert [tuple(head) for head in record["removed"]] == [tuple(h) for h in Mask(model.grid, kept).removed]
+    assert record["example_forwards"] == 6 * 16
+    assert record["seconds"] >= 0
+    assert "weight" not in record["options"]
+    assert record["options"]["model_rate"] == 0.01
+    other = Mask(HeadGrid.from_json({"encoder": [2, 2]}), np.ones(4, bool))
+    with pytest.raises(HeadlabError, match="same layers and heads"):
+        train_on(model, toy_task(), PAIR, out=tmp_path / "no", options=OPTIONS, mask=other)
+
+
+def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(model: Model, tmp_path: Path, monkeypatch: Any):
+    before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+    whole = train_on(model, toy_task(), PAIR, out=tmp_path / "whole", options=OPTIONS)
+    monkeypatch.setattr(on, "CHECKPOINT_STEPS", 1)
+
+    class Stop(Exception):
+        pass
+
+    def stop(step: Any) -> None:
+        if step.step == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_on(model, toy_task(), PAIR, out=tmp_path / "cut", options=OPTIONS, progress=stop)
+    steps: list[int] = []
+    again = {"out": tmp_path / "cut", "options": OPTIONS, "progress": lambda step: steps.append(step.step)}
+    cut = train_on(model, toy_task(), PAIR, **again)
+    assert 1 < steps[0] <= 5
+    assert all(torch.equal(tensor, weights(cut)[name]) for name, tensor in weights(whole).items())
+    assert all(torch.equal(tensor, model.module.state_dict()[name]) for name, tensor in before.items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "whole"]
