@@ -24,7 +24,7 @@ from headlab.tasks import udpos, xnli
 
 PROMPTS, SENTENCES = 8, 14
 COMMAND = "headlab reproduce held --data DIR --smoke --nli-model FOLDER --udpos-model FOLDER --dtype float32"
-TINY = replace(held.SMOKE, dev=12, test=15, samples=4, randoms=2, points=3, k=2, steps=2, orders=2)
+TINY = replace(held.SMOKE, dev=12, test=15, curve=9, samples=4, randoms=2, points=3, k=2, steps=2, orders=2)
 
 
 @pytest.fixture(scope="module")

@@ -14,19 +14,22 @@ TASKS = (XNLI, UDPOS)
 # English is what the models were fine-tuned on; the others are far from it in different ways.
 PAPERS = {XNLI: xnli.LANGUAGES, UDPOS: udpos.LANGUAGES}
 FEW: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "zh", "sw"), UDPOS: ("en", "zh", "tr")}
+CURVES: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "sw"), UDPOS: ("en", "tr")}
 
 
 @dataclass(frozen=True)
 class Plan:
     """Sizes of a reproduction.
 
-    dev, test: examples a language.  few: only three languages of each task.  samples: a head, at most.
+    dev, test: examples a language.  curve: test examples of a curve, which are answered at every point of every
+    order.  few: only three languages of each task.  samples: a head, at most.
     target: half-width that is enough.  randoms: random masks and orders.  points: of a curve.  k: heads
     removed where no head is surely harmful.  steps: of the fine-tuning on English part-of-speech tags.
     """
 
     dev: int
     test: int
+    curve: int
     few: bool
     samples: int
     target: float | None
@@ -41,18 +44,18 @@ class Plan:
         return FEW[task.name] if self.few else tuple(name for name in PAPERS[task.name] if name in task.languages)
 
 
-REAL = Plan(512, 999, False, 512, 0.01, 10, 13, 10, 400, 128)
-SMOKE = Plan(64, 128, True, 16, None, 3, 5, 5, 40, 4)
+REAL = Plan(512, 999, 256, False, 512, 0.01, 10, 13, 10, 400, 128)
+SMOKE = Plan(64, 128, 64, True, 16, None, 3, 5, 5, 40, 4)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One experiment on one task.  few: on three languages only, whatever the plan says."""
+    """One experiment on one task.  curves: on two languages, on the plan's examples for curves."""
 
     task: str
     experiment: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    few: bool = False
+    curves: bool = False
 
     @property
     def name(self) -> str:
@@ -84,4 +87,4 @@ def steps(plan: Plan) -> Iterator[Step]:
             yield Step(task, "targeted", scores | {"k": k, "runs": plan.randoms, "leave_one_out": False})
             yield Step(task, "transfer", scores | {"k": k})
             yield Step(task, "gap", scores | {"k": k})
-        yield Step(task, "iterative", walk, few=True)
+        yield Step(task, "iterative", walk, curves=True)
