@@ -37,7 +37,7 @@ class Held:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._every = self._pieces(self.plan.languages(self.task), self.plan.test)
+        self._every = self._pieces(self.plan.languages(self.task), self.plan.test[self.task.name])
         self._curves = self._pieces(CURVES[self.task.name], self.plan.curve)
 
     def _pieces(self, languages: tuple[str, ...], test: int) -> Pieces:
