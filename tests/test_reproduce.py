@@ -24,7 +24,18 @@ from headlab.tasks import udpos, xnli
 
 PROMPTS, SENTENCES = 8, 14
 COMMAND = "headlab reproduce held --data DIR --smoke --nli-model FOLDER --udpos-model FOLDER --dtype float32"
-TINY = replace(held.SMOKE, dev=12, test=15, samples=4, randoms=2, points=3, k=2, steps=2, orders=2)
+TINY = replace(
+    held.SMOKE,
+    dev=12,
+    test=dict.fromkeys(held.TASKS, 15),
+    curve=9,
+    samples=dict.fromkeys(held.TASKS, 4),
+    randoms=2,
+    points=3,
+    k=2,
+    steps=2,
+    orders=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -151,5 +162,5 @@ def test_the_real_plan_is_the_papers_and_the_smoke_test_a_part_of_it() -> None:
     real, smoke = (list(held.steps(plan)) for plan in (held.REAL, held.SMOKE))
     assert {step.experiment for step in real} == HELDS
     assert [(s.task, s.experiment) for s in real] == [(s.task, s.experiment) for s in smoke]
-    assert (held.REAL.dev, held.SMOKE.dev, held.SMOKE.test) == (512, 64, 128)
+    assert (held.REAL.dev, held.SMOKE.dev, set(held.SMOKE.test.values())) == (512, 64, {128})
     assert len({step.name for step in real}) == len(real)

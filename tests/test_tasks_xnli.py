@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
 from headlab.tasks import task
+from headlab.tasks.folder import read_lines
 from headlab.tasks.xnli import LANGUAGES, xnli_task
 
 Row = tuple[str, str, str]
@@ -37,6 +38,14 @@ def write(tmp_path: Path) -> Write:
 
 def ids(folder: Path, language: str) -> list[str]:
     return [e.id for e in xnli_task(folder).examples(language)]
+
+
+def test_line_ends_of_windows_leave_no_trace_in_the_last_row_either(write: Write, tmp_path: Path) -> None:
+    path = write("en.dev", rows("en"))
+    before = xnli_task(tmp_path).examples("en")
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert xnli_task(tmp_path).examples("en") == before
+    assert read_lines(path)[-1] == read_lines(path)[-1].strip()
 
 
 def test_two_premises_translated_alike_do_not_move_a_row(write: Write, tmp_path: Path) -> None:

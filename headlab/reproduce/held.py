@@ -14,21 +14,25 @@ TASKS = (XNLI, UDPOS)
 # English is what the models were fine-tuned on; the others are far from it in different ways.
 PAPERS = {XNLI: xnli.LANGUAGES, UDPOS: udpos.LANGUAGES}
 FEW: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "zh", "sw"), UDPOS: ("en", "zh", "tr")}
+CURVES: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "sw"), UDPOS: ("en", "tr")}
 
 
 @dataclass(frozen=True)
 class Plan:
     """Sizes of a reproduction.
 
-    dev, test: examples a language.  few: only three languages of each task.  samples: a head, at most.
-    target: half-width that is enough.  randoms: random masks and orders.  points: of a curve.  k: heads
-    removed where no head is surely harmful.  steps: of the fine-tuning on English part-of-speech tags.
+    dev, test: examples a language, of test by task: a sentence of many words is many answers.  curve: test examples
+    of a curve, which are answered at every point of every order.  few: only three languages of each task.
+    samples: a head, at most, by task.  target: half-width that is enough.  randoms: random masks and orders.  points:
+    of a curve.  k: heads removed where no head is surely harmful.  steps: of the fine-tuning on English
+    part-of-speech tags.
     """
 
     dev: int
-    test: int
+    test: Mapping[str, int]
+    curve: int
     few: bool
-    samples: int
+    samples: Mapping[str, int]
     target: float | None
     randoms: int
     points: int
@@ -41,18 +45,18 @@ class Plan:
         return FEW[task.name] if self.few else tuple(name for name in PAPERS[task.name] if name in task.languages)
 
 
-REAL = Plan(512, 999, False, 512, 0.01, 10, 13, 10, 400, 128)
-SMOKE = Plan(64, 128, True, 16, None, 3, 5, 5, 40, 4)
+REAL = Plan(512, {XNLI: 999, UDPOS: 400}, 256, False, {XNLI: 512, UDPOS: 256}, 0.01, 10, 13, 10, 400, 128)
+SMOKE = Plan(64, {XNLI: 128, UDPOS: 128}, 64, True, {XNLI: 16, UDPOS: 16}, None, 3, 5, 5, 40, 4)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One experiment on one task.  few: on three languages only, whatever the plan says."""
+    """One experiment on one task.  curves: on two languages, on the plan's examples for curves."""
 
     task: str
     experiment: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    few: bool = False
+    curves: bool = False
 
     @property
     def name(self) -> str:
@@ -61,21 +65,22 @@ class Step:
         return f"{self.task}-{self.experiment}" + (f"-{k}" if k else "")
 
 
-def shapley(plan: Plan) -> dict[str, Any]:
+def shapley(plan: Plan, task: str) -> dict[str, Any]:
     """Options of the scores that everything rests on.
 
     What a coalition is worth is the probability of the right label: its gains vary less than those of
     being right or wrong, so that fewer samples tell as much.
     """
-    return {"value": "probability", "samples": plan.samples, "target": plan.target}
+    return {"value": "probability", "samples": plan.samples[task], "target": plan.target}
 
 
 def steps(plan: Plan) -> Iterator[Step]:
     """The whole of it, in the order in which pieces are made and used again."""
-    scores = {"method": "shapley", "method_options": shapley(plan)}
     orders = {"value": "probability", "samples": plan.orders, "target": None}
-    walk = {"method_options": shapley(plan), "monte_carlo_options": orders, "runs": plan.randoms, "points": plan.points}
     for task in TASKS:
+        own = shapley(plan, task)
+        scores = {"method": "shapley", "method_options": own}
+        walk = {"method_options": own, "monte_carlo_options": orders, "runs": plan.randoms, "points": plan.points}
         yield Step(task, "agreement", scores)
         yield Step(task, "heads", scores)
         yield Step(task, "separators", scores)
@@ -84,4 +89,4 @@ def steps(plan: Plan) -> Iterator[Step]:
             yield Step(task, "targeted", scores | {"k": k, "runs": plan.randoms, "leave_one_out": False})
             yield Step(task, "transfer", scores | {"k": k})
             yield Step(task, "gap", scores | {"k": k})
-        yield Step(task, "iterative", walk, few=True)
+        yield Step(task, "iterative", walk, curves=True)

@@ -12,7 +12,7 @@ from headlab.experiments.run import Cost, forecast, run_experiment
 from headlab.files import write_atomic, write_json
 from headlab.gates import Model
 from headlab.progress import Progress
-from headlab.reproduce.held import FEW, Plan, Step
+from headlab.reproduce.held import CURVES, Plan, Step
 from headlab.store import Store
 from headlab.tables import Report
 from headlab.tasks.base import Task
@@ -37,18 +37,18 @@ class Held:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._every = self._pieces(self.plan.languages(self.task))
-        self._few = self._pieces(FEW[self.task.name])
+        self._every = self._pieces(self.plan.languages(self.task), self.plan.test[self.task.name])
+        self._curves = self._pieces(CURVES[self.task.name], self.plan.curve)
 
-    def _pieces(self, languages: tuple[str, ...]) -> Pieces:
+    def _pieces(self, languages: tuple[str, ...], test: int) -> Pieces:
         return Pieces(
             self.model, self.task.restricted(languages), self.store, seed=self.seed, dev_size=self.plan.dev,
-            test_size=self.plan.test,
+            test_size=test,
         )  # fmt: skip
 
     def pieces(self, step: Step) -> Pieces:
         """What a step is put together from."""
-        return self._few if step.few else self._every
+        return self._curves if step.curves else self._every
 
     def cost(self, step: Step) -> Cost:
         """What a step will take, given what is there."""

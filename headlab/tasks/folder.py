@@ -46,7 +46,7 @@ def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...
 def read_lines(path: Path) -> list[str]:
     """Lines of a UTF-8 text file. Raises HeadlabError as `read_text`."""
     # only real line ends: a sentence may hold a form feed or a Unicode line separator
-    return read_text(path).removesuffix("\n").replace("\r\n", "\n").split("\n")
+    return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def read_text(path: Path) -> str:

@@ -14,16 +14,17 @@ from headlab.tasks.source import Source
 ENDING = ".toml"
 
 
-def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None) -> Task:
+def task(name: str | Path, languages: Sequence[str] | str | None = None, *, data: Path | str | None = None) -> Task:
     """A task with some of its languages; all of them for None or "all".
 
     name: a built-in task, one that $HEADLAB_TASKS declares, or the path of a declaration (TOML).
     data: folder of the task's files; None takes $HEADLAB_DATA, or the declaration's own folder.  Raises
     HeadlabError for an unknown task or language, with those that exist.
     """
+    name, folder = str(name), None if data is None else Path(data)
     if not name.endswith(ENDING):
-        return tasks.task(name, languages, data=data)
-    whole = declared_task(Path(name), data)
+        return tasks.task(name, languages, data=folder)
+    whole = declared_task(Path(name), folder)
     if whole.name in tasks.TASKS:
         raise HeadlabError(f"{name} declares {whole.name}, which is a built-in task's name; change it")
     return tasks.chosen(whole, languages)
