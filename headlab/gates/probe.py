@@ -103,7 +103,7 @@ def _watch_function(model: PreTrainedModel, names: dict[nn.Module, str]) -> list
 
 
 def _note_headless(calls: list[Call], names: dict[nn.Module, str]) -> Any:
-    """A layer that lost its heads computes no attention: it stays a row, of 0 heads, so that layers keep their numbers."""
+    """A layer without heads computes no attention: it stays a row of 0 heads, so that layers keep their numbers."""
 
     def hook(module: nn.Module, _args: tuple[Any, ...]) -> None:
         calls.append(Call(names[module], module, 0, torch.empty(0), module))

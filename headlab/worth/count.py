@@ -14,8 +14,8 @@ from transformers.pytorch_utils import Conv1D
 
 from headlab.errors import HeadlabError
 from headlab.gates import Model
-from headlab.models.allattention.config import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
+from headlab.models.allattention.positions import RELATIVE
 from headlab.shrink.model import require_family
 from headlab.worth.costs import Costs, LayerCost
 

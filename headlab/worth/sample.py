@@ -19,25 +19,29 @@ Batches = list[dict[str, torch.Tensor]]
 
 
 def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: int) -> Batches:
-    """So many batches of dev examples drawn by lot over the task's languages, each padded to its longest.
+    """So many batches of dev examples, each of a language drawn by lot and padded to its longest.
 
     task: None takes the sentences of the embedded task as plain texts, whatever the model was made for.  Raises
     HeadlabError if the model does not fit the task.
     """
     rng = np.random.default_rng(seed)
-    drawn = _drawn(task_of(SENTENCES) if task is None else task, rows * count, rng)
-    parts = [np.arange(at, at + rows) for at in range(0, rows * count, rows)]
-    if task is not None:
-        inputs = read(model, task, drawn)
-        return [inputs.tensors(part) for part in parts]
-    if model.tokenizer is None:
+    source = task_of(SENTENCES) if task is None else task
+    if task is None and model.tokenizer is None:
         raise HeadlabError(f"{model.name} has no tokenizer, so there is nothing to run it on; give its folder one")
-    tokens = encode(model, [example.text for example in drawn])
-    return [_with_target(model, pad(model, tokens, part)) for part in parts]
+    batches = []
+    for _ in range(count):
+        language = str(rng.choice(source.languages))
+        drawn, whole = _drawn(source, language, rows, rng), np.arange(rows)
+        if task is not None:
+            batches.append(read(model, task, drawn, language).tensors(whole))
+        else:
+            tokens = encode(model, [example.text for example in drawn])
+            batches.append(_with_target(model, pad(model, tokens, whole)))
+    return batches
 
 
-def _drawn(task: Task, count: int, rng: np.random.Generator) -> list[Example]:
-    pool = [example for language in task.languages for example in task.examples(language, "dev", POOL)]
+def _drawn(task: Task, language: str, count: int, rng: np.random.Generator) -> list[Example]:
+    pool = task.examples(language, "dev", POOL)
     return [pool[i] for i in rng.choice(len(pool), count, replace=len(pool) < count)]
 
 
