@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Generic, TypeVar
@@ -23,17 +22,11 @@ class Latest(Generic[T]):
         self.value: T | None = None
         self.error: Exception | None = None
         self.done = False
-        self._begun = time.monotonic()
         self._make = make
         self._seen = 0
         self._news = threading.Condition()
         self._stopped = threading.Event()
         threading.Thread(target=self._read, name="figures", daemon=True).start()
-
-    @property
-    def age(self) -> float:
-        """Seconds since it was begun."""
-        return time.monotonic() - self._begun
 
     def stop(self) -> None:
         """Close the iterator at its next value."""

@@ -15,8 +15,6 @@ from headlab.ui.shell import guarded
 
 LIVE = "_live"
 POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
-# Whoever has waited so long waits for others too: looking less often leaves the processor to the figures.
-PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
 
@@ -59,15 +57,14 @@ def show(
 ) -> None:
     """Draw the figures into two containers, again and again until they are final."""
     live.wait(2, FIRST_SECONDS)  # the first value is what was known before
-    polling, patient = not live.done, live.age > PATIENT_SECONDS
-    every = SLOW_SECONDS if patient else POLL_SECONDS
+    polling = not live.done
 
-    @st.fragment(run_every=every if polling else None)
+    @st.fragment(run_every=POLL_SECONDS if polling else None)
     def look() -> None:
         with guarded():
             _draw(headline, details, live, languages, question)
-        if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
-            st.rerun()  # one full run, which ends the timer or sets a slower one
+        if polling and live.done:
+            st.rerun()  # one full run, which ends the timer
 
     look()
 
