@@ -44,6 +44,10 @@ class Plan:
         """Those of the paper that the data have; of the few, all."""
         return FEW[task.name] if self.few else tuple(name for name in PAPERS[task.name] if name in task.languages)
 
+    def curved(self, task: Task) -> tuple[str, ...]:
+        """Languages that curves are made of."""
+        return CURVES[task.name][:1] if self.few else CURVES[task.name]
+
 
 REAL = Plan(512, {XNLI: 999, UDPOS: 400}, 256, False, {XNLI: 512, UDPOS: 256}, 0.01, 10, 13, 10, 400, 128)
 SMOKE = Plan(64, {XNLI: 128, UDPOS: 128}, 64, True, {XNLI: 16, UDPOS: 16}, None, 3, 5, 5, 40, 4)
@@ -51,7 +55,7 @@ SMOKE = Plan(64, {XNLI: 128, UDPOS: 128}, 64, True, {XNLI: 16, UDPOS: 16}, None,
 
 @dataclass(frozen=True)
 class Step:
-    """One experiment on one task.  curves: on two languages, on the plan's examples for curves."""
+    """One experiment on one task.  curves: on the plan's languages and examples for curves."""
 
     task: str
     experiment: str

@@ -12,7 +12,7 @@ from headlab.experiments.run import Cost, forecast, run_experiment
 from headlab.files import write_atomic, write_json
 from headlab.gates import Model
 from headlab.progress import Progress
-from headlab.reproduce.held import CURVES, Plan, Step
+from headlab.reproduce.held import Plan, Step
 from headlab.store import Store
 from headlab.tables import Report
 from headlab.tasks.base import Task
@@ -38,7 +38,7 @@ class Held:
 
     def __post_init__(self) -> None:
         self._every = self._pieces(self.plan.languages(self.task), self.plan.test[self.task.name])
-        self._curves = self._pieces(CURVES[self.task.name], self.plan.curve)
+        self._curves = self._pieces(self.plan.curved(self.task), self.plan.curve)
 
     def _pieces(self, languages: tuple[str, ...], test: int) -> Pieces:
         return Pieces(
