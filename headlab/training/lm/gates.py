@@ -87,8 +87,8 @@ class GateSteps(LmSteps):
         return super().fits(more, steps) and history is not None and tuple(history.shape) == wanted
 
     def open(self) -> int | None:
-        """Gates that are likelier open than closed."""
-        return int((self.concrete.open(self.log_alpha.detach()) >= 0.5).sum())
+        """Gates that are at least as likely to be 1 as to be 0."""
+        return int((self.log_alpha.detach() >= self.concrete.even).sum())
 
     def learned(self, spec: Mapping[str, object]) -> LearnedGates:
         """The record of what was learned."""
