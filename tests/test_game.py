@@ -162,6 +162,7 @@ def test_forwards_are_counted_where_they_are_made(rng: np.random.Generator) -> N
     assert cost(lambda: game.gains(orders[:1], examples[:1], two)) == 3
 
 
+@pytest.mark.usefixtures("one_lane")  # beside each other they end at no fixed number of ticks
 def test_the_game_stops_between_batches_when_it_is_told_to(rng: np.random.Generator) -> None:
     evaluator, ticks = bert(), [0]
 

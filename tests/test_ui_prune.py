@@ -277,3 +277,19 @@ def test_a_click_that_came_with_undo_is_the_one_taken_back(monkeypatch):
     assert now.can_redo
     after_clicks(now.redo)()
     assert now.kept.tolist() == kept.tolist()
+
+
+def test_streamlit_may_call_a_callback_twice_for_one_press(monkeypatch):
+    """A look at the worker that arrives while callbacks are called makes streamlit call them again, undrawn."""
+    monkeypatch.setattr(headgrid.st, "session_state", {})
+    now = History(GRID)
+    for off in ([0], [0, 3]):
+        kept = np.ones(GRID.size, bool)
+        kept[off] = False
+        now.click(kept)
+    drawn = after_clicks(now.undo)
+    drawn()
+    drawn()
+    assert np.flatnonzero(~now.kept).tolist() == [0]
+    after_clicks(now.undo)()  # drawn again, pressed again
+    assert now.kept.all()

@@ -16,6 +16,7 @@ from headlab.ui.jobs_do import ask, start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
 from headlab.ui.names import language_title
+from headlab.ui.once import once
 from headlab.ui.shell import Choice, languages_of
 
 KEPT = "_gates_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
@@ -95,7 +96,7 @@ def _begin(plan: Plan) -> None:
         jobs_forecast.draw("gates", spec, "What it will take:", "")
     icon = ":material/play_arrow:"
     st.button(
-        "Start", type="primary", icon=icon, key="gates-start", disabled=bool(wrong), on_click=_start, args=(plan,)
+        "Start", type="primary", icon=icon, key="gates-start", disabled=bool(wrong), on_click=once(_start), args=(plan,)
     )
     if not wrong:
         with st.expander("The same from a terminal"):

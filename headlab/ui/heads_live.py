@@ -17,6 +17,7 @@ from headlab.ui.jobs_offer import price, refusal, work_of
 from headlab.ui.jobs_sharpening import about_head, language_at, picture, small_picture
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
+from headlab.ui.once import once
 from headlab.ui.results import Found, spec_of
 from headlab.ui.shell import Choice, client, guarded
 from headlab.ui.shell_worker import supervisor
@@ -103,7 +104,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
                 st.caption("In line for the worker.")
             else:
                 spec = work_of(choice, [language], results.first)
-                st.button("Compute", key=f"compute-{language}", help=HELP, on_click=start, args=("score", spec))
+                st.button("Compute", key=f"compute-{language}", help=HELP, on_click=once(start), args=("score", spec))
 
     return {language: partial(draw_one, language) for language in results.missing}
 
@@ -131,4 +132,4 @@ def offer_again(choice: Choice, stored: HeadScores) -> None:
     spec = work_of(choice, [stored.language], stored)
     text = f"Until every head's sign is decided or its half-width is {usual['target']:g}. {price(choice, spec)}"
     label = f"Sharpen {language_title(stored.language)}"
-    st.button(label, key="sharpen", help=text, on_click=start, args=("score", spec))
+    st.button(label, key="sharpen", help=text, on_click=once(start), args=("score", spec))

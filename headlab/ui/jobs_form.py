@@ -17,6 +17,7 @@ from headlab.ui.jobs_offer import refusal
 from headlab.ui.jobs_words import KINDS
 from headlab.ui.links import page_link
 from headlab.ui.names import language_title
+from headlab.ui.once import once
 from headlab.ui.shell import Choice, known_models, languages_of
 from headlab.ui.shell_worker import supervisor
 
@@ -73,7 +74,7 @@ def _begin(draft: Draft) -> None:
         label = "What this worker would take alone; Ray's workers share it:" if shared else "What it will take:"
         jobs_forecast.draw(kind, spec, label, "")
     icon, held = ":material/play_arrow:", bool(trouble)
-    st.button("Start", type="primary", icon=icon, key="new-start", disabled=held, on_click=_start, args=(draft,))
+    st.button("Start", type="primary", icon=icon, key="new-start", disabled=held, on_click=once(_start), args=(draft,))
     _told()
 
 

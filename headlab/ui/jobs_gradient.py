@@ -11,6 +11,7 @@ from headlab.methods.table import METHODS
 from headlab.ui.background import Latest
 from headlab.ui.jobs_do import SAID, ask
 from headlab.ui.names import language_title
+from headlab.ui.once import once
 from headlab.ui.shell import guarded
 from headlab.worker.client import Client
 
@@ -41,7 +42,7 @@ def draw(spec: Mapping[str, Any], label: str) -> None:
     held: tuple[Mapping[str, Any], Latest[str]] | None = st.session_state.get(LIVE)
     if held is None or not _same(held[0], spec):
         # Another choice's request ends when this one is begun.
-        st.button(label, type="primary", key="compute", on_click=_begin, args=(spec,))
+        st.button(label, type="primary", key="compute", on_click=once(_begin), args=(spec,))
         return
     st.fragment(_look, run_every=SECONDS)(held[0]["languages"], held[1])
 

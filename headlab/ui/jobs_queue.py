@@ -9,6 +9,7 @@ import streamlit as st
 from headlab.ui import jobs_do
 from headlab.ui.jobs_follow import KEPT, cancel_button, settle
 from headlab.ui.jobs_words import LIVE, Job, ended_line, in_order, progress_line, share, title, waiting_line
+from headlab.ui.once import once
 from headlab.ui.shell import guarded
 from headlab.ui.shell_worker import supervisor
 from headlab.worker.client import Client
@@ -83,7 +84,7 @@ def _ended(jobs: list[Job], now: float) -> None:
     for job in jobs[:shown]:
         _row(job, ended_line(job, now))
     if len(jobs) > shown:
-        st.button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_click=_show_more)
+        st.button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_click=once(_show_more))
 
 
 def _show_more() -> None:
@@ -148,7 +149,7 @@ def buttons(job: Job, *, resume_first: bool = True) -> None:
 
 
 def _resume_button(number: int) -> None:
-    st.button("Resume", key=f"resume-{number}", help=KEPT, on_click=jobs_do.resume, args=(number,))
+    st.button("Resume", key=f"resume-{number}", help=KEPT, on_click=once(jobs_do.resume), args=(number,))
 
 
 def _delete_button(number: int) -> None:
@@ -166,5 +167,5 @@ def _confirm(job: Job) -> None:
     st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
     with st.container(horizontal=True, gap="small"):
         label = f"Delete job {number}"
-        st.button(label, key=f"delete-yes-{number}", type="primary", on_click=jobs_do.delete, args=(number,))
+        st.button(label, key=f"delete-yes-{number}", type="primary", on_click=once(jobs_do.delete), args=(number,))
         st.button("Keep it", key=f"delete-no-{number}", on_click=jobs_do.confirm_delete, args=(None,))

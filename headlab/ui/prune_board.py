@@ -15,6 +15,7 @@ from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetri
 from headlab.ui.heads_maps import is_signed
 from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title
+from headlab.ui.once import once
 from headlab.ui.prune_suggest import MEAN, RULES, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.results import Found
 from headlab.values import shown_unit
@@ -56,7 +57,7 @@ def after_clicks(change: Callable[..., None]) -> Callable[..., None]:
         take_clicks(GRID)
         change(*given)
 
-    return changed
+    return once(changed)
 
 
 def toolbar(now: History) -> None:
