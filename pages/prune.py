@@ -34,7 +34,9 @@ def board(choice, loaded, identity, now, results, measured):
     with guarded():
         known = st.session_state.setdefault("_figures", {})
         split = pick_split()
-        headline = st.container()
+        headline = st.empty()
+        if prune_board.GRID not in st.session_state:
+            prune_results.keep_room(headline, choice.languages)
         left, right = st.columns([5, 7], gap="large")
         with left:
             prune_board.toolbar(now)

@@ -225,7 +225,7 @@ def test_time_left_is_told_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch)
 def test_the_real_translation_part_is_one_of_hours_not_of_days() -> None:
     real = REAL.translator
     assert (len(real.encoder), len(real.every), len(real.scratch)) >= (4, 3, 1)
-    assert real.steps == 2500 + 9 * 500 + 3000
+    assert real.steps == 2000 + 8 * 400 + 2400
     assert set(real.scratch) <= set(real.encoder)
 
 

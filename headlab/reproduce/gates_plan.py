@@ -95,13 +95,12 @@ REAL = Plan(
     (
         Classifier(INTENTS, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=300), 512, 5, None),
         Classifier(
-            XNLI, (0.0003, 0.001, 0.003, 0.01, 0.03), GateOptions(steps=300, batch=16, size=5000, dev_size=256), 512, 3,
-            600,
+            XNLI, (0.001, 0.003, 0.01, 0.03), GateOptions(steps=250, batch=16, size=4000, dev_size=256), 256, 3, 600,
         ),
     ),
     Translator(
-        "en-de", None, TranslationOptions(steps=2500), GateOptions(steps=500, batch=64, trained="all", model_rate=3e-4),
-        (0.001, 0.003, 0.01, 0.03), (0.001, 0.003, 0.01, 0.03), (0.01,), 512, None, 512,
+        "en-de", None, TranslationOptions(steps=2000), GateOptions(steps=400, batch=64, trained="all", model_rate=3e-4),
+        (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03), (0.01,), 512, None, 512,
     ),
 )  # fmt: skip
 SMOKE = Plan(

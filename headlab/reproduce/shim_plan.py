@@ -46,8 +46,8 @@ class Plan:
 
 REAL = Plan(
     None, 60_000,
-    LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1500),
-    LmGateOptions(steps=300, tune_steps=150, batch=16, block=64),
+    LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1000),
+    LmGateOptions(steps=250, tune_steps=100, batch=16, block=64),
     (0.003, 0.01, 0.03), 0.01, 15,
 )  # fmt: skip
 SMOKE = Plan(
