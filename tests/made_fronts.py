@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +60,21 @@ def spec_of(**options: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made_front(**options: Any) -> Report:
-    """The report."""
-    spec = spec_of(**options)
-    rules = {"smallest within 1 points in every language, by the lower bound": within(POINTS, 0.01, "bound")}
+def made_front(points: Sequence[Point] = POINTS, answer: Point | None = None, **options: Any) -> Report:
+    """The report. answer: the smallest within a point by the bound if None."""
+    spec, chosen = spec_of(**options), answer or within(points, 0.01, "bound")
+    rules = {"smallest within 1 points in every language, by the lower bound": chosen}
     verdicts = [Verdict(name, 1000, 0.8, 0.79, -0.01, -0.02, 0.0, -0.018, 0.08, 0.2) for name in LANGUAGES]
     tables = (
-        choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(POINTS),
-        languages_table(POINTS), orders_table(ORDERS, GRID),
+        choice_table(rules), confirmed_table(verdicts, (-0.01, -0.02, 0.0, 0.1)), front_table(points),
+        languages_table(points), orders_table(ORDERS, GRID),
     )  # fmt: skip
     return Report("front", tables, ("Two heads go, by order weakest; 4 are left.",), spec)
 
 
-def keep_front(root: Path, **options: Any) -> str:
-    """Keep it in a cache; returns its key."""
-    report = made_front(**options)
+def keep_front(root: Path, **given: Any) -> str:
+    """Keep it in a cache; returns its key. given: as `made_front` takes it."""
+    report = made_front(**given)
     run = Store(root).run(report.spec)
     run.finish(report, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
     return run.key

@@ -17,10 +17,10 @@ from headlab.evaluator import Evaluator, compare
 from headlab.experiments.pieces import Pieces
 from headlab.front import estimate
 from headlab.front.choose import Point, at_heads, pareto, within
-from headlab.front.estimate import Judge, all_within, points_of, verdict
+from headlab.front.estimate import Judge, Verdict, all_within, points_of, verdict
 from headlab.front.orders import candidate_orders, counts_of, per_parameter, weakest_first
 from headlab.front.report import CONFIRMED, FRONT, chosen_mask, mask_at, read_order, read_points
-from headlab.front.run import find_front, forecast
+from headlab.front.run import find_front, forecast, sentences
 from headlab.front.table import resolve
 from headlab.masks import mask_from_json, removal_order
 from headlab.records import HeadGrid, Stack
@@ -79,13 +79,15 @@ def test_orders_that_are_the_same_are_tried_once_and_it_is_said():
     assert [one.key for one in orders] == ["mean"]
     assert told == [
         "Order weakest is order mean here.", "Order own xx is order mean here.",
-        "All heads of this model cost alike, so there is no order by cost.",
+        "There is no order by cost: all heads of this model cost alike.",
     ]  # fmt: skip
     two, told = candidate_orders(["mean", "own"], scores_of({"xx": range(6), "yy": [5, 1, 2, 3, 4, 0]}), EVEN)
     assert [one.key for one in two] == ["mean", "own xx", "own yy"]
     assert not told
-    nothing = dataclasses.replace(EVEN, layers=(), note="no")
-    assert "cannot be told" in candidate_orders(["cost"], scores_of({"xx": range(6)}), nothing)[1][0]
+    for note, why in (("heads stay.", "heads stay"), ("", "what a head of this model costs cannot be told")):
+        nothing = dataclasses.replace(EVEN, layers=(), note=note)
+        (told,) = candidate_orders(["cost"], scores_of({"xx": range(6)}), nothing)[1]
+        assert told == f"There is no order by cost: {why}."
 
 
 def test_counts_have_the_wanted_number_of_heads_among_them():
@@ -135,8 +137,9 @@ def test_a_front_answers_one_question():
         resolve({"heads": 5, "within": 1.0})
     with pytest.raises(HeadlabError, match="orders has best"):
         resolve({"orders": "mean,best"})
-    with pytest.raises(HeadlabError, match="must be"):
-        resolve({"within": -1.0})
+    for loss in (-1.0, 200.0):
+        with pytest.raises(HeadlabError, match="must be a float from 0 to 100"):
+            resolve({"within": loss})
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +194,8 @@ def test_the_answer_is_judged_on_test_and_the_mask_carries_what_was_seen_there(m
     assert again.chosen["rule"] == "front"
     assert again.chosen["within"] == 3.0
     assert set(again.chosen["evaluated"]["test"]["languages"]) == {"xx", "yy"}
-    assert any("looked at for this one mask" in note for note in report.notes)
+    assert any("front judged at most one mask there" in note for note in report.notes)
+    assert not any("once" in note for note in report.notes)  # how often the examples were looked at is not known
 
 
 def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_further(model, front):
@@ -295,6 +299,59 @@ def test_a_mask_that_changes_nothing_is_confirmed_and_its_interval_is_not_empty(
     assert found.p == 1
     assert found.p_loss < 0.05
     assert found.low < 0 < found.high
+
+
+def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told():
+    def seen(name, p, difference=-0.02):
+        return Verdict(name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None)
+
+    by_chance = [seen("xx", 0.03), *(seen(f"y{i}", 0.9) for i in range(14))]
+    options = resolve({"heads": 4})
+    words = sentences([], {"best with 4 heads": point(removed=2)}, by_chance, options)
+    assert words[1] == (
+        "On test no language is shown to lose (no p by Holm below 0.05). At 95 % no language loses more than 4.0 "
+        "points; the lowest bound is that of xx."
+    )
+    clear = [seen("xx", 0.001), seen("yy", 0.001, 0.02), *by_chance[1:]]
+    words = sentences([], {"best with 4 heads": point(removed=2)}, clear, options)
+    assert words[1].startswith("On test it loses in xx (p by Holm below 0.05).")
+
+
+def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
+    options = {"method": "random", "points": 2, "orders": "mean", "heads": 12}
+    report = find_front(pieces_of(model), options=options)
+    table = report.table(CONFIRMED)
+    for column in ("low, points", "high, points", "bound, points", "p", "p (Holm)", "p of the loss"):
+        assert table.column(column) == [None, None, None]
+    assert table.column("difference, points") == [0.0, 0.0, 0.0]
+    mask = mask_from_json(json.loads(json.dumps(chosen_mask(report, model.grid).to_json())))
+    assert set(mask.chosen["evaluated"]["test"]["languages"]["xx"]) == {"n", "baseline", "accuracy", "difference"}
+    assert report.notes[0] == "Best with 12 heads, the weakest language protected: no head goes; 12 are left."
+    assert len(report.notes) == 2
+    asked = find_front(pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"})
+    assert any("no head can go" in note for note in asked.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "ablation", "said"),
+    [
+        ({"heads": 13}, "zero", "heads is 13, but .* has 12; give 12 or fewer"),
+        ({"orders": "cost"}, "zero", "orders is cost alone.*cost alike; name mean"),
+        ({"orders": "cost"}, "mean", "heads that give their mean cannot be taken out"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(model, options, ablation, said):
+    pieces = pieces_of(model, ablation=ablation)
+    for ask in (forecast, find_front):
+        with pytest.raises(HeadlabError, match=said):
+            ask(pieces, options=options)
+    assert pieces.forwards == 0
+
+
+def test_why_there_is_no_order_by_cost_is_told_as_it_is(model):
+    options = {"method": "random", "points": 2, "orders": "mean,cost"}
+    report = find_front(pieces_of(model, ablation="mean"), options=options)
+    assert "There is no order by cost: heads that give their mean cannot be taken out." in report.notes
 
 
 def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path):

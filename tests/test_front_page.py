@@ -10,7 +10,7 @@ import reference
 import streamlit as st
 from app_pages import run_page, said
 from fake_client import FakeClient, FakeWorker, job
-from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, POINTS, keep_front, made_front
+from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POINTS, keep_front, made_front, point
 from typer.main import get_command
 
 from headlab.cli.main import build
@@ -142,13 +142,52 @@ def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mas
     keep_front(tmp_path / "cache")
     app = run()
     assert "Two heads go, by order weakest; 4 are left." in said(app)
-    offered = app.selectbox(key="front-point").options
+    offered = front_list(app).options
     assert offered[0] == "2 heads · weakest de −2.0 · mean −1.0 · order weakest"
-    assert offered[1] == "4 heads · weakest de −0.1 · mean +0.0 · order weakest"
+    assert "4 heads · weakest de −0.1 · mean +0.0 · order weakest · the answer" in offered
     app.button(key="front-put").click().run()
     assert not app.exception
     assert app.query_params["m"] == TWO_OFF
     assert metrics(app)["Parameters"][0] == "1.7 M"
+
+
+def front_list(app):
+    (found,) = (box for box in app.selectbox if str(box.key).startswith("front-point"))
+    return found
+
+
+WINNING = [*POINTS[:4], point(ORDERS[1], 2, 0.01, 0.01), point(ORDERS[1], 4, -0.001, 0.0)]
+
+
+@pytest.mark.parametrize("answer", [WINNING[0], WINNING[1]])
+def test_an_answer_that_others_beat_is_offered_and_preselected(worker, tmp_path, answer):
+    keep_front(tmp_path / "cache", points=WINNING, answer=answer)
+    found = front_list(run())
+    assert (found.value.order, found.value.removed) == ("mean", answer.removed)
+    assert found.options[found.index].endswith("order mean · the answer")
+    assert sum("the answer" in option for option in found.options) == 1
+
+
+def test_another_front_preselects_its_own_answer_whatever_was_picked_before(worker, tmp_path):
+    keys = [keep_front(tmp_path / "cache", within=loss, answer=POINTS[at]) for loss, at in ((1.0, 4), (2.0, 5))]
+    app = run()
+    app.selectbox(key="front-shown").set_value(keys[0]).run()
+    front_list(app).select_index(1 if front_list(app).index != 1 else 2).run()
+    app.selectbox(key="front-shown").set_value(keys[1]).run()
+    assert (front_list(app).value.order, front_list(app).value.removed) == ("weakest", 4)
+
+
+def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_points_do_not(monkeypatch, tmp_path):
+    keep_front(tmp_path, within=1.0)
+    front = read_front(Store(tmp_path).reports().results[0], GRID)
+    now = History(GRID)
+    monkeypatch.setattr(prune_front.st, "session_state", {})
+    prune_front._put(front, now, "weakest", 2)
+    assert now.chosen["within"] == 1.0
+    assert set(now.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
+    prune_front._put(front, now, "mean", 2)
+    assert now.chosen["order"] == "mean"
+    assert not {"within", "evaluated"} & set(now.chosen)
 
 
 def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_does_nothing(monkeypatch, tmp_path):
@@ -188,8 +227,8 @@ def test_the_figure_has_every_point_and_joins_those_that_no_other_beats(tmp_path
 
 def test_a_stored_front_is_drawn_from_its_tables_alone():
     (figure,) = front_figures(made_front(within=1.0)).values()
-    heads = [(point.kept, 100 * point.worst) for point in POINTS]
-    best = sorted({pair for pair, top in zip(heads, reference.undominated(heads), strict=True) if top})
+    pairs = [(point.parameters / 1e6, 100 * point.worst) for point in POINTS]
+    best = sorted({pair for pair, top in zip(pairs, reference.undominated(pairs), strict=True) if top})
     drawn = sorted(set(zip(figure.data[0].x, figure.data[0].y, strict=True)))
     np.testing.assert_allclose(drawn, best)
 

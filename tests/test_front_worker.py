@@ -105,6 +105,7 @@ def test_equal_work_has_equal_params() -> None:
         ("front", {"options": {"within": 1.0, "heads": 3}}, "one question"),
         ("front", {"options": {"orders": "best"}}, "orders has best"),
         ("front", {"options": {"method": "shapley"}}, "stands beside the options"),
+        ("front", {"options": {"within": 200.0}}, "a float from 0 to 100"),
         ("front", {"task": "nothing"}, "no task 'nothing'"),
         ("front", {"method": "dance"}, "dance"),
         ("worth", {"mask": {}}, "not a headlab mask"),

@@ -11,7 +11,7 @@ from headlab.experiments.differences import NOTHING, Difference, Gain, over_lang
 from headlab.front.choose import Point
 from headlab.records import Bools, Floats
 from headlab.scores import Curve, kept_without
-from headlab.stats import group_bootstrap, resampled_means
+from headlab.stats import group_bootstrap, holm, resampled_means
 from headlab.worth.costs import Costs
 
 DRAWS, ALPHA, DIGITS = 10_000, 0.05, 12
@@ -90,7 +90,8 @@ class Verdict:
     """One language on test: the paired difference with its 95 % interval, and whether a loss is ruled out.
 
     bound: 95 % lower bound, one-sided.  p: two-sided, of "the difference is 0".  p_loss: of "more than `loss` is
-    lost", one-sided; None where no loss was asked about.
+    lost", one-sided; None where no loss was asked about.  Where no head is gone the difference is 0 by definition,
+    and all of these are None.
     """
 
     language: str
@@ -98,11 +99,17 @@ class Verdict:
     untouched: float
     accuracy: float
     difference: float
-    low: float
-    high: float
-    bound: float
-    p: float
+    low: float | None
+    high: float | None
+    bound: float | None
+    p: float | None
     p_loss: float | None
+
+
+def untouched(language: str, correct: Bools) -> Verdict:
+    """The verdict on a mask that removes nothing. correct: bool [answer]."""
+    share = float(correct.mean())
+    return Verdict(language, len(correct), share, share, 0.0, None, None, None, None, None)
 
 
 def verdict(language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int) -> Verdict:
@@ -126,6 +133,23 @@ def p_loss(means: Floats, loss: float) -> float:
 
 def _tail(count: int, draws: int) -> float:
     return float((1 + count) / (draws + 1))
+
+
+def corrected(values: Sequence[float | None]) -> list[float | None]:
+    """Holm's p-values of those that are there."""
+    given = [p for p in values if p is not None]
+    found = iter(holm(np.array(given)).tolist() if given else [])
+    return [None if p is None else next(found) for p in values]
+
+
+def losing(verdicts: Sequence[Verdict]) -> list[str]:
+    """Languages that lose: to name some of many is many claims, so their p-values are Holm's."""
+    adjusted = corrected([one.p for one in verdicts])
+    return [
+        one.language
+        for one, p in zip(verdicts, adjusted, strict=True)
+        if p is not None and p < ALPHA and one.difference < 0
+    ]
 
 
 def all_within(verdicts: Sequence[Verdict]) -> float:

@@ -39,10 +39,16 @@ def candidate_orders(
                 found.append(order)
             else:
                 told.append(f"Order {key} is order {same} here.")
-        if name == "cost" and (costs.even or not costs.layers):
-            told.append("All heads of this model cost alike, so there is no order by cost." if costs.layers else
-                        "What a head of this model costs cannot be told, so there is no order by cost.")  # fmt: skip
+        if name == "cost" and (why := no_order_by_cost(costs)):
+            told.append(f"There is no order by cost: {why}.")
     return found, told
+
+
+def no_order_by_cost(costs: Costs) -> str:
+    """Why heads cannot be ordered by what they cost; empty if they can."""
+    if not costs.layers:
+        return costs.note.rstrip(".") or "what a head of this model costs cannot be told"
+    return "all heads of this model cost alike" if costs.even else ""
 
 
 def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) -> dict[str, Floats]:
@@ -53,7 +59,7 @@ def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) ->
         return {name: weakest_first(every)}
     if name == "mean":
         return {name: every.mean(axis=0)}
-    return {} if costs.even or not costs.layers else {name: per_parameter(every.mean(axis=0), costs)}
+    return {} if no_order_by_cost(costs) else {name: per_parameter(every.mean(axis=0), costs)}
 
 
 def weakest_first(every: Floats) -> Floats:

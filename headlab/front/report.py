@@ -9,12 +9,11 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.front.choose import Point, pareto
-from headlab.front.estimate import Verdict
+from headlab.front.estimate import Verdict, corrected
 from headlab.front.orders import Order
 from headlab.masks import Mask
 from headlab.records import Floats, Head, HeadGrid, Ints
 from headlab.scores import kept_without
-from headlab.stats import holm
 from headlab.tables import Cell, Report, Table
 
 FRONT, LANGUAGES, ORDERS, CHOICE, CONFIRMED = (
@@ -96,16 +95,12 @@ def choice_table(rules: Mapping[str, Point]) -> Table:
 
 def confirmed_table(verdicts: Sequence[Verdict], mean: tuple[float, float | None, float | None, float | None]) -> Table:
     """A row a language on test, and one for their mean. mean: difference, its 95 % interval and p; 0.01 = one point."""
-    adjusted = holm(np.array([one.p for one in verdicts]))
-    asked = verdicts[0].p_loss is not None
-    losses = holm(np.array([one.p_loss for one in verdicts])) if asked else [None] * len(verdicts)
+    adjusted, losses = corrected([one.p for one in verdicts]), corrected([one.p_loss for one in verdicts])
     rows: list[tuple[Cell, ...]] = []
-    for one, p, loss in zip(verdicts, adjusted.tolist(), losses, strict=True):
+    for one, p, loss in zip(verdicts, adjusted, losses, strict=True):
         shares = (one.untouched, one.accuracy, one.difference, one.low, one.high, one.bound)
-        rows.append((one.language, one.n, *(100 * share for share in shares), one.p, p, one.p_loss,
-                     None if loss is None else float(loss)))  # fmt: skip
-    points = tuple(None if x is None else 100 * x for x in mean[:3])
-    rows.append((MEAN, None, None, None, *points, None, mean[3], None, None, None))
+        rows.append((one.language, one.n, *_percent(shares), one.p, p, one.p_loss, loss))
+    rows.append((MEAN, None, None, None, *_percent(mean[:3]), None, mean[3], None, None, None))
     return Table(
         CONFIRMED,
         "The chosen mask on test, against the untouched model",
@@ -114,8 +109,13 @@ def confirmed_table(verdicts: Sequence[Verdict], mean: tuple[float, float | None
         ("", "d", ".1f", ".1f", "+.2f", "+.2f", "+.2f", "+.2f", ".4f", ".4f", ".4f", ".4f"),
         tuple(rows),
         ("low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % lower bound, one-sided. "
-         "p: of no difference. p of the loss: of more being lost than was allowed; Holm: for naming single ones.",),
+         "p: of no difference. p of the loss: of more being lost than was allowed; Holm: for naming single ones. "
+         "Where no head goes the difference is 0 by definition, and there is nothing to test.",),
     )  # fmt: skip
+
+
+def _percent(shares: Sequence[float | None]) -> list[float | None]:
+    return [None if share is None else 100 * share for share in shares]
 
 
 def read_points(report: Report) -> list[Point]:
@@ -174,7 +174,7 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
     chosen = {
         "rule": "front", "k": removed, "order": order, "method": str(options.get("method", "")),
         "task": str(task.get("name", "")), "languages": str(task.get("language", "")).split(","),
-        "ablation": str(spec.get("ablation", "zero")),
+        "ablation": str(spec.get("ablation", "zero")), "front": dict(spec),
     }  # fmt: skip
     model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
     return Mask(grid, kept_without(gone, grid.size), model, chosen)
@@ -199,6 +199,8 @@ def _figures(report: Report) -> dict[str, dict[str, float]]:
     out = {}
     for at, language in enumerate(table.column("language")):
         if language != MEAN:
-            found = {name: table.column(column)[at] / 100 for name, column in shares.items()}
-            out[str(language)] = found | {"n": table.column("answers")[at], "p": table.column("p")[at]}
+            found = {name: table.column(column)[at] for name, column in shares.items()}
+            p = table.column("p")[at]  # like the interval not there where no head goes
+            out[str(language)] = {name: value / 100 for name, value in found.items() if value is not None}
+            out[str(language)] |= {"n": table.column("answers")[at], **({} if p is None else {"p": p})}
     return out

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from headlab.curves.compare import labels
+from headlab.errors import HeadlabError
 from headlab.experiments.ask import Ask, ask_answers, ask_scores
 from headlab.experiments.differences import NOTHING, Gain, over_languages
 from headlab.experiments.pace import Pace
 from headlab.experiments.pieces import Pieces
 from headlab.experiments.run import Cost, report_spec
 from headlab.front.choose import Point, at_heads, within
-from headlab.front.estimate import ALPHA, Judge, Verdict, all_within, points_of, verdict
-from headlab.front.orders import Order, candidate_orders, counts_of
+from headlab.front.estimate import ALPHA, Judge, Verdict, all_within, losing, points_of, untouched, verdict
+from headlab.front.orders import Order, candidate_orders, counts_of, no_order_by_cost
 from headlab.front.report import choice_table, confirmed_table, front_table, languages_table, orders_table
 from headlab.front.table import ABOUT, BOUND, ESTIMATE, resolve
 from headlab.front.walks import SPLIT, ask_walk, walked
@@ -51,7 +52,7 @@ def find_front(pieces: Pieces, *, options: Mapping[str, Any] | None = None, on_p
     and answers come from the store or are made and kept there, and so is the report.  Raises HeadlabError for what
     does not fit.
     """
-    resolved = resolve(options or {})
+    resolved = fitted(pieces, options or {})
     spec = report_spec(ABOUT, pieces, resolved)
     run = None if pieces.store is None else pieces.store.run(spec)
     kept = None if run is None else run.kept_report()
@@ -77,19 +78,29 @@ def _telling(first: int, expected: int, tell: Told) -> Told:
     return step
 
 
+def fitted(pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in full. Raises HeadlabError for those that do not exist or do not fit this model."""
+    out, size = resolve(options), pieces.model.grid.size
+    if out["heads"] is not None and out["heads"] > size:
+        raise HeadlabError(f"heads is {out['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep")
+    if out["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # told before the scores are made
+        raise HeadlabError(f"orders is cost alone, but there is no such order: {why}; name mean or weakest too")
+    return out
+
+
 def plan_of(pieces: Pieces, options: Mapping[str, Any], scores: dict[str, HeadScores]) -> Plan:
     """Orders and counts that these scores lead to."""
-    costs = costs_of(pieces.model)
-    if pieces.ablation != "zero":
-        costs = replace(costs, layers=(), note="heads that give their mean cannot be taken out")
+    costs = _costs(pieces)
     orders, notes = candidate_orders(options["orders"].split(","), scores, costs)
-    return Plan(options, scores, orders, notes, counts_of(pieces.model.grid.size, *_asked(options, pieces)), costs)
+    counts = counts_of(pieces.model.grid.size, options["points"], options["heads"])
+    return Plan(options, scores, orders, notes, counts, costs)
 
 
-def _asked(options: Mapping[str, Any], pieces: Pieces) -> tuple[int | None, int | None]:
-    """Points, and heads to keep: all of them where more are asked for than there are."""
-    heads = options["heads"]
-    return options["points"], None if heads is None else min(heads, pieces.model.grid.size)
+def _costs(pieces: Pieces) -> Costs:
+    costs = costs_of(pieces.model)
+    if pieces.ablation == "zero":
+        return costs
+    return replace(costs, layers=(), note="heads that give their mean cannot be taken out")
 
 
 def _scores(pieces: Pieces, options: Mapping[str, Any], language: str) -> HeadScores:
@@ -103,7 +114,7 @@ def _made(pieces: Pieces, options: Mapping[str, Any], spec: Mapping[str, Any]) -
     for order in plan.orders:
         curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
         points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
-    rules = choices(points, options, pieces.model.grid.size)
+    rules = choices(points, options)
     chosen = next(iter(rules.values()))
     verdicts, mean = confirm(pieces, plan, chosen)
     tables = (
@@ -124,10 +135,9 @@ def _groups(pieces: Pieces, language: str, curve: Curve) -> tuple[str, ...]:
     return tuple(names[curve.groups].tolist()) if len(names) > int(curve.groups.max()) else labels(curve.groups)
 
 
-def choices(points: Sequence[Point], options: Mapping[str, Any], size: int) -> dict[str, Point]:
+def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
     """{the question in words: the point that answers it}; the question that was asked comes first."""
-    if options["heads"] is not None:
-        heads = min(options["heads"], size)
+    if (heads := options["heads"]) is not None:
         return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
     other = ESTIMATE if options["by"] == BOUND else BOUND
     return {
@@ -151,7 +161,11 @@ def confirm(
     loss = None if plan.options["within"] is None else plan.options["within"] / 100
     verdicts, gains = [], {}
     for name in pieces.languages:
-        before, after = pieces.answers(name, None), pieces.answers(name, kept)
+        before = pieces.answers(name, None)
+        if not chosen.removed:
+            verdicts.append(untouched(name, before.correct))
+            continue
+        after = pieces.answers(name, kept)
         verdicts.append(verdict(name, before.correct, after.correct, before.groups, loss, pieces.seed))
         gains[name] = Gain(after.correct.astype(np.float64) - before.correct, before.groups)
     mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned) if chosen.removed else NOTHING
@@ -163,14 +177,12 @@ def sentences(
 ) -> tuple[str, ...]:
     """What was found and what is guaranteed, plainly."""
     question, chosen = next(iter(rules.items()))
-    gone = f"{chosen.removed} heads go, by order {chosen.order}" if chosen.removed else "no head can go"
+    nothing = "no head goes" if options["within"] is None else "no head can go"
+    gone = f"{chosen.removed} heads go, by order {chosen.order}" if chosen.removed else nothing
     out = [f"{question[0].upper()}{question[1:]}: {gone}; {chosen.kept} are left."]
-    if options["within"] is None:
-        lost = [one.language for one in verdicts if one.high < 0]
-        out.append(f"On test it loses in {', '.join(lost)} (interval below 0)." if lost else
-                   "On test no language's interval lies below 0.")  # fmt: skip
-    elif chosen.removed:
-        out.append(_verdict_words(verdicts, options["within"]))
+    if chosen.removed:
+        within_points = options["within"]
+        out.append(_loss_words(verdicts) if within_points is None else _verdict_words(verdicts, within_points))
     if not chosen.removed and options["by"] == BOUND and options["within"] is not None:
         width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
         out.append(
@@ -182,9 +194,21 @@ def sentences(
 
 
 GUARANTEE = (
-    "Heads were ordered and the model chosen on dev, so what dev says of it is too good. What holds is the test: it "
-    "was looked at for this one mask, once. A front for another question looks again: then share the 5 % out by hand."
+    "Heads were ordered and the model chosen on dev, so what dev says of it is too good. What holds is the test: this "
+    "front judged at most one mask there. Other looks at the same test examples, by another front or any other mask, "
+    "are not counted: if there were some, share the 5 % out by hand."
 )
+
+
+def _loss_words(verdicts: Sequence[Verdict]) -> str:
+    """Who loses, and how much may be lost: no language loses more than the lowest bound (as `all_within`)."""
+    bounds = {one.language: one.bound for one in verdicts if one.bound is not None}
+    language, lost = min(bounds, key=lambda name: bounds[name]), losing(verdicts)
+    named = f"On test it loses in {', '.join(lost)} (p by Holm below 0.05)." if lost else (
+        "On test no language is shown to lose (no p by Holm below 0.05)."
+    )  # fmt: skip
+    most = max(0.0, -100 * bounds[language])
+    return f"{named} At 95 % no language loses more than {most:.1f} points; the lowest bound is that of {language}."
 
 
 def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
@@ -195,7 +219,7 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
             "for all of them together, the largest of theirs; 95 % confidence)."
         )
     open_ = [f"{one.language} (up to {100 * max(0.0, -one.bound):.1f})" for one in verdicts
-             if one.p_loss is not None and one.p_loss > ALPHA]  # fmt: skip
+             if one.p_loss is not None and one.bound is not None and one.p_loss > ALPHA]  # fmt: skip
     return (
         f"Not confirmed on test: a loss of more than {within_points:g} points cannot be ruled out at 95 % in "
         f"{', '.join(open_)}; in brackets the points that may be lost there."
@@ -212,7 +236,7 @@ def asks_of(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
         plan = plan_of(pieces, options, known)
         asks += [ask_walk(pieces, name, o, known, plan.removed) for o in plan.orders for name in pieces.languages]
     else:
-        removed = counts_of(pieces.model.grid.size, *_asked(options, pieces))
+        removed = counts_of(pieces.model.grid.size, options["points"], options["heads"])
         for order in options["orders"].split(","):
             asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
     return asks + [ask_answers(pieces, name, [None], unknown=1) for name in pieces.languages]
@@ -231,7 +255,7 @@ def forecast_forwards(pieces: Pieces, options: Mapping[str, Any]) -> int:
 
 def forecast(pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
     """What a front will cost; times a few batches if the store does not say how long one takes."""
-    resolved = resolve(options or {})
+    resolved = fitted(pieces, options or {})
     if pieces.store is not None and pieces.store.run(report_spec(ABOUT, pieces, resolved)).kept_report() is not None:
         return Cost(0, 0.0, "the front is in the cache already")
     lacking = [ask for ask in asks_of(pieces, resolved) if ask.forwards]

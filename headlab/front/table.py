@@ -27,11 +27,14 @@ ABOUT = Experiment(
         METHOD_OPTIONS: OF_METHOD,
         "orders": Option("mean,weakest,cost", "in which orders heads leave, comma-separated; also own"),
         "points": Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True),
-        "within": Option(None, "points of accuracy that may be lost in any language", kind=float, low=0, optional=True),
+        "within": Option(
+            None, "points of accuracy that may be lost in any language", kind=float, low=0, high=100, optional=True
+        ),
         "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
         "by": Option(BOUND, "whether a loss is told by the lower bound or by the estimate", (BOUND, ESTIMATE)),
     },
     "front",
+    version=2,
     lists={"orders": tuple(ORDERS)},
 )
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.front.choose import Point
-from headlab.front.report import CHOICE, CONFIRMED, FRONT, mask_at
+from headlab.front.report import CHOICE, CONFIRMED, FRONT, chosen_mask, mask_at
 from headlab.plots.front import front_figure
 from headlab.store import ReportResult
 from headlab.ui import experiments_store
@@ -28,6 +28,7 @@ from headlab.ui.prune_front_read import (
     dots_of,
     label,
     matching,
+    offers,
     read_front,
     words,
 )
@@ -37,7 +38,7 @@ from headlab.ui.shell import Choice
 FIGURE, PICKED = "front-figure", "front-point"
 INTRO = (
     "Heads leave in several orders; every model on the way is judged on dev in each language, paired with the unpruned "
-    "one. The answer is then judged once on test."
+    "one. Of all of them the answer alone is then judged on test."
 )
 READING = (
     "A click on a dot makes it the present mask. Filled dots lie on the line: no other model here is as small and "
@@ -128,7 +129,8 @@ def _picked(key: str, front: Front, now: History) -> None:
 
 
 def _put(front: Front, now: History, order: str, removed: int) -> None:
-    mask = mask_at(front.report, order, removed, now.grid)
+    answer = (order, removed) == (front.answer.order, front.answer.removed)  # it alone was judged on test
+    mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
     now.put(mask.kept, mask.chosen)
     st.session_state[AGAIN] = True
 
@@ -148,11 +150,12 @@ def _confirmed(front: Front) -> None:
 
 def _list(front: Front, now: History) -> None:
     """The same points as a list: for the keyboard, and where a dot is hard to hit."""
-    points = sorted(dict.fromkeys(front.points), key=lambda p: (p.kept, -p.worst))
-    best = {(dot.order, dot.removed) for dot in dots_of(front, HEADS, WEAKEST) if dot.best}
-    offered = [p for p in points if (p.order, p.removed) in best]
-    at = next((i for i, p in enumerate(offered) if p.removed == front.answer.removed), 0)
-    chosen: Point = st.selectbox("Best for its size", offered, index=at, format_func=words, key=PICKED)
+    offered = offers(front)
+    key = f"{PICKED}-{front.result.key[:12]}"  # one a front: what was chosen of another is no choice here
+    chosen: Point = st.selectbox(
+        "The answer, and the best for their size", offered, index=offered.index(front.answer), key=key,
+        format_func=lambda point: words(point, answer=point == front.answer),
+    )  # fmt: skip
     st.button(
         "Make it the present mask", type="primary", icon=":material/check:", key="front-put",
         on_click=after_clicks(_put), args=(front, now, chosen.order, chosen.removed),

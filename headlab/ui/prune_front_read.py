@@ -114,6 +114,15 @@ def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
     return [FrontDot(p.order, p.removed, c, v, low, b, hover(p)) for p, c, v, low, b in rows]
 
 
+def offers(front: Front) -> list[Point]:
+    """The answer, and the points that no other beats; the fewest heads first."""
+    cost = PARAMETERS if front.counted else HEADS
+    best = {(dot.order, dot.removed) for dot in dots_of(front, cost, WEAKEST) if dot.best}
+    best.add((front.answer.order, front.answer.removed))
+    points = sorted(dict.fromkeys(front.points), key=lambda p: (p.kept, -p.worst))
+    return [p for p in points if (p.order, p.removed) in best]
+
+
 def hover(point: Point) -> str:
     """What the pointer shows of a point."""
     lines = [f"<b>{point.kept} heads kept</b>, {point.removed} off (order {point.order})"]
@@ -139,12 +148,13 @@ def confirmed(front: Front) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def words(point: Point) -> str:
+def words(point: Point, *, answer: bool = False) -> str:
     """A point in a list."""
-    return (
+    told = (
         f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean {100 * point.mean:+.1f} "
         f"· order {point.order}"
-    ).replace("-", "−")
+    )
+    return f"{told}{' · the answer' if answer else ''}".replace("-", "−")
 
 
 def command(spec: Mapping[str, Any]) -> str:

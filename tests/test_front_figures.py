@@ -1,0 +1,29 @@
+"""The figure of a stored front: costs, and which models no other beats, are its table's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from made_fronts import made_front
+
+from headlab.front.choose import Point
+from headlab.front.report import choice_table, front_table
+from headlab.plots.front import front_figures
+
+
+@pytest.mark.parametrize(("counted", "best"), [(True, {(900, -2.0), (1000, 0.0)}), (False, {(6, -1.0), (8, 0.0)})])
+def test_the_figure_of_a_stored_front_joins_what_its_table_calls_best_where_heads_cost_differently(counted, best):
+    front = made_front(within=2.0)
+    rows = [("mean", 0, 8, 1000, 0.0), ("mean", 2, 6, 1000, -0.01), ("cost", 2, 6, 900, -0.02)]
+    points = [
+        Point(order, gone, kept, cost if counted else None, ("de",), (0.8,), (d,), (d,), (d,), (d,), d, d, d)
+        for order, gone, kept, cost, d in rows
+    ]
+    tables = (choice_table({"smallest": points[2]}), front_table(points))
+    (figure,) = front_figures(replace(front, tables=tables)).values()
+    line, ring = figure.data[0], figure.data[-1]
+    scale = 1e6 if counted else 1
+    assert {(round(x * scale), y) for x, y in zip(line.x, line.y, strict=True)} == best
+    assert (round(ring.x[0] * scale), ring.y[0]) == (900 if counted else 6, -2.0)
+    assert ("parameters" in figure.layout.xaxis.title.text) is counted
