@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import secrets
@@ -131,12 +132,32 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: bytes | str, what: str) -> Any:
-    """JSON from text. Raises HeadlabError naming `what` if it is not valid JSON."""
+    """JSON from text.
+
+    Raises HeadlabError naming `what` if it is not valid JSON, names a field twice in one object, or holds a number
+    that is none when read (1e999).
+    """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
         raise HeadlabError(f"{what} is not valid JSON ({error}); export it again") from error
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:20]} is too large for a number")
+    return value
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of its fields; of two with one name, neither could be believed."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object names {next(n for n in names if names.count(n) > 1)[:40]!r} twice")
+    return value

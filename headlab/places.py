@@ -6,13 +6,18 @@ from pathlib import Path
 
 from headlab.gates import Model
 from headlab.masks import Place, architecture_of
+from headlab.masks.snippet import UNVERSIONED
 from headlab.models.delta import is_delta
 from headlab.models.embedded import EMBEDDED
 
 
 def place_of(model: Model) -> Place:
-    """Paths, class and source of a model, for scripts that run without headlab."""
+    """Paths, class and source of a model, for scripts that run without headlab, wherever they are started."""
+    name, revision = model.name, model.checkpoint.revision
     paths = {module: path for path, module in model.module.named_modules()}
     projections = [paths[projection] for projection in model.projections]
-    whole = model.name not in EMBEDDED and not is_delta(Path(model.name))
-    return Place(projections, architecture_of(model.module), model.name if whole else None)
+    kind = architecture_of(model.module)
+    if revision == UNVERSIONED:  # a relative path would be taken for a hub id in another folder
+        folder = str(Path(name).resolve())
+        return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
+    return Place(projections, kind, None if name in EMBEDDED else name, revision, name)

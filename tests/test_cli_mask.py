@@ -99,6 +99,44 @@ def test_combine_makes_one_mask_of_several(run, file, tmp_path, how, off):
     code, out, _ = run("combine", *files, "--how", how, "--out", tmp_path / "all.json")
     assert f"{len(off)} of 12 heads off" in out
     assert run("combine", files[0], "--out", tmp_path / "one.json")[0] == 2
+    before = files[1].read_bytes()
+    (tmp_path / "link.json").symlink_to(files[1])
+    for out in (files[1], tmp_path / "link.json"):
+        code, _, err = run("combine", *files, "--out", out)
+        assert (code, "one of the masks to combine" in err) == (2, True)
+    assert files[1].read_bytes() == before
+
+
+def test_a_note_says_which_masks_name_no_model(run, file, tmp_path):
+    nameless = json.loads(file("a.json", 1).read_text()) | {"model": {"name": None, "fingerprint": None}}
+    (tmp_path / "a.json").write_text(json.dumps(nameless))
+    code, _, err = run("combine", tmp_path / "a.json", file("b.json", 2), "--out", tmp_path / "all.json")
+    assert code == 0
+    assert err == (
+        "headlab: note: 1 of the 2 masks have no fingerprint, so whether they are of this model was not checked\n"
+    )
+
+
+def test_what_a_file_says_cannot_command_the_terminal(run, file, tmp_path):
+    odd = "\x1b[2Jgotcha\nmodel: trusted"
+    value = json.loads(file("a.json", 1).read_text())
+    value["model"] = {"name": odd, "fingerprint": odd, "architecture": {"class": odd, "model_type": odd}}
+    value["chosen"]["evaluated"]["test"] = {"task": odd, "languages": {odd: FIGURE}}
+    value["chosen"] |= {"rule": odd, "languages": [odd], odd: odd}
+    value["versions"] = {odd: odd}
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(value))
+    value["chosen"]["evaluated"]["test"]["languages"] = {odd: {}}
+    (tmp_path / "broken.json").write_text(json.dumps(value))
+    for arguments in (
+        ["show", path], ["validate", path], ["diff", path, path], ["validate", tmp_path / "broken.json"],
+        ["combine", path, file("b.json", 2), "--out", tmp_path / "c.json"],
+    ):  # fmt: skip
+        _, out, err = run(*arguments)
+        assert "\x1b" not in out + err
+        assert "model: trusted" not in (out + err).splitlines()
+        if arguments[0] == "validate":
+            assert len((out + err).splitlines()) == 1
 
 
 def test_convert_takes_heads_as_text_and_gives_them_back(run, tmp_path):
@@ -132,6 +170,30 @@ def test_convert_refuses_what_is_not_clear(run, tmp_path):
         assert (code, words in err) == (2, True), err
 
 
+def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file, tmp_path):
+    mask, grid = file("a.json", 1, 6), ["--grid", "3x4"]
+    array = tmp_path / "kept.json"
+    array.write_text(json.dumps([[0, 1, 0, 0], [0, 0, 1, 0], [0] * 4]))
+    arguments = ["convert", array, "--to", "text", "--lists", "removed", "--count-from", "1"]
+    assert run(*arguments)[1] == "1:2 2:3\n"
+    for arguments, words in (
+        ([mask, "--to", "text", "--lists", "kept"], "--lists says nothing of headlab or text"),
+        ([mask, "--to", "pruned-heads", "--lists", "kept"], "--lists says nothing"),
+        ([mask, "--to", "array", "--count-from", "0"], "--count-from says nothing of headlab or array"),
+        ([mask, "--count-from", "1"], "--count-from says nothing of headlab or headlab"),
+        (["0:1", *grid, "--lists", "kept"], "--lists says nothing of text"),
+        (["0:1", *grid, "--to", "pairs", "--count-from", "1"], "about text or about pairs; convert to headlab first"),
+        ([mask, "--to", "text", "--stack", "decoder"], "--stack names the only stack"),
+        (["0:1", "--model", "m", "--stack", "decoder"], "--model takes none"),
+        (["0:1", *grid, "--stack", "a b"], "no name of a stack"),
+        ([array, "--stack", "a b"], "no name of a stack"),
+    ):
+        code, out, err = run("convert", *arguments)
+        assert (code, out, words in err) == (2, "", True), err
+    assert json.loads(run("convert", "0:1", *grid, "--stack", "decoder")[1])["grid"] == {"decoder": [4, 4, 4]}
+    assert json.loads(run("convert", array, "--stack", "decoder")[1])["grid"] == {"decoder": [4, 4, 4]}
+
+
 def test_a_converted_mask_is_of_the_model_and_evaluates_on_it(run, tmp_path, capsys):
     folder = save_classifier(tmp_path / "tiny")
     code, *_ = run("convert", "0:1", "--model", folder, "--out", tmp_path / "m.json")
@@ -141,7 +203,7 @@ def test_a_converted_mask_is_of_the_model_and_evaluates_on_it(run, tmp_path, cap
     assert mask.model["architecture"] == {"class": "BertForSequenceClassification", "model_type": "bert"}
     code, script, _ = run("snippet", tmp_path / "m.json")
     assert code == 0
-    assert "BertForSequenceClassification.from_pretrained(" in script
+    assert f"BertForSequenceClassification.from_pretrained({str(folder.resolve())!r})" in script
     code, told, _ = run("snippet", tmp_path / "m.json", "--out", tmp_path / "apply.py")
     assert (tmp_path / "apply.py").read_text() == script
     assert "without headlab" in told

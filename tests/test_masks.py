@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from importlib.resources import files
 from itertools import pairwise
@@ -15,8 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from headlab.cli.mask import chosen_words, model_words
 from headlab.errors import HeadlabError
-from headlab.masks import Mask, choose, full_mask, load_mask, mask_from_json, mask_from_text, noted, seen
+from headlab.masks import (
+    Mask,
+    choose,
+    combine,
+    convert_out,
+    full_mask,
+    load_mask,
+    mask_from_json,
+    mask_from_text,
+    noted,
+    seen,
+)
 from headlab.masks.evaluated import accuracy_table
 from headlab.records import Head, HeadGrid, Stack
 
@@ -149,12 +162,29 @@ def whole_mask() -> Mask:
 
 
 def agrees_with_the_schema(value: dict[str, object]) -> bool:
-    """Whether the schema takes a mask, checked together with what it cannot say: the lists' lengths."""
+    """Whether the schema takes a mask, checked together with what it cannot say: lengths, counts and odd text."""
     problems = list(VALIDATOR.iter_errors(value))
     if problems:
         return False
-    shape = {name: [len(row) for row in rows] for name, rows in value["kept"].items()}  # type: ignore[attr-defined]
-    return shape == value["grid"]
+    kept: Any = value["kept"]
+    shape = {name: [len(row) for row in rows] for name, rows in kept.items()}
+    off = sum(not head for rows in kept.values() for row in rows for head in row)
+    parts = [value.get(name) for name in ("model", "chosen", "versions")]
+    try:
+        json.dumps(parts, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return False
+    return shape == value["grid"] and value.get("removed", off) == off
+
+
+def can_be_used(mask: Mask) -> None:
+    """All that is done with masks that were read: shown, written, combined, converted."""
+    told = [model_words(mask), chosen_words(mask.chosen), *accuracy_table({"m": mask}).markdown().splitlines()[2:]]
+    assert all(line.encode() and line.isprintable() for line in told)
+    for made in (mask, combine([mask, mask], "and"), combine([mask, full_mask(mask.grid)], "or")):
+        written = convert_out(made, "headlab")
+        assert mask_from_text(written).to_json()["chosen"] == made.chosen
+    convert_out(mask, "pairs")
 
 
 def reads(value: object) -> bool:
@@ -244,7 +274,8 @@ def test_fuzz_only_headlab_errors(changes: dict[str, object]) -> None:
 
 
 ODD = (
-    0, 1, -1, 2, 1.0, 2.0, 0.5, 1e300, 10**400, True, False, None, "", "x", "zero", [], {}, ["th"], [1], [[1]],
+    0, 1, -1, 2, 1.0, 2.0, 0.5, 1e300, -1e308, 10**400, 2**53, 2**60, math.inf, math.nan, "\ud800", "\u001b[2J\n",
+    True, False, None, "", "x", "zero", "mixed", [], {}, ["th"], [1], [[1]],
     {"a": "b"}, {"a": 1}, {"dev": {"task": "t", "languages": {}}},
     {"dev": {"task": "t", "languages": {"th": {"accuracy": 1, "n": 1}}}}, {"test": []},
     {"class": "A", "model_type": "b"}, "2026-11-21T09:30:00Z", "2026-11-21T09:30:00Z\n", "2026-11-21",
@@ -289,3 +320,51 @@ def test_reader_and_schema_take_and_refuse_the_same(data: st.DataObject) -> None
         changed(value, data.draw)
     if value.get("version") != 1:  # that is another format, without a schema
         assert reads(value) == agrees_with_the_schema(value), value
+    if reads(value):
+        can_be_used(mask_from_json(value))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ('"threshold": 1e999', "1e999 is too large"),
+        ('"threshold": 1e301', "chosen.threshold must be a number"),
+        ('"note": "\\ud800"', "chosen.note holds half of a surrogate pair"),
+        ('"note": {"\\udfff": 1}', "chosen.note holds half of a surrogate pair"),
+        ('"k": 9007199254740993', "chosen.k must be a whole number"),
+        ('"note": ' + 150 * "[" + 150 * "]", "more than 100 levels"),
+        ('"rule": "a", "rule": "b"', "names 'rule' twice"),
+    ],
+)
+def test_what_could_not_be_shown_or_written_again_is_refused_on_reading(change: str, words: str) -> None:
+    text = json.dumps(spoil(chosen={"here": 0})).replace('"here": 0', change)
+    with pytest.raises(HeadlabError, match=words):
+        mask_from_text(text)
+
+
+def test_the_count_of_heads_removed_must_be_right() -> None:
+    assert mask_from_json(spoil(removed=0.0)).removed == ()
+    with pytest.raises(HeadlabError, match="removed is 77, but kept has 0 heads that are 0"):
+        mask_from_json(spoil(removed=77))
+    assert mask_from_json({**spoil(removed=77), "version": 1}).removed == ()  # it was not read there
+
+
+def test_names_of_stacks_are_words() -> None:
+    odd = HeadGrid((Stack("en\x1b[2J", (2,)),))
+    with pytest.raises(HeadlabError, match="no name of a stack"):
+        full_mask(odd).to_json()
+    with pytest.raises(HeadlabError, match="grid must be"):
+        mask_from_json(spoil(grid={"a b": [2]}, kept={"a b": [[1, 1]]}))
+
+
+def test_a_mask_says_how_its_heads_were_chosen_to_be_removed() -> None:
+    def ablation(chosen: dict[str, Any]) -> str | None:
+        return Mask(GRID, np.ones(7, bool), MODEL, chosen).ablation
+
+    assert ablation({"ablation": "mean", "score": {}}) == ablation({"score": {"ablation": "mean"}}) == "mean"
+    assert ablation({"score": {"ablation": "other"}}) is ablation({"score": 3, "combined": "x"}) is None
+    zero, mean = {"ablation": "zero"}, {"score": {"ablation": "mean"}}
+    assert ablation({"combined": [zero, mean]}) == ablation({"combined": [mean, {}]}) == "mixed"
+    assert ablation({"combined": [zero, zero]}) == "zero"
+    assert ablation({"combined": [zero, {}]}) is ablation({"combined": []}) is None
+    assert ablation({"combined": [{"combined": [zero, mean]}, zero]}) == "mixed"

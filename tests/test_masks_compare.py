@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import reference
 
+from headlab.cli.evaluate import chosen_ablation
 from headlab.errors import HeadlabError
-from headlab.masks import Mask, combine, compare, noted, parse_grid
+from headlab.masks import Mask, combine, compare, mask_from_json, noted, parse_grid
 from headlab.masks.compare import by_layer_table, by_stack_table
 
 GRID = parse_grid("encoder=2x4,decoder=3/3/2,cross=3x3")
@@ -74,5 +75,36 @@ def test_masks_of_several_models_and_single_ones_are_not_combined(rng):
         combine([drawn(rng), drawn(rng, model={"name": "n", "fingerprint": "e" * 64})], "and")
     with pytest.raises(HeadlabError, match="Give masks of one model"):
         combine([drawn(rng), Mask(parse_grid("2x2"), np.ones(4, bool))], "and")
-    nameless = combine([drawn(rng, model={"name": None, "fingerprint": None}), drawn(rng)], "or")
-    assert nameless.model == MODEL
+
+
+def test_a_combined_mask_claims_no_model_that_was_not_checked(rng):
+    def named(name, fingerprint=None):
+        return drawn(rng, model={"name": name, "fingerprint": fingerprint})
+
+    half = combine([named(None), drawn(rng)], "or")
+    assert (half.model, half.chosen["note"][:36]) == (MODEL, "1 of the 2 masks have no fingerprint")
+    assert combine([named("A"), named("B")], "or").model == {"name": None, "fingerprint": None}
+    same = combine([named("A"), named("A")], "or")
+    assert (same.model["name"], "note" in same.chosen) == ("A", False)
+    assert "note" not in combine([drawn(rng), drawn(rng)], "or").chosen
+
+
+@pytest.mark.parametrize(
+    ("ablations", "together"),
+    [
+        (("mean", "zero"), "mixed"),
+        (("mean", None), "mixed"),
+        (("mean", "mean"), "mean"),
+        (("zero", "zero"), "zero"),
+        (("zero", None), None),
+        (("mixed", "zero"), "mixed"),
+    ],
+)
+def test_mean_ablation_does_not_get_lost_in_combining(ablations, together, rng):
+    parts = [drawn(rng, {} if ablation is None else {"ablation": ablation}) for ablation in ablations]
+    made = combine(parts, "or")
+    assert made.ablation == made.chosen.get("ablation") == together
+    assert mask_from_json(made.to_json()).ablation == together
+    if together == "mixed":
+        with pytest.raises(HeadlabError, match="--ablation"):
+            chosen_ablation(made)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlab.errors import HeadlabError
-from headlab.masks import FORMS, Mask, convert_in, convert_out, parse_grid
+from headlab.masks import FORMS, USES, Mask, convert_in, convert_out, parse_grid
 from headlab.records import Head, HeadGrid, Stack
 
 ENCODER = parse_grid("12x12")
@@ -45,11 +45,10 @@ def test_a_mask_comes_back_from_every_form_that_can_say_it(form, grid, count_fro
         with pytest.raises(HeadlabError, match="one stack of layers"):
             convert_out(mask, form)
         return
-    if form == "array" and 0 in [n for stack in grid.stacks for n in stack.heads]:
-        grid, mask = ENCODER, Mask(ENCODER, rng.random(144) > 0.4, MODEL)  # a list of heads cannot be empty
-    for lists in ("kept", "removed") if form in ("array", "pairs") else (None,):
-        raw = convert_out(mask, form, count_from=count_from, lists=lists)
-        back = convert_in(raw, "there", form, grid=grid, model=MODEL, count_from=count_from, lists=lists)
+    for lists in ("kept", "removed") if "lists" in USES[form] else (None,):
+        how = {"count_from": count_from if "count_from" in USES[form] else None, "lists": lists}
+        raw = convert_out(mask, form, **how)
+        back = convert_in(raw, "there", form, grid=grid, model=MODEL, **how)
         assert (back.kept == mask.kept).all()
         assert (back.grid, back.model) == (grid, MODEL)
 
@@ -77,6 +76,49 @@ def test_what_people_have_is_read_as_they_mean_it():
         assert removed(json.dumps(values.tolist())) == two
     assert removed(npy(1 - array), lists="removed", stack="decoder") == [("decoder", *place) for _, *place in two]
     assert len(removed("[[9, 3], [10, 10]]", grid=ENCODER, lists="kept")) == 142
+
+
+def test_a_mask_that_removes_nothing_and_an_emptied_layer_come_back():
+    grid = parse_grid("4/0/3")
+    whole, gone = Mask(grid, np.ones(7, bool), MODEL), Mask(grid, np.zeros(7, bool), MODEL)
+    for mask in (whole, gone):
+        raw = convert_out(mask, "array")
+        assert (convert_in(raw, "there").kept == mask.kept).all()  # the array alone says the grid
+        assert convert_in(raw, "there").grid == grid
+    for form in ("text", "pairs", "pruned-heads"):
+        assert removed(convert_out(whole, form), form, grid=grid) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+def test_text_as_windows_writes_it_is_read(encoding):
+    for text in ("9:3 10:10\r\n", '{"9": [3], "10": [10]}', "[[9, 3], [10, 10]]"):
+        assert removed(text.encode(encoding), grid=ENCODER) == [("encoder", 9, 3), ("encoder", 10, 10)]
+    assert removed("9:3".encode(encoding), "text", grid=ENCODER) == [("encoder", 9, 3)]
+    mask = without(ENCODER, Head("encoder", 1, 2))
+    assert convert_in(json.dumps(mask.to_json()).encode(encoding), "m.json").removed == mask.removed
+
+
+def test_a_mask_without_a_fingerprint_takes_the_models():
+    nameless = Mask(ENCODER, np.ones(144, bool), {"name": "old", "fingerprint": None}, {"rule": "x"})
+    raw = convert_out(nameless, "headlab")
+    taken = convert_in(raw, "m.json", grid=ENCODER, model=MODEL)
+    assert (taken.model, taken.chosen) == (MODEL, {"rule": "x"})
+    assert convert_in(raw, "m.json", grid=ENCODER).model == nameless.model
+    with pytest.raises(HeadlabError, match="fingerprint"):
+        convert_in(convert_out(taken, "headlab"), "m.json", grid=ENCODER, model={"name": "n", "fingerprint": "e" * 64})
+
+
+def test_a_count_or_list_that_a_form_does_not_have_is_refused():
+    mask = without(ENCODER, Head("encoder", 9, 3))
+    for form in FORMS:
+        raw = convert_out(mask, form)
+        for name, value in {"count_from": 1, "lists": "kept"}.items():
+            if name not in USES[form]:
+                words = name.replace("_", "-")
+                with pytest.raises(HeadlabError, match=f"form {form} has no {words}"):
+                    convert_in(raw, "there", form, grid=ENCODER, **{name: value})
+                with pytest.raises(HeadlabError, match=f"form {form} has no {words}"):
+                    convert_out(mask, form, **{name: value})
 
 
 def test_letters_and_names_tell_stacks_apart():
@@ -122,7 +164,11 @@ def test_a_config_tells_its_grid_and_its_model():
         ('{"0": 3}', {}, "list of heads"),
         ('{"0": [true]}', {}, "list of heads"),
         ('{"architectures": []}', {}, "list of heads"),
-        ("what is this", {}, "not valid JSON"),
+        ("what is this", {}, "forms that are read: headlab, pruned-heads"),
+        ("9:3 ten", {}, "neither JSON nor"),
+        ('"9:3"', {}, "neither JSON nor"),
+        ("{9:3}", {}, "not valid JSON"),
+        ('{"0": [2], "0": [3]}', {}, "names '0' twice"),
         (b"PK\x03\x04head_mask.pt", {}, "pickled tensor"),
         (b"\x80\x04.", {}, "pickled tensor"),
         (b"\x93NUMPY\x01\x00garbage", {}, "no .npy file"),
@@ -140,6 +186,52 @@ def test_arrays_of_objects_are_never_unpickled():
     np.save(out, np.array([{"a": 1}], object), allow_pickle=True)
     with pytest.raises(HeadlabError, match=r"no \.npy file"):
         removed(out.getvalue())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([[b"a", b"b"]]),
+        np.array([["2026-11-21", "2026-11-22"]], "datetime64[D]"),
+        np.array([[1j, 2j]]),
+        np.array([[(1, 2)]], [("a\x1b", int), ("b", int)]),
+        np.array([["E", "1"]]),
+    ],
+)
+def test_arrays_of_other_things_than_numbers_are_refused(values):
+    for form in (None, "pairs", "array"):
+        with pytest.raises(HeadlabError, match="not numbers"):
+            removed(npy(values), form, grid=ENCODER)
+
+
+def test_long_numbers_are_numbers():
+    assert removed(npy(np.array([[1, 0, 1]], np.longdouble))) == [("encoder", 0, 1)]
+    with pytest.raises(HeadlabError, match=r"\[9.0, 3.0\] is no .layer, head. pair"):
+        removed(npy(np.array([[9, 3]], np.longdouble)), "pairs", grid=ENCODER)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(
+        st.integers(6, 127), st.sampled_from(b"({[]})'\",:\\ \n\t0x<>TF") | st.integers(0, 255), min_size=1, max_size=4
+    )
+)
+def test_fuzz_npy_files_with_a_changed_header(changes):
+    raw = bytearray(npy(np.ones((12, 12), np.uint8)))
+    for at, byte in changes.items():
+        raw[at] = byte
+    for form in (None, "array", "pairs"):
+        try:
+            mask = convert_in(bytes(raw), "theirs", form, grid=ENCODER)
+        except HeadlabError:
+            continue
+        assert mask.kept.shape == (144,)
+
+
+def test_a_header_that_is_no_python_is_refused():
+    raw = npy(np.ones((2, 3)))
+    with pytest.raises(HeadlabError, match=r"no \.npy file"):
+        removed(raw.replace(b"{'", b"((", 1))
 
 
 @pytest.mark.parametrize(

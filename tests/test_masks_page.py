@@ -13,12 +13,13 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, Place, compare, noted, parse_grid
-from headlab.ui import shell_worker
+from headlab.ui import mask_export, shell_worker
 from headlab.ui.history import History
 from headlab.ui.mask_export import file_name, shrink_command
 from headlab.ui.masks_compare import difference_values
 from headlab.ui.masks_sources import HISTORY, NOW, Target, read_files
 from headlab.ui.masks_take import trouble
+from headlab.ui.shell import Choice
 
 WEIGHTS = "0" * 64
 FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low": -0.01, "high": 0.03, "p": 0.4}
@@ -54,6 +55,19 @@ def made(*off, grid=GRID, model=None, **more):
     kept = np.ones(grid.size, bool)
     kept[list(off)] = False
     return Mask(grid, kept, model or {"name": MODEL, "fingerprint": WEIGHTS}, **more)
+
+
+def test_masks_without_a_fingerprint_among_others_are_told():
+    def body(masks, choice, target):
+        from headlab.ui import masks_take
+
+        masks_take.combiner(choice, masks, list(masks), target)
+
+    masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
+    choice = Choice(MODEL, "intents", ("de",), "shapley")
+    app = AppTest.from_function(body, args=(masks, choice, Target(WEIGHTS, GRID)), default_timeout=30).run()
+    assert not app.exception
+    assert "1 of the 2 masks have no fingerprint" in said(app)
 
 
 def metrics(app: AppTest) -> dict[str, str]:
@@ -178,6 +192,19 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
     assert "cannot tell the layers apart" in app.markdown[0].value
     app = AppTest.from_function(body, args=(made(), place), default_timeout=30).run()
     assert "nothing to switch off" in app.markdown[0].value
+
+
+def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
+    told = {"name": "theirs", "revision": "c0ffee", "architecture": {"class": "BertModel", "model_type": "bert"}}
+    told |= {"projections": [f"bert.layer.{i}.out" for i in range(12)], "source": "owner/bert"}
+    monkeypatch.setattr(mask_export, "client", lambda: None)
+    for known, words in (
+        (told, "from_pretrained('owner/bert', revision='c0ffee')"),
+        (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
+        (told | {"source": None}, "headlab.load('mine').module"),
+    ):
+        monkeypatch.setattr(mask_export, "_answer", lambda *_, known=known: known)
+        assert words in mask_export.snippet(made(0), mask_export.loaded_place("mine", WEIGHTS))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():

@@ -122,21 +122,56 @@ def test_the_script_has_at_most_40_lines_however_large_the_model(size, rng):
 def test_the_script_says_what_a_reader_must_know():
     mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": "e5", "fingerprint": "ab" * 32}, {"ablation": "mean"})
     text = snippet(mask, place())
-    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in text
+    assert "headlab.load('MODEL').module.save_pretrained('FOLDER')" in text
+    assert "headlab.load('e5').module.save_pretrained('FOLDER')" in snippet(mask, place(name="e5"))
     assert "chosen under mean ablation" in text
     assert "abababababab" in text
     assert "save_pretrained" not in snippet(mask, place(source="owner/bert"))
+    mixed = replace(mask, chosen={"combined": [{"ablation": "mean"}, {"ablation": "zero"}]})
+    assert "Some of the heads were chosen under mean ablation" in snippet(mixed, place())
     nothing = Mask(parse_grid("12x12"), np.ones(144, bool))
     exec(compile(snippet(nothing, place()), "apply.py", "exec"), {})
 
 
-def test_names_cannot_break_out_of_the_script():
-    for name in ('"""\nimport os', "a'b\\", "\u202eevil\n", 'x"' * 60):
-        mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": name, "fingerprint": name})
-        text = snippet(mask, place(source=name))
+def test_the_script_loads_the_same_weights_wherever_it_is_started(tmp_path, monkeypatch):
+    mask = Mask(parse_grid("12x12"), np.arange(144) > 3)
+    text = snippet(mask, place(source="owner/bert", revision="c0ffee"))
+    assert "BertForMaskedLM.from_pretrained('owner/bert', revision='c0ffee').eval()" in text
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    tiny = tiny_model("bert")
+    folder = replace(tiny, checkpoint=replace(tiny.checkpoint, name="mine", revision="folder"))
+    here = place_of(folder)
+    assert (here.source, here.name) == (str(tmp_path / "mine"), str(tmp_path / "mine"))
+    some = Mask(tiny.grid, np.arange(tiny.grid.size) > 0)
+    assert f"from_pretrained({str(tmp_path / 'mine')!r}).eval()" in snippet(some, here)
+    (tmp_path / "mine" / "delta.safetensors").write_bytes(b"")
+    assert (place_of(folder).source, place_of(folder).name) == (None, str(tmp_path / "mine"))
+    hub = replace(tiny, checkpoint=replace(tiny.checkpoint, name="owner/bert", revision="c0ffee"))
+    assert (place_of(hub).source, place_of(hub).revision) == ("owner/bert", "c0ffee")
+
+
+HOSTILE = (
+    '"""\nimport os', "a'b\\", "\u202eevil\n", 'x"' * 60, "x\nimport os\n", 'x""";import os;"""', "\\", '"', "\\N{x}",
+    "')\nimport os #", "{kind}", "\ud800",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_names_cannot_break_out_of_the_script(hostile):
+    """Neither a mask's words nor a folder's name; with and without a folder to load."""
+    mask = Mask(parse_grid("12x12"), np.arange(144) > 3, {"name": hostile, "fingerprint": hostile})
+    for here in (place(), place(name=hostile), place(source=hostile), place(source=hostile, revision=hostile)):
+        text = snippet(mask, here)
+        assert text.encode()
+        assert len(text.splitlines()) <= 40
         names: dict[str, object] = {}
         exec(compile(text, "apply.py", "exec"), names)
         assert "os" not in names
+        first = text.split('"""')[1]
+        assert names["__doc__"] == first
+    bare = replace(mask, model={"fingerprint": None, "name": hostile})
+    exec(compile(snippet(bare, place()), "apply.py", "exec"), {})
 
 
 def test_what_a_script_cannot_do_is_said():

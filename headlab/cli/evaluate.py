@@ -182,7 +182,13 @@ def paired_words(row: Mapping[str, Any], form: str) -> str:
 
 def chosen_ablation(mask: Mask | None) -> str:
     """The ablation under which a mask's heads were chosen; zero where the mask does not say."""
-    return (None if mask is None else mask.ablation) or "zero"
+    found = (None if mask is None else mask.ablation) or "zero"
+    if found == "mixed":
+        raise HeadlabError(
+            "the mask was combined of others, some chosen under mean ablation and some not; say with --ablation "
+            "which to use"
+        )
+    return found
 
 
 def as_split(text: str) -> Split:

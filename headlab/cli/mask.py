@@ -10,11 +10,13 @@ import typer
 
 from headlab.cli.mask_convert import convert, snippet
 from headlab.cli.output import AsJson, print_json
+from headlab.errors import HeadlabError
 from headlab.masks import WAYS, Mask, load_mask
 from headlab.masks import combine as combine_masks
 from headlab.masks.compare import by_layer_table, by_stack_table
 from headlab.masks.compare import compare as compare_masks
 from headlab.masks.evaluated import accuracy_table
+from headlab.masks.fields import LINE, shown
 from headlab.records import Head, by_layer
 
 MaskFile = Annotated[Path, typer.Argument(help="mask file of headlab")]
@@ -46,7 +48,7 @@ def show(file: MaskFile, json: AsJson = False) -> None:
     found = accuracy_table({file.name: mask})
     if found.rows:
         typer.echo(found.markdown())
-    made = ", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items())
+    made = shown(", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items()))
     typer.echo(f"made {mask.created or 'at a time it does not say'}" + (f" with {made}" if made else ""))
 
 
@@ -88,8 +90,13 @@ def combine(
 ) -> None:
     """Make one mask of several, such as those of many languages."""
     masks = [load_mask(file) for file in files]
+    for file in files:
+        if out.exists() and out.samefile(file):
+            raise HeadlabError(f"--out is {file}, one of the masks to combine, which would be lost; name another file")
     made = combine_masks(masks, how)
     made.save(out)
+    if note := made.chosen.get("note"):
+        typer.echo(f"headlab: note: {note}", err=True)
     if json:
         print_json({"how": how, "masks": len(masks), "heads": made.grid.size, "removed": len(made.removed)})
     else:
@@ -103,11 +110,12 @@ def _counted(mask: Mask) -> str:
 def model_words(mask: Mask) -> str:
     """The model a mask was made for, on one line."""
     model = mask.model
-    if not model.get("fingerprint"):
-        return f"{model.get('name') or 'no one model'} (without a fingerprint, so only the grid is checked)"
-    words = f"{model.get('name') or 'a model without a name'}, fingerprint {str(model['fingerprint'])[:12]}"
+    name, fingerprint = shown(model.get("name") or ""), model.get("fingerprint")
+    if not fingerprint:
+        return f"{name or 'no one model'} (without a fingerprint, so only the grid is checked)"
+    words = f"{name or 'a model without a name'}, fingerprint {shown(fingerprint[:12])}"
     if (kind := model.get("architecture")) is not None:
-        words += f", {kind['class']} ({kind['model_type']})"
+        words += f", {shown(kind['class'])} ({shown(kind['model_type'])})"
     return words
 
 
@@ -118,9 +126,9 @@ def chosen_words(chosen: Mapping[str, Any]) -> str:
     parts = []
     for name, value in chosen.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):
-            parts.append(f"{name} {value}")
+            parts.append(shown(f"{name} {value}", longest=4 * LINE))
         elif isinstance(value, list) and all(isinstance(part, str | int | float) for part in value):
-            parts.append(f"{name} {', '.join(map(str, value))}")
+            parts.append(shown(f"{name} {', '.join(map(str, value))}", longest=4 * LINE))
     return "; ".join(parts) or "the file holds the details"
 
 

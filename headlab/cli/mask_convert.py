@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from headlab.cli.output import AsJson, Device, print_json
 from headlab.errors import HeadlabError
 from headlab.files import MAX_JSON_BYTES, write_atomic
-from headlab.masks import FORMS, convert_in, convert_out, load_mask, parse_grid
+from headlab.masks import FORMS, USES, convert_in, convert_out, form_of, load_mask, parse_grid
 from headlab.masks import snippet as snippet_of
 
 FORM_HELP = ", ".join(FORMS)
@@ -27,8 +28,12 @@ def convert(
     to: Annotated[str, typer.Option("--to", help=f"form to write: {FORM_HELP}")] = "headlab",
     model: Annotated[str | None, typer.Option(help="model it is for: gives the grid and the fingerprint")] = None,
     grid: Annotated[str | None, typer.Option(help="12x12 (layers x heads), 4/4/3, or encoder=6x8,decoder=6x8")] = None,
-    stack: Annotated[str, typer.Option(help="stack of a form that names none: encoder or decoder")] = "encoder",
-    count_from: Annotated[int, typer.Option(min=0, max=1, help="number of the first layer and head of the form")] = 0,
+    stack: Annotated[
+        str | None, typer.Option(help="stack of a form that names none: encoder (default) or decoder")
+    ] = None,
+    count_from: Annotated[
+        int | None, typer.Option(min=0, max=1, help="number of the form's first layer and head; default 0")
+    ] = None,
     lists: Annotated[
         str | None, typer.Option(help="what an array's 1 or a pair says: kept or removed; default kept, removed")
     ] = None,
@@ -45,13 +50,14 @@ def convert(
     binary = out is not None and out.suffix == BINARY
     if binary and to not in ("array", "pairs"):
         raise HeadlabError(f"{out} would be a .npy file, but form {to} is text; use --to array, or another ending")
-    about = _about(model, grid, stack, device)
     raw, what = _read(source)
-    # The way of counting and listing is the other tool's, be it read or written.
-    reading = to == "headlab"
-    mask = convert_in(raw, what, form, stack=stack, **about, **(_how(count_from, lists) if reading else {}))
-    written = convert_out(mask, to, binary=binary, **({} if reading else _how(count_from, lists)))
-    if not reading:
+    form = form_of(raw, what, form)
+    reads, writes = _sides(form, to, {"count_from": count_from, "lists": lists})
+    _require_stackless(stack, form, model, grid)
+    about = _about(model, grid, stack or "encoder", device)
+    mask = convert_in(raw, what, form, stack=stack if form == "array" else None, **about, **reads)
+    written = convert_out(mask, to, binary=binary, **writes)
+    if to != "headlab":
         typer.echo(
             f"headlab: note: form {to} says which heads only: model, method and accuracies stay behind", err=True
         )
@@ -90,8 +96,28 @@ def snippet(
     typer.echo(f"{out}: switches {len(mask.removed)} of {mask.grid.size} heads off, without headlab")
 
 
-def _how(count_from: int, lists: str | None) -> dict[str, Any]:
-    return {"count_from": count_from, "lists": lists}
+def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How to read and how to write: each way of counting and listing goes to the one form that has it."""
+    sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name, value in how.items():
+        users = [side for side, used in zip(sides, (USES[form], USES[to]), strict=True) if name in used]
+        if value is None:
+            continue
+        if len(users) != 1:
+            option = f"--{name.replace('_', '-')}"
+            raise HeadlabError(
+                f"{option} says nothing of {form} or {to}; leave it out" if not users else
+                f"{option} could be about {form} or about {to}; convert to headlab first, and from there to {to}"
+            )  # fmt: skip
+        users[0][name] = value
+    return sides
+
+
+def _require_stackless(stack: str | None, form: str, model: str | None, grid: str | None) -> None:
+    """Refuse a name of the stack where the model says it, or where nothing takes it."""
+    if stack is not None and (model is not None or (grid is None and form != "array")):
+        who = "--model" if model is not None else f"form {form}"
+        raise HeadlabError(f"--stack names the only stack of --grid or of an array; {who} takes none, so leave it out")
 
 
 def _about(model: str | None, grid: str | None, stack: str, device: str | None) -> dict[str, Any]:

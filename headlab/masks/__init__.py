@@ -2,9 +2,9 @@
 
 from headlab.masks.combine import WAYS, combine
 from headlab.masks.compare import compare
-from headlab.masks.convert import convert_in, convert_out
+from headlab.masks.convert import convert_in, convert_out, form_of
 from headlab.masks.evaluated import noted, seen
-from headlab.masks.foreign import FORMS
+from headlab.masks.foreign import FORMS, USES
 from headlab.masks.grids import parse_grid
 from headlab.masks.mask import MASK_VERSION, Mask, architecture_of, full_mask
 from headlab.masks.read import load_mask, mask_from_json, mask_from_text
@@ -15,6 +15,7 @@ __all__ = [
     "FORMS",
     "MASK_VERSION",
     "RISKY_SHARE",
+    "USES",
     "WAYS",
     "Mask",
     "Place",
@@ -25,6 +26,7 @@ __all__ = [
     "compare",
     "convert_in",
     "convert_out",
+    "form_of",
     "full_mask",
     "load_mask",
     "mask_from_json",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.masks.foreign import FORMS, LETTERS, ONLY, READERS, Told, guess
+from headlab.masks.foreign import FORMS, LETTERS, ONLY, READERS, USES, Told, as_utf8, guess
 from headlab.masks.mask import Mask
 from headlab.masks.read import mask_from_text
 from headlab.records import Head, HeadGrid, by_layer
@@ -28,24 +29,42 @@ def convert_in(
     """The mask that a file of any form means.
 
     form: one of `FORMS`, or None to see by the content.  grid, model: of the model it is for; a form that lacks the
-    grid needs it.  how: count_from (0 or 1), lists ("kept" or "removed"), stack, as the form's reader takes them.
-    Raises HeadlabError for a broken file, a form that is not clear, or heads that the grid does not have.
+    grid needs it, and a mask without a fingerprint takes the model's.  how: count_from (0 or 1), lists ("kept" or
+    "removed"), stack, as the form's reader takes them; None as if left out.  Raises HeadlabError for a broken file, a
+    form that is not clear, heads that the grid does not have, or a count or list that the form does not use.
     """
-    if form is not None and form not in FORMS:
-        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}")
-    if not raw.strip():
-        raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove")
-    form = form or guess(raw, what)
+    raw, form = as_utf8(raw), form_of(raw, what, form)
+    how = {name: value for name, value in how.items() if value is not None}
+    _require_used(form, how)
     if form == "headlab":
         mask = mask_from_text(raw, what)
         if grid is not None:
             mask.check(grid, None if model is None else model.get("fingerprint"))
-        return mask
+        return mask if model is None or mask.model.get("fingerprint") else replace(mask, model=dict(model))
     told = READERS[form](raw, what, **how)
     chosen = {"rule": "converted", "converted_from": form}
     settled = _settle(told, grid, what)
     kept = _kept(told, settled, what)
     return Mask(settled, kept, dict(told.model if model is None else model), chosen)
+
+
+def form_of(raw: bytes, what: str, form: str | None = None) -> str:
+    """The form of a file: as named, or as its content says. Raises HeadlabError if it is unknown or not clear."""
+    if form is not None and form not in FORMS:
+        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}")
+    raw = as_utf8(raw)
+    if form != "text" and not raw.strip():  # a text without a word removes nothing
+        raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove")
+    return form or guess(raw, what)
+
+
+def _require_used(form: str, how: Iterable[str]) -> None:
+    """Raise HeadlabError for a way to count or list that the form does not have."""
+    for name in how:
+        users = [other for other, used in USES.items() if name in used]
+        if users and form not in users:
+            words = name.replace("_", "-")
+            raise HeadlabError(f"form {form} has no {words}, which is for {', '.join(users)}; leave it out")
 
 
 def _settle(told: Told, grid: HeadGrid | None, what: str) -> HeadGrid:
@@ -88,11 +107,17 @@ def _index(head: Head, grid: HeadGrid, what: str) -> int:
         raise HeadlabError(f"{what}: {error}, counted from 0") from None
 
 
-def convert_out(mask: Mask, form: str, *, count_from: int = 0, lists: str | None = None, binary: bool = False) -> bytes:
+def convert_out(
+    mask: Mask, form: str, *, count_from: int | None = None, lists: str | None = None, binary: bool = False
+) -> bytes:
     """A mask in another tool's form, as the bytes of a file.
 
-    binary: a .npy file, for arrays and pairs.  Raises HeadlabError where the form cannot say what the mask says.
+    count_from, lists: as `convert_in` takes them.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
+    where the form cannot say what the mask says, or does not use what is given.
     """
+    if form in FORMS:
+        _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])
+    count_from = count_from or 0
     if form == "headlab":
         return _lines(mask.to_json(), indent=1)
     if form == "pruned-heads":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from headlab.masks.fields import shown
 from headlab.masks.mask import Mask
 from headlab.tables import Table
 
@@ -61,7 +62,7 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
             low, high = figure.get("low"), figure.get("high")
             interval = None if low is None or high is None else f"{100 * low:+.1f} … {100 * high:+.1f}"
             points = [_percent(figure.get(key)) for key in ("accuracy", "baseline", "difference")]
-            rows.append((name, split, task, language, int(figure["n"]), *points, interval))
+            rows.append((name, split, shown(task), shown(language), int(figure["n"]), *points, interval))
     formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
     return Table("mask-accuracies", "Accuracies that the masks carry", COLUMNS, formats, tuple(rows))
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeGuard
 
 from headlab.errors import HeadlabError
 
 MAX_HEADS = 4096
+LARGEST, MOST, DEEPEST = 1e300, 2**53, 100  # of a number, a count, and lists in lists: all can be shown and written
 SPLITS = ("train", "dev", "test")
 TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
 )  # as the schema has it
+STACK = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
+LINE = 80
+MIXED = "mixed"  # the ablation of a mask made of others, of which some but not all were chosen under mean
 
 
 def text(value: Any) -> bool:
@@ -31,8 +36,8 @@ def texts(value: Any) -> bool:
 
 
 def number(value: Any) -> bool:
-    """Whether a value is a number; true and false are none."""
-    return type(value) in (int, float)
+    """Whether a value is a number from -1e300 to 1e300; true, false, infinity and NaN are none."""
+    return type(value) in (int, float) and abs(value) <= LARGEST
 
 
 def share(value: Any) -> bool:
@@ -41,8 +46,8 @@ def share(value: Any) -> bool:
 
 
 def whole(value: Any) -> bool:
-    """Whether a value is a whole number of 0 or more, 3.0 included, as JSON Schema has it."""
-    return number(value) and value >= 0 and (type(value) is int or value.is_integer())
+    """Whether a value is a whole number from 0 to 2 to the 53, 3.0 included, as JSON Schema has it."""
+    return number(value) and 0 <= value <= MOST and (type(value) is int or value.is_integer())
 
 
 def several(value: Any) -> bool:
@@ -60,6 +65,11 @@ def ablation(value: Any) -> bool:
     return text(value) and value in ("zero", "mean")
 
 
+def ablations(value: Any) -> bool:
+    """Whether a value is a way to remove a head, or says that masks of several ways were combined."""
+    return ablation(value) or (text(value) and value == MIXED)
+
+
 def record(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is an object."""
     return isinstance(value, Mapping)
@@ -68,6 +78,12 @@ def record(value: Any) -> TypeGuard[Mapping[str, Any]]:
 def versions(value: Any) -> bool:
     """Whether a value is an object of texts."""
     return record(value) and all(map(text, value.values()))
+
+
+def shown(value: str, longest: int = LINE) -> str:
+    """Text out of a file on one line: no control characters, which a terminal would obey, and no more than fits."""
+    line = "".join(c if c.isprintable() else "?" for c in value[: longest + 1])
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 class Field(NamedTuple):
@@ -80,12 +96,13 @@ class Field(NamedTuple):
 TEXT, SHARE, NUMBER = Field(text, "text"), Field(share, "a number from 0 to 1"), Field(number, "a number")
 COUNT, SOME = Field(whole, "a whole number of 0 or more"), Field(several, "a whole number of 1 or more")
 NAMED, ABLATION = Field(named, "text, or null where it is of no one model"), Field(ablation, '"zero" or "mean"')
+ABLATIONS = Field(ablations, '"zero", "mean" or "mixed"')
 OBJECT = Field(record, "an object")
 MODEL = {"name": NAMED, "fingerprint": NAMED, "revision": NAMED}
 ARCHITECTURE = {"class": TEXT, "model_type": TEXT}
 CHOSEN = {
     "rule": TEXT, "k": COUNT, "threshold": NUMBER, "weight": NUMBER, "method": TEXT, "estimand": TEXT, "task": TEXT,
-    "languages": Field(texts, "a list of texts"), "ablation": ABLATION, "score": OBJECT, "evaluated": OBJECT,
+    "languages": Field(texts, "a list of texts"), "ablation": ABLATIONS, "score": OBJECT, "evaluated": OBJECT,
 }  # fmt: skip
 EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLATION}
 FIGURE = {
@@ -100,6 +117,9 @@ TOP = {
 
 def check_fields(value: Mapping[str, Any], what: str) -> None:
     """Raise HeadlabError, naming the bad part, unless all but grid and heads is as version 2 of the format has it."""
+    for part in ("model", "chosen", "versions"):
+        for place, why in _unwritable(value.get(part), part):
+            raise HeadlabError(f"{what}: {shown(place)} {why}")
     _check(value, TOP, ("model",), what, "")
     model = value["model"]
     _check(model, MODEL, ("name", "fingerprint"), what, "model.")
@@ -120,13 +140,40 @@ def check_evaluated(value: Any, what: str) -> None:
         _object(part, what, place)
         _check(part, EVALUATION, ("task", "languages"), what, f"{place}.")
         for language, figure in part["languages"].items():
-            _object(figure, what, f"{place}.languages.{language}")
-            _check(figure, FIGURE, ("accuracy", "n"), what, f"{place}.languages.{language}.")
+            of = f"{place}.languages.{shown(language)}"
+            _object(figure, what, of)
+            _check(figure, FIGURE, ("accuracy", "n"), what, f"{of}.")
 
 
 def unfit(value: Mapping[str, Any], fields: Mapping[str, Field]) -> list[str]:
     """The fields of an object that hold what they may not."""
     return [name for name, field in fields.items() if name in value and not field.fits(value[name])]
+
+
+def _unwritable(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Places that no file could hold, free fields included, and why."""
+    waiting: list[tuple[Any, str, int]] = [(value, place, 0)]
+    while waiting:
+        value, place, deep = waiting.pop()
+        if isinstance(value, str) and not _is_text(value):
+            yield place, "holds half of a surrogate pair, which is no text; write the character itself"
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield place, "holds infinity or NaN, which is no number of JSON; leave it out"
+        elif isinstance(value, Mapping | list | tuple):
+            if deep == DEEPEST:
+                yield place, f"is nested more than {DEEPEST} levels deep; leave out what no reader needs"
+                continue
+            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+            for name, part in pairs:
+                waiting += [(name, place, deep), (part, f"{place}.{name}", deep + 1)]
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _object(value: Any, what: str, place: str) -> None:

@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json
+from headlab.masks.fields import LINE, STACK, shown
 from headlab.masks.grids import grid_of_config, model_of_config
 from headlab.records import Head, HeadGrid, Stack
 
@@ -23,8 +25,15 @@ FORMS = {
     "array": "[layer][head] of 0 and 1, as .npy or JSON (TextPruner)",
     "pairs": "(layer, head) pairs as JSON or .npy (TransformerLens)",
 }
+USES: Mapping[str, tuple[str, ...]] = {  # what can be said of how a form counts and lists
+    "headlab": (), "pruned-heads": ("count_from",), "text": ("count_from",), "array": ("lists",),
+    "pairs": ("count_from", "lists"),
+}  # fmt: skip
 LETTERS = {"E": "encoder", "D": "decoder", "A": "cross"}  # as fairseq's pruning code names them
 WORD = re.compile(r"(?:([EDA]):)?([0-9]{1,6}):([0-9]{1,6}(?:,[0-9]{1,6})*)")
+# What numpy lets out of a header that was changed: it is parsed as Python.
+NO_ARRAY = (ValueError, OSError, EOFError, MemoryError, TypeError, SyntaxError, TokenError, RecursionError)
+NUMPY = b"\x93NUMPY"
 ONLY = ""  # the stack of a form that names none
 
 
@@ -77,7 +86,9 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
 def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any) -> Told:
     """[layer][head] of 0 and 1; a 1 is a head kept, or removed if `lists` says so."""
     rows = _values(raw, what)
-    flat = isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)
+    flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no head
+    if not STACK.fullmatch(stack):
+        raise HeadlabError(f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross")
     if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
         raise HeadlabError(
             f"{what} is no mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and save "
@@ -98,7 +109,7 @@ def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None 
         named = isinstance(pair, list) and len(pair) == 3 and isinstance(pair[0], str)
         place = pair[1:] if named else pair
         if not (isinstance(place, list) and len(place) == 2 and all(map(_counted, place))):
-            raise HeadlabError(f"{what}: {json.dumps(pair)[:40]} is no (layer, head) pair, like [9, 3]")
+            raise HeadlabError(f"{what}: {repr(pair)[:40]} is no (layer, head) pair, like [9, 3]")
         heads.add(_head(pair[0] if named else ONLY, place[0], place[1], count_from, what))
     return Told(frozenset(heads), keeps=lists == "kept")
 
@@ -108,17 +119,32 @@ READERS: Mapping[str, Callable[..., Told]] = {
 }  # fmt: skip
 
 
+def as_utf8(raw: bytes) -> bytes:
+    """A text file's bytes in UTF-8: Windows also writes UTF-16, or a mark before the text. Others come as they are."""
+    if raw.startswith(NUMPY):
+        return raw
+    try:
+        return raw.decode(json.detect_encoding(raw)).encode()
+    except UnicodeError:
+        return raw
+
+
 def guess(raw: bytes, what: str) -> str:
     """The form of a file, from its content. Raises HeadlabError where it could be more than one, or is none."""
-    if raw.startswith(b"\x93NUMPY"):
+    if raw.startswith(NUMPY):
         return _array_or_pairs(_values(raw, what), what)
-    words = raw.split()
-    if words and all(WORD.fullmatch(word.decode("latin-1")) for word in words):
+    words = raw.decode(errors="replace").split()
+    if words and all(map(WORD.fullmatch, words)):
         return "text"
     if raw.startswith((b"PK\x03\x04", b"\x80")):
         raise HeadlabError(
             f"{what} looks like a pickled tensor, which can run code, so headlab does not read it; where it was made, "
             "save numpy.save('mask.npy', mask.numpy()) and give that"
+        )
+    if not raw.lstrip().startswith((b"{", b"[")):
+        raise HeadlabError(
+            f'{what} is neither JSON nor a .npy file nor heads like "9:3 10:10"; forms that are read: '
+            f"{', '.join(FORMS)}"
         )
     value = parse_json(raw, what)
     if isinstance(value, dict):
@@ -143,13 +169,16 @@ def _array_or_pairs(value: Any, what: str) -> str:
 
 def _values(raw: bytes, what: str) -> Any:
     """Nested lists of JSON, or of a .npy file without objects."""
-    if not raw.startswith(b"\x93NUMPY"):
+    if not raw.startswith(NUMPY):
         return parse_json(raw, what)
     try:
         array = np.load(io.BytesIO(raw), allow_pickle=False)
-    except (ValueError, OSError, EOFError, MemoryError) as error:
-        raise HeadlabError(f"{what} is no .npy file of numbers ({error}); save it again with numpy.save") from error
-    return array.tolist()
+    except NO_ARRAY as error:
+        why = shown(str(error), longest=2 * LINE)
+        raise HeadlabError(f"{what} is no .npy file of numbers ({why}); save it again with numpy.save") from error
+    if array.dtype.kind not in "biuf":
+        raise HeadlabError(f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save")
+    return (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()  # longdouble has no number of JSON
 
 
 def _counted(value: Any) -> bool:

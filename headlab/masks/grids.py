@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.masks.fields import MAX_HEADS
+from headlab.masks.fields import MAX_HEADS, STACK, shown
 from headlab.records import HeadGrid, Stack
 
-PART = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_]*)=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))")
+PART = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))")
 LAYERS, HEADS = ("num_hidden_layers", "n_layer", "n_layers"), ("num_attention_heads", "n_head", "n_heads")
 BACKWARD = ("gpt2", "openai-gpt", "ctrl", "gpt_neo", "gptj", "gpt_neox", "llama")  # they only look back
 
@@ -20,6 +20,8 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
 
     stack: the name of the only stack, where none is given.  Raises HeadlabError for what is none of these.
     """
+    if not STACK.fullmatch(stack):
+        raise HeadlabError(f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross")
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):
         found = PART.fullmatch(part.strip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -15,7 +15,7 @@ import numpy as np
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.files import write_json
-from headlab.masks.fields import check_fields
+from headlab.masks.fields import MIXED, STACK, ablations, check_fields, shown
 from headlab.records import Bools, Head, HeadGrid, content_key
 
 MASK_VERSION = 2
@@ -49,10 +49,11 @@ class Mask:
 
     @property
     def ablation(self) -> str | None:
-        """The ablation under which its heads were chosen; None where it does not say."""
-        score = self.chosen.get("score")
-        found = self.chosen.get("ablation") or (score.get("ablation") if isinstance(score, Mapping) else None)
-        return found if isinstance(found, str) else None
+        """The ablation under which its heads were chosen; None where it does not say.
+
+        "mixed" for a mask made of others of which some, but not all, were chosen under mean ablation.
+        """
+        return ablation_of(self.chosen)
 
     @property
     def digest(self) -> str:
@@ -64,6 +65,9 @@ class Mask:
 
         Raises HeadlabError where `model`, `chosen` or `versions` are not what the format says.
         """
+        for stack in self.grid.stacks:
+            if not STACK.fullmatch(stack.name):
+                raise HeadlabError(f"the mask: {shown(stack.name)!r} is no name of a stack, like encoder or my_stack")
         value = {
             "format": FORMAT,
             "version": MASK_VERSION,
@@ -98,11 +102,27 @@ class Mask:
             )
         made_for = self.model.get("fingerprint")
         if fingerprint and made_for and made_for != fingerprint:
-            name = self.model.get("name") or "another model"
+            name, theirs = shown(str(self.model.get("name") or "another model")), shown(str(made_for)[:12])
             raise HeadlabError(
-                f"the mask was made for {name} (fingerprint {str(made_for)[:12]}); this model's is {fingerprint[:12]}. "
+                f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "
                 "The shapes agree, but heads of one model say nothing about another's"
             )
+
+
+def ablation_of(chosen: Mapping[str, Any]) -> str | None:
+    """What `chosen` says of the ablation: itself, in the spec of its scores, or in the masks it was combined of."""
+    score, parts = chosen.get("score"), chosen.get("combined")
+    found = chosen.get("ablation") or (score.get("ablation") if isinstance(score, Mapping) else None)
+    if found is None and isinstance(parts, list):
+        return common_ablation({ablation_of(part) for part in parts if isinstance(part, Mapping)})
+    return str(found) if ablations(found) else None
+
+
+def common_ablation(found: Set[str | None]) -> str | None:
+    """What the ablations of several masks are together."""
+    if len(found) == 1:
+        return next(iter(found))
+    return MIXED if found & {"mean", MIXED} else None
 
 
 def full_mask(grid: HeadGrid) -> Mask:

@@ -9,7 +9,18 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import parse_json, read_json
-from headlab.masks.fields import CHOSEN, MAX_HEADS, TOP, check_evaluated, check_fields, number, record, unfit, whole
+from headlab.masks.fields import (
+    CHOSEN,
+    MAX_HEADS,
+    STACK,
+    TOP,
+    check_evaluated,
+    check_fields,
+    number,
+    record,
+    unfit,
+    whole,
+)
 from headlab.masks.mask import FORMAT, MASK_VERSION, Mask
 from headlab.records import Bools, HeadGrid
 
@@ -41,6 +52,9 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
     check_fields(value, what)
     grid = _read_grid(value.get("grid"), what)
     kept = _read_kept(value.get("kept"), grid, what)
+    off = int((~kept).sum())
+    if value.get("removed", off) != off:
+        raise HeadlabError(f"{what}: removed is {value['removed']}, but kept has {off} heads that are 0; correct one")
     return Mask(grid, kept, value["model"], value.get("chosen", {}), value.get("versions", {}), value.get("created"))
 
 
@@ -102,10 +116,14 @@ def _read_grid(value: Any, what: str) -> HeadGrid:
         isinstance(value, dict)
         and value
         and all(
-            isinstance(heads, list) and heads and all(whole(n) and n <= MAX_HEADS for n in heads)
-            for heads in value.values()
+            STACK.fullmatch(name) and isinstance(heads, list) and heads and all(map(_heads, heads))
+            for name, heads in value.items()
         )
     )
     if not good:
         raise HeadlabError(f'{what}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer')
     return HeadGrid.from_json({name: [int(n) for n in heads] for name, heads in value.items()})
+
+
+def _heads(value: Any) -> bool:
+    return whole(value) and value <= MAX_HEADS

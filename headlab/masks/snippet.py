@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headlab.errors import HeadlabError
+from headlab.masks.fields import MIXED, shown
 from headlab.masks.mask import Mask
 from headlab.records import by_layer
 
 MAX_LINES, WIDTH, FOLDER = 40, 110, "FOLDER"
+UNVERSIONED = "folder"  # the revision of a model that was read from a folder
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SCRIPT = '''"""Switches {off} of {size} attention heads of {shown} off. Needs torch and transformers 5.
@@ -42,7 +44,7 @@ def apply_mask(model):
 
 
 if __name__ == "__main__":
-    model = {kind}.from_pretrained({name!r}).eval()
+    model = {kind}.from_pretrained({source}).eval()
     apply_mask(model)
 '''
 
@@ -52,12 +54,16 @@ class Place:
     """Where a model's heads meet its output projections.
 
     projections: the path of the module for each layer, stack by stack in the grid's order.  architecture: class and
-    model_type.  source: what `from_pretrained` takes, or None where the model is no folder of its own yet.
+    model_type.  source: what `from_pretrained` takes, or None where the model is no folder of its own yet.  revision:
+    of a hub model, so that the script takes the weights that were here; "folder" is none.  name: what `headlab.load`
+    takes.
     """
 
     projections: Sequence[str]
     architecture: Mapping[str, str] = field(default_factory=dict)
     source: str | None = None
+    revision: str | None = None
+    name: str = "MODEL"
 
 
 def snippet(mask: Mask, place: Place) -> str:
@@ -67,7 +73,9 @@ def snippet(mask: Mask, place: Place) -> str:
     do not fit the mask, and for layers that share one module but not their heads.
     """
     rows = _rows(mask, place.projections)
-    kind, source = place.architecture.get("class", ""), place.source or FOLDER
+    kind, source = place.architecture.get("class", ""), repr(place.source or FOLDER)
+    if place.source is not None and place.revision not in (None, UNVERSIONED):
+        source += f", revision={place.revision!r}"
     if not CLASS.fullmatch(kind) or place.architecture.get("model_type", "").startswith("headlab"):
         raise HeadlabError(
             f"{kind[:40] or 'the model'} is no class of transformers, so a script without headlab cannot load it; use "
@@ -76,9 +84,9 @@ def snippet(mask: Mask, place: Place) -> str:
     width = WIDTH
     while True:
         text = SCRIPT.format(
-            off=len(mask.removed), size=mask.grid.size, shown=_shown(mask.model.get("name") or source),
+            off=len(mask.removed), size=mask.grid.size, shown=_quoted(shown(mask.model.get("name") or place.name)),
             about=_about(mask, place), imports=f"from transformers import {kind}\n",
-            rows="\n".join(line for row in rows for line in _lines(*row, width=width)), kind=kind, name=source,
+            rows="\n".join(line for row in rows for line in _lines(*row, width=width)), kind=kind, source=source,
         )  # fmt: skip
         if len(text.splitlines()) <= MAX_LINES:
             return text
@@ -127,16 +135,16 @@ def _lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
 def _about(mask: Mask, place: Place) -> str:
     lines = []
     if fingerprint := mask.model.get("fingerprint"):
-        lines.append(f"Made for the weights with headlab's fingerprint {_shown(str(fingerprint))[:12]}.")
+        lines.append(f"Made for the weights with headlab's fingerprint {_quoted(shown(str(fingerprint)[:12]))}.")
     if place.source is None:
-        lines.append(
-            f"Write the model first: headlab.load({mask.model.get('name')!r}).module.save_pretrained({FOLDER!r})."
-        )
-    if mask.ablation == "mean":
-        lines.append("The heads were chosen under mean ablation; here they give 0.")
+        name = _quoted(shown(place.name, longest=1000))  # a folder's name may be long
+        lines.append(f"Write the model first: headlab.load({name!r}).module.save_pretrained({FOLDER!r}).")
+    if mask.ablation in ("mean", MIXED):
+        which = "The heads" if mask.ablation == "mean" else "Some of the heads"
+        lines.append(f"{which} were chosen under mean ablation; here they give 0.")
     return "\n".join(lines) or "Made by headlab."
 
 
-def _shown(text: str) -> str:
-    """A name on one line that cannot end the docstring it stands in."""
-    return "".join(c if c.isprintable() and c not in '"\\' else "?" for c in text)[:80]
+def _quoted(line: str) -> str:
+    """A line that cannot end the docstring it stands in."""
+    return line.replace('"', "?").replace("\\", "?")

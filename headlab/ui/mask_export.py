@@ -17,7 +17,8 @@ FOREIGN = [form for form in FORMS if form != "headlab"]
 def loaded_place(model: str, fingerprint: str) -> Place:
     """Where the worker's model has its output projections. Raises HeadlabError where the worker cannot be asked."""
     answer = _answer(client(), model, fingerprint)
-    return Place(answer.get("projections", ()), answer.get("architecture", {}), answer.get("source"))
+    source, revision = answer.get("source"), answer.get("revision")
+    return Place(answer.get("projections", ()), answer.get("architecture", {}), source, revision, model)
 
 
 @st.cache_data(max_entries=8, show_spinner=False)

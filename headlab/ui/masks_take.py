@@ -67,6 +67,8 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
         st.info(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
         return
     st.markdown(f"**{len(made.removed)} of {made.grid.size} heads** would be off.")
+    if note := made.chosen.get("note"):
+        st.caption(f"{note}.")
     if sentence := risk(made.kept):
         st.warning(sentence)
     with st.container(horizontal=True, gap="small"):
