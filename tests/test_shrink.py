@@ -16,7 +16,7 @@ from tiny_task import tiny_tokenizer
 
 from headlab.errors import HeadlabError
 from headlab.gates import gated
-from headlab.masks import full_mask
+from headlab.masks import combine, full_mask
 from headlab.models.load import read_folder
 from headlab.shrink import shrink_model
 
@@ -202,3 +202,56 @@ def test_an_all_attention_model_shrinks_too():
     shrunk = shrink_model(model, mask)
     torch.testing.assert_close(logits(shrunk.module, batch), want, **CLOSE)
     assert shrunk.parameters_after < shrunk.parameters_before
+
+
+@pytest.mark.parametrize("family", SHRINKABLE)
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_attention_weights_stand_at_their_layers_numbers(family, implementation):
+    model = model_of(family)
+    smaller, batch = shrink_model(model, uneven(model)).module, tiny_batch(model.module)
+    found = []
+    for module in (model.module, smaller):
+        module.set_attn_implementation(implementation)
+        with torch.inference_mode():
+            out = module(**batch, output_attentions=True)
+        found.append({name: out[name] for name in out if name.endswith("attentions")})
+    assert set(found[0]) == set(found[1])
+    for name, layers in found[0].items():
+        shapes = [[t is not None and (t.shape[0], *t.shape[2:]) for t in one or ()] for one in (layers, found[1][name])]
+        assert shapes[0] == shapes[1], name
+    if implementation == "eager":
+        assert 0 in [layer.shape[1] for layers in found[1].values() for layer in layers or ()]
+
+
+def test_attention_weights_of_a_layer_without_heads_grow_with_the_cache():
+    model = model_of("gpt2-lm")
+    module, ids = shrink_model(model, uneven(model)).module, torch.arange(12).reshape(2, 6) + 5
+    module.set_attn_implementation("eager")
+    with torch.inference_mode():
+        past = module(input_ids=ids, use_cache=True).past_key_values
+        more = module(input_ids=ids[:, :2], past_key_values=past, output_attentions=True).attentions
+    assert [tuple(layer.shape[2:]) for layer in more] == [(2, 8)] * 3
+
+
+MEAN, ZERO = {"ablation": "mean"}, {"ablation": "zero"}
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [MEAN, {"score": MEAN}, MEAN | {"score": {"spec": 1}}, {"combined": [MEAN, ZERO]},
+     {"combined": [ZERO, {"score": MEAN}]}, {"combined": [{}, {"combined": [ZERO, MEAN]}]},
+     ZERO | {"combined": [MEAN]}, {"ablation": "mixed"}],
+)  # fmt: skip
+def test_a_mask_with_mean_ablation_anywhere_in_its_making_is_refused(chosen):
+    model = model_of("bert")
+    with pytest.raises(HeadlabError, match=r"this mask, or one it was made of, was chosen under mean ablation"):
+        shrink_model(model, mask_of(model, uneven(model).kept, **chosen))
+
+
+def test_masks_combined_under_zero_ablation_are_taken():
+    model = model_of("bert")
+    parts = [mask_of(model, uneven(model, seed=seed).kept, ablation="zero") for seed in (0, 1)]
+    assert shrink_model(model, combine(parts, "and")).gone
+    mixed = combine([parts[0], mask_of(model, parts[1].kept, ablation="mean")], "and")
+    with pytest.raises(HeadlabError, match="mean ablation"):
+        shrink_model(model, mixed)

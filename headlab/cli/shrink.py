@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ from headlab.cli.output import (
     AsJson,
     DataFolder,
     Device,
-    Dtype,
     Languages,
     ModelName,
     Seed,
@@ -30,7 +30,13 @@ if TYPE_CHECKING:
     from headlab.tasks.base import Task
     from headlab.worth.ratio import Ratio
 
-ROWS = 16  # examples of a batch that models are compared and timed on
+ROWS, TIMED = 16, 2  # examples of a batch that models are compared and timed on, and batches of the timing
+WeightsDtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", help="numbers of the weights: float32, float64, bfloat16, float16; default: the model's own"
+    ),
+]
 
 
 def shrink(
@@ -47,34 +53,51 @@ def shrink(
     onnx: Annotated[bool, typer.Option("--onnx", help="write model.onnx too, and compare it (extra onnx)")] = False,
     seed: Seed = 0,
     device: Device = None,
-    dtype: Dtype = "float32",
+    dtype: WeightsDtype = None,
     json: AsJson = False,
 ) -> None:
     """Take the heads a mask removes out of the weights, prove that the answers stay, and write the smaller model."""
-    import headlab
     from headlab.shrink import shrink_model
     from headlab.shrink.card import Speed
-    from headlab.shrink.folder import check_out, write_shrunk
+    from headlab.shrink.folder import write_shrunk
+    from headlab.shrink.numbers import check_numbers
+    from headlab.shrink.out import check_out
 
     loaded_mask = load_mask(mask)
-    check_out(out)
+    check_out(out, model)
+    check_numbers(dtype)
     if onnx:
         from headlab.shrink.onnx import require_onnx
 
-        require_onnx(dtype)
+        require_onnx("float32")
     chosen = _task(task, languages, data)
-    loaded = headlab.load(model, device=device, dtype=dtype)
+    loaded = _loaded(model, device, dtype)
     shrunk = shrink_model(loaded, loaded_mask)
     inputs = _inputs(loaded, chosen, size, seed)
-    timed = _timed(loaded, shrunk, inputs, repeats, seed)
-    of = {"task": task, "languages": list(chosen.languages) if chosen else [], "split": "dev", "seed": seed}
-    where = f"{loaded.device.type}, batches of {ROWS} examples, {repeats} rounds in turn"
+    timed = _timed(loaded, shrunk, chosen, repeats, seed)
+    of = {
+        "task": task,
+        "languages": list(chosen.languages) if chosen else [],
+        "split": "dev",
+        "seed": seed,
+        "size": size,
+    }
+    where = f"{loaded.device.type}, {loaded.dtype}, {TIMED} batches of {ROWS} examples, {repeats} rounds in turn"
     speed = Speed(timed.ratio, timed.low, timed.high, where)
-    written = write_shrunk(loaded, shrunk, out, inputs, of=of, speed=speed, onnx=onnx)
+    written = write_shrunk(loaded, shrunk, out, inputs, of=of, speed=speed, onnx=onnx, dtype=dtype)
     if json:
-        print_json(_record(loaded, shrunk, written, timed))
+        print_json(_record(written, timed))
     else:
-        typer.echo(_words(loaded, shrunk, written, timed))
+        typer.echo(_words(shrunk, written, timed))
+
+
+def _loaded(name: str, device: str | None, dtype: str | None) -> Model:
+    """The model to compute with: in float32, or float64 where its weights are or are to be that."""
+    import headlab
+    from headlab.shrink.numbers import stored
+
+    found = headlab.load(name, device=device, dtype="float64" if dtype == "float64" else "float32")
+    return headlab.load(name, device=device, dtype="float64") if stored(found) == "float64" != found.dtype else found
 
 
 def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
@@ -89,50 +112,57 @@ def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
 
 
 def _inputs(model: Model, task: Task | None, size: int, seed: int) -> Inputs:
-    """Batches of real examples, the last one smaller if need be."""
-    from headlab.worth.sample import batches_of
+    """Batches of real examples, none twice."""
+    from headlab.worth.sample import different_batches
 
-    batches = batches_of(model, task, rows=min(size, ROWS), count=-(-size // ROWS), seed=seed)
-    rest = size - ROWS * (len(batches) - 1)
-    return [*batches[:-1], {name: tensor[:rest] for name, tensor in batches[-1].items()}]
+    return different_batches(model, task, rows=ROWS, size=size, seed=seed)
 
 
-def _timed(model: Model, shrunk: Shrunk, inputs: Inputs, repeats: int, seed: int) -> Ratio:
+def _timed(model: Model, shrunk: Shrunk, task: Task | None, repeats: int, seed: int) -> Ratio:
     """Time of the smaller model over that of the untouched one, taken as a copy without headlab's hooks."""
     from headlab.shrink import shrink_model
     from headlab.worth.latency import latency_ratio
+    from headlab.worth.sample import batches_of
 
     untouched = shrink_model(model, full_mask(model.grid)).module
-    return latency_ratio(untouched, shrunk.module, inputs[:2], repeats=repeats, seed=seed)
+    inputs = batches_of(model, task, rows=ROWS, count=TIMED, seed=seed)
+    return latency_ratio(untouched, shrunk.module, inputs, repeats=repeats, seed=seed)
 
 
-def _record(model: Model, shrunk: Shrunk, written: Written, timed: Ratio) -> dict[str, Any]:
+SHOWN = (
+    "parameters_before", "parameters_after", "heads_before", "heads_removed", "heads_masked", "max_logit_difference",
+    "tolerance", "cut_alone", "examples", "computed_in", "dtype_before", "dtype_after", "bytes_before", "bytes_after",
+)  # fmt: skip
+
+
+def _record(written: Written, timed: Ratio) -> dict[str, Any]:
     """What --json prints."""
     return {
         "folder": str(written.folder),
-        "parameters_before": shrunk.parameters_before,
-        "parameters_after": shrunk.parameters_after,
-        "heads_before": model.grid.size,
-        "heads_removed": shrunk.gone,
-        "heads_masked": [list(head) for head in shrunk.masked],
-        "max_logit_difference": written.proof.max_logit_difference,
-        "tolerance": written.proof.tolerance,
-        "examples": written.proof.examples,
+        **{name: written.record[name] for name in SHOWN},
         "latency_ratio": timed.ratio,
         "latency_interval": [timed.low, timed.high],
         "fingerprint": written.fingerprint,
-        "onnx": written.onnx,
+        "onnx": written.record.get("onnx"),
     }
 
 
-def _words(model: Model, shrunk: Shrunk, written: Written, timed: Ratio) -> str:
+def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
     """The same in lines of text."""
-    before, after, proof = shrunk.parameters_before, shrunk.parameters_after, written.proof
+    from headlab.shrink.card import size_words
+
+    found, proof = written.record, written.proof
+    before, after = shrunk.parameters_before, shrunk.parameters_after
+    asked = found["compared_on"]["size"]
     lines = [
-        f"{written.folder}: {shrunk.gone} of {model.grid.size} heads are gone",
+        f"{written.folder}: {shrunk.gone} of {found['heads_before']} heads are gone",
         f"parameters    {before:,} -> {after:,} ({(after - before) / before:+.1%})",
+        f"weights       {size_words(found['bytes_before'])} of {found['dtype_before']} -> "
+        f"{size_words(found['bytes_after'])} of {found['dtype_after']}",
         f"logits        differ from the masked model's by {proof.max_logit_difference:.2g} at most on {proof.examples} "
-        f"examples ({proof.tolerance:.2g} is rounding)",
+        f"different examples{_fewer(proof.examples, asked)} ({proof.tolerance:.2g} is rounding), computed in "
+        f"{found['computed_in']}",
+        *_rounding(found),
         f"forward pass  {timed.ratio:.2f} of the untouched model's time [{timed.low:.2f}, {timed.high:.2f}]"
         + ("" if timed.sure else ": no difference that this timing can tell"),
     ]
@@ -141,6 +171,20 @@ def _words(model: Model, shrunk: Shrunk, written: Written, timed: Ratio) -> str:
         lines.append(
             f"still there   {len(shrunk.masked)} heads whose group keeps others, silenced in the weights: {heads}"
         )
-    if written.onnx:
-        lines.append(f"{written.onnx['file']}    differs by {written.onnx['max_logit_difference']:.2g} at most")
+    if onnx := found.get("onnx"):
+        lines.append(f"{onnx['file']}    differs by {onnx['max_logit_difference']:.2g} at most")
     return "\n".join(lines)
+
+
+def _fewer(there: int, asked: int) -> str:
+    return "" if there == asked else f" (of {asked} asked for)"
+
+
+def _rounding(record: Mapping[str, Any]) -> list[str]:
+    """A line where weights were rounded."""
+    if record["cut_alone"] is None:
+        return []
+    return [
+        f"rounding      to {record['dtype_after']} makes that; the cut alone differs by "
+        f"{record['cut_alone']['max_logit_difference']:.2g} ({record['cut_alone']['tolerance']:.2g} is rounding)"
+    ]

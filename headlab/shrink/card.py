@@ -29,8 +29,8 @@ model = headlab.load("FOLDER")  # the same with its heads known, for headlab eva
 ```
 
 `from headlab.shrink import make_known; make_known()` lets transformers' `AutoModel` classes read it. Without headlab
-they refuse it, by its model type; a class of the original family (`BertModel.from_pretrained` and the like) refuses it
-by the weights' shapes."""
+they refuse it, by its model type; a class called by its name (`BertModel.from_pretrained` and the like) refuses it
+as well, whatever its family: `config.json` has sentences where such a class wants numbers."""
 PLAIN = """It is an ordinary model of its family: transformers loads it without headlab, and so does
 `headlab.load_shrunk("FOLDER")`."""
 
@@ -59,9 +59,9 @@ def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed |
         HEAD,
         f"# {name}, {removed} of {model.grid.size} attention heads removed\n",
         f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), without fine-tuning. Query, "
-        f"key and value rows and output columns of the removed heads are gone from the weights; nothing else changed. "
+        f"key and value rows and output columns of the removed heads are gone from the weights; {_numbers(record)}. "
         f"The licence of the original model holds for this one.\n",
-        "\n".join(_before_after(model, shrunk, speed)) + "\n",
+        "\n".join(_before_after(model, shrunk, record, speed)) + "\n",
         _same(record, masked),
         "\n".join(_accuracies(shrunk.mask)),
         "## How to load it\n\n" + (OWN_CLASS if own else PLAIN) + "\n",
@@ -70,11 +70,30 @@ def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed |
     return "\n".join(part for part in parts if part)
 
 
-def _before_after(model: Model, shrunk: Shrunk, speed: Speed | None) -> Iterator[str]:
+def _numbers(record: Mapping[str, Any]) -> str:
+    """What became of the weights that stay."""
+    before, after = record["dtype_before"], record["dtype_after"]
+    if record["cut_alone"] is not None:
+        return f"the others were rounded from {before} to {after}"
+    return (
+        "nothing else changed" if before == after else f"the others are the same, written in {after} and not {before}"
+    )
+
+
+def size_words(count: int) -> str:
+    """Bytes in a unit that people read."""
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
+
+
+def _before_after(
+    model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed | None
+) -> Iterator[str]:  # fmt: skip
     before, after = shrunk.parameters_before, shrunk.parameters_after
     yield "| | before | after |"
     yield "| --- | ---: | ---: |"
     yield f"| parameters | {before:,} | {after:,} ({(after - before) / before:+.1%}) |"
+    yield f"| numbers of the weights | {record['dtype_before']} | {record['dtype_after']} |"
+    yield f"| weights | {size_words(record['bytes_before'])} | {size_words(record['bytes_after'])} |"
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.gone} |"
     layers = [n for stack in model.grid.stacks for n in stack.heads]
     yield f"| attention layers with heads | {sum(n > 0 for n in layers)} | {layers_left(model, shrunk)} |"
@@ -93,10 +112,15 @@ def _same(record: Mapping[str, Any], masked: int) -> str:
     compared = record["compared_on"]
     of = f"task {cell(compared['task'])}" if compared.get("task") else "sentences"
     text = (
-        f"On {record['examples']} examples ({of}) its logits differ from those of the original under the mask by at "
-        f"most {record['max_logit_difference']:.2g} (tolerance {record['tolerance']:.2g}); switching the heads off "
-        f"changed them by up to {record['mask_changes']:.2g}.\n"
+        f"On {record['examples']} examples ({of}), computed in {record['computed_in']}, its logits differ from those "
+        f"of the original under the mask by at most {record['max_logit_difference']:.2g} (tolerance "
+        f"{record['tolerance']:.2g}); switching the heads off changed them by up to {record['mask_changes']:.2g}.\n"
     )
+    if (cut := record["cut_alone"]) is not None:
+        text += (
+            f"\nThat is the rounding to {record['dtype_after']}. From the original with its weights so rounded, under "
+            f"the mask, they differ by at most {cut['max_logit_difference']:.2g} (tolerance {cut['tolerance']:.2g}).\n"
+        )
     if masked:
         text += (
             f"\n{masked} heads of the mask stay in the weights, as other query heads of their group need the same key "

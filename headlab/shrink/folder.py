@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,59 +17,62 @@ from headlab.files import unwritable, write_atomic, write_json
 from headlab.gates import Model
 from headlab.models.alone import alone
 from headlab.models.checkpoint import Checkpoint
-from headlab.models.load import pick_device, read_folder
+from headlab.models.fingerprint import WEIGHTS
+from headlab.models.load import DTYPES, pick_device, read_folder
 from headlab.models.versions import versions
 from headlab.shrink.card import Speed, card, short_name
 from headlab.shrink.model import Shrunk
+from headlab.shrink.numbers import bytes_in, check_numbers, rounded, stored, written_in
+from headlab.shrink.out import CARD, MASK, PROOF, check_out, files_of, finish
 from headlab.shrink.proof import Inputs, Proof, prove
-from headlab.training.output import replace
+from headlab.training.place import built
 
-PROOF, MASK, CARD, CONFIG = "proof.json", "mask.json", "README.md", "config.json"
 PROOF_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Written:
-    """A folder that was written: where, what the proof saw, the model's fingerprint; onnx: the same of model.onnx."""
+    """A folder that was written: where, what the proof saw, the model's fingerprint, and all that proof.json holds."""
 
     folder: Path
     proof: Proof
     fingerprint: str
-    onnx: dict[str, Any] | None = None
+    record: Mapping[str, Any]
 
 
 def write_shrunk(
     model: Model, shrunk: Shrunk, out: Path, inputs: Inputs, *, of: Mapping[str, Any], speed: Speed | None = None,
-    onnx: bool = False,
+    onnx: bool = False, dtype: str | None = None,
 ) -> Written:  # fmt: skip
     """Write model, tokenizer, mask, model card and proof; the folder is there whole or not at all.
 
     inputs: batches of real examples.  of: what they are (task, languages, ...), for the record.  speed: what was
-    measured, for the card.  onnx: also model.onnx, compared with the masked model on the same inputs.  The model is
-    read back from the new folder and compared with the masked one before the folder gets its name.  Raises
+    measured, for the card.  onnx: also model.onnx, compared with the masked model on the same inputs.  dtype: numbers
+    of the weights that are written; None takes the checkpoint's own.  The model is read back from the new folder and
+    compared, in the numbers that `model` was loaded in, with the masked one before the folder gets its name.  Raises
     HeadlabError where they differ by more than rounding, or `out` holds something else.
     """
-    check_out(out)
-    build = _beside(out)
+    check_out(out, model.name if model.checkpoint.revision == "folder" else None)
+    check_numbers(dtype)
+    numbers = dtype or written_in(model)
     try:
-        _save(shrunk, model, build)
-        again = read_folder(build, "folder", out.name)
-        proof = _proved(model, shrunk, again, inputs, out)
-        record = _record(model, shrunk, proof, again, of)
-        if onnx:
-            from headlab.shrink.onnx import write_onnx
+        with built(out) as build:
+            _save(shrunk, model, build, numbers)
+            again = read_folder(build, "folder", out.name)
+            proof, cut = _proved(model, shrunk, again, inputs, out, numbers)
+            record = _record(model, shrunk, (proof, cut), again, of) | _sizes(model, shrunk, build, numbers)
+            if onnx:
+                from headlab.shrink.onnx import write_onnx
 
-            record["onnx"] = write_onnx(again.module, build, model, shrunk.mask, inputs).record()
-        write_json(build / PROOF, record)
-        shrunk.mask.save(build / MASK)
-        write_atomic(build / CARD, card(model, shrunk, record, speed).encode())
-        _synced(build)
-        replace(build, out)
-    except (OSError, SafetensorError) as error:
-        raise unwritable(out, error if isinstance(error, OSError) else OSError(0, str(error))) from error
-    finally:
-        shutil.rmtree(build, ignore_errors=True)
-    return Written(out, proof, again.fingerprint, record.get("onnx"))
+                with rounded(model.module, numbers):
+                    record["onnx"] = write_onnx(again.module, build, model, shrunk.mask, inputs).record()
+            shrunk.mask.save(build / MASK)
+            write_atomic(build / CARD, card(model, shrunk, record, speed).encode())
+            write_json(build / PROOF, record | {"files": files_of(build)})
+            finish(build)
+    except SafetensorError as error:
+        raise unwritable(out, OSError(0, str(error))) from error
+    return Written(out, proof, again.fingerprint, record)
 
 
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
@@ -90,48 +91,45 @@ def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedMode
     return module
 
 
-def check_out(out: Path) -> None:
-    """Raise HeadlabError unless this is a new name, an empty folder, or a shrunk model to replace."""
-    if not out.name or out.resolve() == Path.cwd():
-        raise HeadlabError(f"{out} is the folder you work in; give the model a folder of its own, like --out smaller")
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out.is_dir() and all((out / name).is_file() for name in (CONFIG, PROOF, MASK))):
-        raise HeadlabError(
-            f"{out} exists and holds nothing that shrink made, so it is not replaced; name another folder with --out"
-        )
-
-
-def _beside(out: Path) -> Path:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        build.chmod(0o755)
-    except OSError as error:
-        raise unwritable(out, error) from error
-    return build
-
-
-def _save(shrunk: Shrunk, model: Model, build: Path) -> None:
+def _save(shrunk: Shrunk, model: Model, build: Path, numbers: str) -> None:
+    module = shrunk.module
+    if module.dtype != DTYPES[numbers]:
+        module = copy.deepcopy(module)
+        torch.nn.Module.to(module, dtype=DTYPES[numbers])
     with alone():
-        shrunk.module.save_pretrained(build)
+        module.save_pretrained(build)
         model.tokenizer.save_pretrained(str(build))
 
 
-def _proved(model: Model, shrunk: Shrunk, again: Checkpoint, inputs: Inputs, out: Path) -> Proof:
+def _proved(
+    model: Model, shrunk: Shrunk, again: Checkpoint, inputs: Inputs, out: Path, numbers: str
+) -> tuple[Proof, Proof | None]:
+    """The comparison with the masked model, and that of the cut alone where weights were rounded besides."""
     torch.nn.Module.to(again.module, device=model.device, dtype=model.module.dtype)
-    proof = prove(model, shrunk.mask, again.module.eval(), inputs)
-    proof.check(f"the model for {out}")
-    return proof
+    again.module.eval()
+    with rounded(model.module, numbers) as changed:
+        cut = prove(model, shrunk.mask, again.module, inputs)
+        cut.check(f"the model for {out}")
+    if not changed:
+        return cut, None
+    proof = prove(model, shrunk.mask, again.module, inputs, numbers=numbers)
+    if not proof.holds:
+        raise HeadlabError(
+            f"rounding the weights to {numbers} changes the logits by up to {proof.max_logit_difference:.3g}, more "
+            f"than the {proof.tolerance:.3g} that is taken for rounding, so nothing was written; leave --dtype out"
+        )
+    return proof, cut
 
 
 def _record(
-    model: Model, shrunk: Shrunk, proof: Proof, again: Checkpoint, of: Mapping[str, Any]
-) -> dict[str, Any]:  # fmt: skip
-    """proof.json, but for the ONNX file's part."""
+    model: Model, shrunk: Shrunk, proofs: tuple[Proof, Proof | None], again: Checkpoint, of: Mapping[str, Any]
+) -> dict[str, Any]:
+    """proof.json, but for the ONNX file's part, the sizes and the list of files."""
+    proof, cut = proofs
     return {
         "format": "headlab-proof", "version": PROOF_VERSION, **proof.record(),
-        "compared_on": dict(of), "dtype": model.dtype, "device": model.device.type,
+        "cut_alone": None if cut is None else cut.record(),
+        "compared_on": dict(of), "computed_in": model.dtype, "device": model.device.type,
         "parameters_before": shrunk.parameters_before, "parameters_after": shrunk.parameters_after,
         "heads_before": model.grid.size, "heads_removed": shrunk.gone,
         "heads_masked": [list(head) for head in shrunk.masked],
@@ -140,8 +138,12 @@ def _record(
     }  # fmt: skip
 
 
-def _synced(folder: Path) -> None:
-    """Have every file on the disk before the folder gets its name."""
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> dict[str, Any]:
+    """Numbers of the weights and their bytes, before and after; before as one file of all of them has."""
+    before = stored(model)
+    return {
+        "dtype_before": before,
+        "dtype_after": numbers,
+        "bytes_before": bytes_in(shrunk.parameters_before, before),
+        "bytes_after": sum(path.stat().st_size for path in build.glob(WEIGHTS)),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.gates import Model
 from headlab.masks import Mask
+from headlab.masks.mask import ablation_of
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.allattention.remove import remove_heads
 from headlab.models.alone import alone
@@ -75,13 +76,20 @@ def count(module: torch.nn.Module) -> int:
 
 def require_zero(mask: Mask) -> None:
     """Raise HeadlabError for a mask chosen under mean ablation, which is not what removal does."""
-    score = mask.chosen.get("score")
-    found = score.get("ablation") if isinstance(score, dict) else mask.chosen.get("ablation")
-    if found == "mean":
+    if not {"mean", "mixed"}.isdisjoint(_ablations(mask.chosen)):
         raise HeadlabError(
-            "this mask was chosen under mean ablation: its heads give their mean, and a head that is gone gives 0; "
-            "choose a mask with --ablation zero"
+            "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, and a head "
+            "that is gone gives 0; choose a mask with --ablation zero"
         )
+
+
+def _ablations(chosen: Mapping[str, Any]) -> Iterator[str | None]:
+    """What a mask was chosen under, and those it was combined of."""
+    yield ablation_of(chosen)
+    parts = chosen.get("combined")
+    for part in parts if isinstance(parts, list | tuple) else ():
+        if isinstance(part, Mapping):
+            yield from _ablations(part)
 
 
 def require_family(model: Model) -> None:

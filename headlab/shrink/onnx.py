@@ -57,7 +57,9 @@ class Logits(nn.Module):
 def require_onnx(dtype: str) -> None:
     """Raise HeadlabError, saying what to do, unless a model of these numbers can be written and run as ONNX here."""
     if dtype == "bfloat16":
-        raise HeadlabError("onnxruntime computes no bfloat16 on a processor; use --dtype float32 with --onnx")
+        raise HeadlabError(
+            "onnxruntime computes no bfloat16 on a processor; load the model in float32 to write it as ONNX"
+        )
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise HeadlabError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,7 +28,8 @@ class Proof:
     max_logit_difference: largest difference between masked and shrunk, over all logits of real tokens.  tolerance: the
     most that is taken for rounding.  max_logit: largest logit of the masked model.  mask_changes: largest difference
     between untouched and masked, so that one can see that the mask does something on these inputs.  other_answers:
-    rows or tokens with another largest logit.  examples: rows compared.  inputs: sha256 of their token ids, shortened.
+    rows or tokens with another largest logit.  examples: different rows compared.  inputs: sha256 of their token ids,
+    shortened.
     """
 
     max_logit_difference: float
@@ -41,7 +43,7 @@ class Proof:
     @property
     def holds(self) -> bool:
         """Whether the smaller model answers as the masked one."""
-        return self.max_logit_difference <= self.tolerance
+        return self.max_logit_difference <= self.tolerance < math.inf
 
     def record(self) -> dict[str, Any]:
         """As JSON."""
@@ -49,6 +51,11 @@ class Proof:
 
     def check(self, what: str) -> None:
         """Raise HeadlabError, naming what was compared, unless it holds."""
+        if not math.isfinite(self.tolerance + self.mask_changes):
+            raise HeadlabError(
+                f"{what} cannot be compared: the original itself answers NaN or inf on these examples, so nothing was "
+                "written; use --dtype float32, and if that is the same, other weights: these are broken"
+            )
         if not self.holds:
             raise HeadlabError(
                 f"{what} differs from the masked model by up to {self.max_logit_difference:.3g} in its logits, more "
@@ -56,27 +63,28 @@ class Proof:
             )
 
 
-def prove(model: Model, mask: Mask, module: nn.Module, inputs: Inputs) -> Proof:
+def prove(model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, numbers: str | None = None) -> Proof:
     """Compare a model under a mask with a module that should answer the same, on batches of model inputs.
 
-    Raises HeadlabError if there is no batch.
+    numbers: that the module's weights were rounded to; None are the model's.  Raises HeadlabError if there is no batch.
     """
 
     def other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         with torch.inference_mode():
             return logits_of(module, batch)
 
-    return compare(model, mask, other, inputs)
+    return compare(model, mask, other, inputs, numbers=numbers)
 
 
 def compare(
-    model: Model, mask: Mask, other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor], inputs: Inputs
-) -> Proof:
+    model: Model, mask: Mask, other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor], inputs: Inputs, *,
+    numbers: str | None = None,
+) -> Proof:  # fmt: skip
     """The same, with a function from a batch to logits."""
     if not inputs:
         raise HeadlabError("there is no example to compare the models on; give one or more")
     largest = changes = difference = 0.0
-    others, digest = 0, hashlib.sha256()
+    others, digest, different = 0, hashlib.sha256(), set[bytes]()
     for batch in inputs:
         with torch.inference_mode():
             untouched = logits_of(model.module, batch)
@@ -89,9 +97,9 @@ def compare(
         largest = _larger(largest, masked)
         others += int((got.argmax(-1) != masked.argmax(-1)).sum())
         digest.update(batch["input_ids"].cpu().numpy().tobytes())
-    rows = sum(len(batch["input_ids"]) for batch in inputs)
-    tolerance = TOLERANCE[model.dtype] * (1 + largest)
-    return Proof(difference, tolerance, largest, changes, others, rows, digest.hexdigest()[:HASHED])
+        different |= _rows(batch)
+    tolerance = TOLERANCE[numbers or model.dtype] * (1 + largest)
+    return Proof(difference, tolerance, largest, changes, others, len(different), digest.hexdigest()[:HASHED])
 
 
 def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -111,6 +119,13 @@ def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torc
     if mask is None or mask.shape != shape:
         return torch.ones(shape, dtype=torch.bool, device=logits.device)
     return mask.bool()
+
+
+def _rows(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
+    """The rows of a batch, without padding, each once."""
+    ids, mask = batch["input_ids"].cpu(), batch.get("attention_mask")
+    real = torch.ones_like(ids).bool() if mask is None else mask.cpu().bool()
+    return {row[there].numpy().tobytes() for row, there in zip(ids, real, strict=True)}
 
 
 def _larger(so_far: float, values: torch.Tensor) -> float:

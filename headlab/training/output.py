@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,12 +19,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import accuracy_interval
-from headlab.files import unwritable, write_atomic, write_json
+from headlab.files import write_atomic, write_json
 from headlab.models.adapter import CONFIG, LABELS, TRAINING, WEIGHTS, WORDS
 from headlab.models.delta import DELTA
 from headlab.records import Evaluation
 from headlab.training.base import Base
 from headlab.training.options import FinetuneOptions
+from headlab.training.place import built, require_folder
 from headlab.training.state import State
 
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
@@ -118,7 +117,7 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
 
 def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
     """Write the folder beside its place, then put it there instead of an older one. Raises HeadlabError."""
-    with _built(out) as build:
+    with built(out) as build:
         if made.tokenizer is not None:
             made.tokenizer.save_pretrained(str(build))
         write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
@@ -129,32 +128,13 @@ def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
 
 def copy_folder(source: Path, out: Path) -> None:
     """Copy a finished folder, as `write_folder` writes one. Raises HeadlabError."""
-    with _built(out) as build:
+    with built(out) as build:
         shutil.copytree(source, build, dirs_exist_ok=True)
-
-
-@contextmanager
-def _built(out: Path) -> Iterator[Path]:
-    """A folder to fill beside its place, where it is put at the end."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        build.chmod(0o755)
-    except OSError as error:
-        raise unwritable(out, error) from error
-    try:
-        yield build
-        replace(build, out)
-    except OSError as error:
-        raise unwritable(out, error) from error
-    finally:
-        shutil.rmtree(build, ignore_errors=True)
 
 
 def check_out(out: Path) -> None:
     """Raise HeadlabError unless this is a new name, an empty folder, or the result of a training to replace."""
-    if not out.name or out.resolve() == Path.cwd():
-        raise HeadlabError(f"{out} is the folder you work in; give the result a folder of its own, like --out adapter")
+    require_folder(out, "give the result a folder of its own, like --out adapter")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     ours = ((CONFIG, LABELS), (MODEL_CONFIG, TRAINING))
@@ -162,17 +142,3 @@ def check_out(out: Path) -> None:
         raise HeadlabError(
             f"{out} exists and holds nothing that finetune made, so it is not replaced; name another folder with --out"
         )
-
-
-def replace(build: Path, out: Path) -> None:
-    """Put a finished folder in the place of another."""
-    try:
-        if out.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-            out.replace(old)
-            build.replace(out)
-            shutil.rmtree(old)
-        else:
-            build.replace(out)
-    except OSError as error:
-        raise unwritable(out, error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,20 +25,60 @@ def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: 
     task: None takes the sentences of the embedded task as plain texts, whatever the model was made for.  Raises
     HeadlabError if the model does not fit the task.
     """
-    rng = np.random.default_rng(seed)
-    source = task_of(SENTENCES) if task is None else task
-    if task is None and model.tokenizer is None:
-        raise HeadlabError(f"{model.name} has no tokenizer, so there is nothing to run it on; give its folder one")
+    rng, source = np.random.default_rng(seed), _source(model, task)
     batches = []
     for _ in range(count):
         language = str(rng.choice(source.languages))
-        drawn, whole = _drawn(source, language, rows, rng), np.arange(rows)
-        if task is not None:
-            batches.append(read(model, task, drawn, language).tensors(whole))
-        else:
-            tokens = encode(model, [example.text for example in drawn])
-            batches.append(_with_target(model, pad(model, tokens, whole)))
+        batches.append(_batch(model, task, _drawn(source, language, rows, rng), language))
     return batches
+
+
+def different_batches(model: Model, task: Task | None, *, rows: int, size: int, seed: int) -> Batches:
+    """`size` dev examples, none twice, in batches of up to so many rows; fewer where there are no more.
+
+    Languages are drawn by lot, batch by batch; of each, the first `POOL` examples are drawn from.  task and errors as
+    in `batches_of`.
+    """
+    rng, source = np.random.default_rng(seed), _source(model, task)
+    languages, pools, met = list(source.languages), dict[str, list[Example]](), set[Any]()
+    batches, left = list[dict[str, torch.Tensor]](), size
+    while languages and left:
+        language = str(rng.choice(languages))
+        if language not in pools:
+            pool = source.examples(language, "dev", POOL)
+            pools[language] = [pool[i] for i in rng.permutation(len(pool))]
+        drawn = _unmet(pools[language], min(rows, left), met)
+        if not pools[language]:
+            languages.remove(language)
+        if drawn:
+            batches.append(_batch(model, task, drawn, language))
+            left -= len(drawn)
+    return batches
+
+
+def _unmet(pool: list[Example], count: int, met: set[Any]) -> list[Example]:
+    """Up to so many examples off the end of a pool whose texts were not met before."""
+    drawn: list[Example] = []
+    while pool and len(drawn) < count:
+        example = pool.pop()
+        said = (example.text, example.pair, example.words, example.target)
+        if said not in met:
+            met.add(said)
+            drawn.append(example)
+    return drawn
+
+
+def _source(model: Model, task: Task | None) -> Task:
+    if task is None and model.tokenizer is None:
+        raise HeadlabError(f"{model.name} has no tokenizer, so there is nothing to run it on; give its folder one")
+    return task_of(SENTENCES) if task is None else task
+
+
+def _batch(model: Model, task: Task | None, drawn: list[Example], language: str) -> dict[str, torch.Tensor]:
+    whole = np.arange(len(drawn))
+    if task is not None:
+        return read(model, task, drawn, language).tensors(whole)
+    return _with_target(model, pad(model, encode(model, [example.text for example in drawn]), whole))
 
 
 def _drawn(task: Task, language: str, count: int, rng: np.random.Generator) -> list[Example]:

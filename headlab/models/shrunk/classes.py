@@ -14,7 +14,8 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from headlab.errors import HeadlabError
 from headlab.models.shrunk.cut import cut_structure
-from headlab.models.shrunk.families import FAMILIES, HEADS, PREFIX
+from headlab.models.shrunk.families import FAMILIES, HEADS, PREFIX, units
+from headlab.models.shrunk.sealed import Sealed
 
 NAME = "Shrunk"
 
@@ -30,12 +31,29 @@ class ShrunkModel:
         if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
             cut_structure(self, getattr(config, HEADS, None) or {})  # type: ignore[arg-type]
 
+    @classmethod
+    def from_pretrained(cls, *where: Any, output_loading_info: bool = False, **options: Any) -> Any:
+        """As the class of transformers, which would fill attention weights it does not find with random numbers.
+
+        Raises HeadlabError if it finds none for an attention layer.
+        """
+        module, told = super().from_pretrained(*where, output_loading_info=True, **options)  # type: ignore[misc]
+        inside = tuple(f"{unit.path}." for unit in units(module))
+        absent = sorted(name for name in told["missing_keys"] if name.startswith(inside))
+        if absent:
+            raise HeadlabError(
+                f"this shrunk model has no weights for {len(absent)} parts of the attention of a {cls.__name__} "
+                f"({absent[0]}…); it is a {', '.join(module.config.architectures or ['model of another class'])}: "
+                "load it as that, or with headlab.load_shrunk"
+            )
+        return (module, told) if output_loading_info else module
+
 
 @cache
 def shrunk_config(family: str) -> type[PretrainedConfig]:
     """The configuration class of a family's shrunk models, with a model type of its own."""
     whole = CONFIG_MAPPING[family]
-    return type(f"{NAME}{whole.__name__}", (whole,), {"model_type": PREFIX + family, "__module__": __name__})
+    return type(f"{NAME}{whole.__name__}", (Sealed, whole), {"model_type": PREFIX + family, "__module__": __name__})
 
 
 @cache

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.models.shrunk.families import FAMILIES, Family, Unit, base_type, outputs, units
+from headlab.models.shrunk.families import FAMILIES, Family, Unit, base_type, outputs, stacks, units
 from headlab.models.shrunk.forward import BiasOnly, Headless, OwnBias, PickedBias, become
 
 Layers = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
@@ -22,7 +22,7 @@ def cut_structure(module: PreTrainedModel, heads: Layers) -> None:
     Raises HeadlabError if the model has no such layers or heads.
     """
     family, found = FAMILIES[base_type(module.config)], units(module)
-    check_heads(found, heads)
+    check_heads(found, _of_class(module, found, heads))
     for unit in found:
         if unit.stack in heads:
             stay = list(heads[unit.stack][unit.layer])
@@ -111,6 +111,12 @@ def _behave(unit: Unit, family: Family, stay: list[int]) -> None:
         become(unit.core, OwnBias)
     elif family.biased:
         become(unit.core, PickedBias, picked=stay)
+
+
+def _of_class(module: PreTrainedModel, found: Sequence[Unit], heads: Any) -> Any:
+    """The list of heads without stacks that the family has and this class leaves out: a decoder of its own, say."""
+    absent = set(stacks(module)) - {unit.stack for unit in found}
+    return {name: rows for name, rows in heads.items() if name not in absent} if isinstance(heads, Mapping) else heads
 
 
 def check_heads(found: Sequence[Unit], heads: Any) -> None:

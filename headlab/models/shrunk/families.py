@@ -141,13 +141,18 @@ def units(module: PreTrainedModel) -> list[Unit]:
     return found
 
 
+def stacks(module: PreTrainedModel) -> list[str]:
+    """The stacks that the family's models may have, in the order of its places."""
+    own = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
+    return [own if stack == OWN_STACK else stack for _, stack in FAMILIES[base_type(module.config)].places]
+
+
 def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]]:
     """(path, stack) of every attention module."""
-    own = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
-    for ending, stack in family.places:
+    for (ending, _), stack in zip(family.places, stacks(module), strict=True):
         for path, _ in module.named_modules():
             if re.search(rf"(?:^|\.){ending}$", path):
-                yield path, own if stack == OWN_STACK else stack
+                yield path, stack
 
 
 def outputs(projection: Any) -> int:

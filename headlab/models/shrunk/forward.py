@@ -46,18 +46,23 @@ class Headless:
     out_name: str  # of the output projection; "" where that stands outside
     gives_bias: bool  # whether it hands a position bias to the next layer
     layer_idx: int
+    config: Any
 
     def forward(
         self, hidden_states: torch.Tensor, past_key_values: Any = None, position_bias: Any = None, **more: Any
     ) -> tuple[Any, ...]:
         """As the attention's it stands for."""
-        crossing = more.get("key_value_states") is not None or more.get("encoder_hidden_states") is not None
-        if self.gives_bias and not crossing and position_bias is None:
+        other = more.get("key_value_states")
+        other = more.get("encoder_hidden_states") if other is None else other
+        if self.gives_bias and other is None and position_bias is None:
             position_bias = shared_bias(self, hidden_states, past_key_values)
-        if past_key_values is not None and not crossing:
+        weights = None
+        if self.config._attn_implementation == "eager":  # the only one that gives weights
+            weights = no_weights(self, hidden_states, other, past_key_values)
+        if past_key_values is not None and other is None:
             keep_count(past_key_values, hidden_states, self.layer_idx)
         out = getattr(self, self.out_name)(hidden_states) if self.out_name else hidden_states
-        return (out, position_bias, None) if self.gives_bias else (out, None)
+        return (out, position_bias, weights) if self.gives_bias else (out, weights)
 
 
 class BiasOnly:
@@ -88,17 +93,32 @@ def become(module: nn.Module, first: type, **attributes: Any) -> None:
 
 def shared_bias(attention: Any, hidden: torch.Tensor, past: Any) -> torch.Tensor:
     """T5's position bias of all heads, [1, head, query, key], in the layer that has its weights."""
-    queries, seen, keys = hidden.shape[1], 0, hidden.shape[1]
-    own = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
-    if own is not None:
-        seen = own.get_seq_length(attention.layer_idx)
-        keys = own.get_mask_sizes(queries, attention.layer_idx)[0]
-    bias: torch.Tensor = attention.compute_bias(queries, keys, device=hidden.device, past_seen_tokens=seen)
+    own = own_cache(past)
+    seen = 0 if own is None else own.get_seq_length(attention.layer_idx)
+    keys = keys_seen(attention, hidden, own)
+    bias: torch.Tensor = attention.compute_bias(hidden.shape[1], keys, device=hidden.device, past_seen_tokens=seen)
     return bias
+
+
+def no_weights(attention: Any, hidden: torch.Tensor, other: torch.Tensor | None, past: Any) -> torch.Tensor:
+    """Attention weights of no heads, [row, 0, query, key]: a layer that gave none would move up those behind it."""
+    keys = keys_seen(attention, hidden, own_cache(past)) if other is None else other.shape[1]
+    return hidden.new_zeros(len(hidden), 0, hidden.shape[1], keys)
+
+
+def own_cache(past: Any) -> Any:
+    """The cache of self-attention."""
+    return past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
+
+
+def keys_seen(attention: Any, hidden: torch.Tensor, own: Any) -> int:
+    """Keys that a layer looks at whose cache has not got these states yet."""
+    found: int = hidden.shape[1] if own is None else own.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
+    return found
 
 
 def keep_count(past: Any, hidden: torch.Tensor, layer: int) -> None:
     """Let the cache count tokens at a layer without heads: transformers asks the first layer how many there are."""
-    own = past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
+    own = own_cache(past)
     nothing = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
     own.update(nothing, nothing, layer)

@@ -1,0 +1,31 @@
+"""Examples that models are compared on: none twice, and all there are where more are asked for."""
+
+from __future__ import annotations
+
+import torch
+from saved import save_classifier
+
+import headlab
+from headlab.shrink.proof import _rows
+from headlab.worth.sample import batches_of, different_batches
+
+
+def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
+    model, task = headlab.load(str(save_classifier(tmp_path / "m"))), headlab.task("intents", ["de", "fr"])
+    batches = different_batches(model, task, rows=16, size=130, seed=0)
+    assert [len(batch["input_ids"]) for batch in batches] == [16] * 8 + [2]
+    rows = set().union(*map(_rows, batches))
+    assert len(rows) == 130
+    again = different_batches(model, task, rows=16, size=130, seed=0)
+    assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, again, strict=True))
+    other = set().union(*map(_rows, different_batches(model, task, rows=16, size=130, seed=1)))
+    assert other != rows
+
+
+def test_all_examples_are_taken_where_there_are_no_more(tmp_path):
+    model, task = headlab.load(str(save_classifier(tmp_path / "m"))), headlab.task("intents", ["de"])
+    batches = different_batches(model, task, rows=100, size=10_000, seed=0)
+    texts = {example.text for example in task.examples("de", "dev", 512)}
+    assert sum(len(batch["input_ids"]) for batch in batches) == len(texts)
+    whole = batches_of(model, task, rows=600, count=1, seed=0)  # for timing, where a batch has the size asked for
+    assert len(whole[0]["input_ids"]) == 600

@@ -1,0 +1,173 @@
+"""Where a shrunk model is put: what is replaced there and what is not, links, and what killed processes leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from shrunk_families import mask_of, model_of, uneven
+from tiny import tiny_batch
+from tiny_task import tiny_tokenizer
+
+import headlab
+from headlab.errors import HeadlabError
+from headlab.shrink import shrink_model
+from headlab.shrink.folder import write_shrunk
+from headlab.shrink.out import check_out
+from headlab.training import place
+from headlab.training.place import built
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of("bert", tiny_tokenizer(), dtype=torch.float32)
+
+
+def written(model, out, mask=None):
+    shrunk = shrink_model(model, mask or uneven(model))
+    return write_shrunk(model, shrunk, out, [tiny_batch(model.module)], of={"task": None})
+
+
+@pytest.fixture(scope="module")
+def shrunk_folder(model, tmp_path_factory):
+    return written(model, tmp_path_factory.mktemp("place") / "m").folder
+
+
+@pytest.fixture
+def folder(shrunk_folder, tmp_path):
+    return Path(shutil.copytree(shrunk_folder, tmp_path / "m"))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_is_replaced_by_a_newer_one(model, folder, tmp_path, exchange, monkeypatch):
+    if not exchange:
+        monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
+    second = written(model, folder, mask_of(model, np.arange(12) != 3))
+    assert second.fingerprint == headlab.load(str(folder)).fingerprint
+    assert names(tmp_path) == ["m"]
+
+
+def test_what_shrink_did_not_make_is_not_replaced(model, tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "thesis.tex").write_text("years")
+    with pytest.raises(HeadlabError, match="holds nothing that shrink made, so it is not replaced"):
+        written(model, tmp_path / "m")
+    with pytest.raises(HeadlabError, match="not replaced"):
+        check_out(tmp_path / "m" / "thesis.tex")
+    assert (tmp_path / "m" / "thesis.tex").read_text() == "years"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "below/notes.txt", "model.safetensors", "README.md", "proof.json"])
+def test_a_file_that_was_added_or_changed_since_keeps_the_folder(model, folder, name):
+    check_out(folder)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    with pytest.raises(HeadlabError, match=rf"holds {name}, which is not as shrink wrote it.*; move the file away"):
+        written(model, folder)
+    assert (folder / name).read_text() == "mine"
+
+
+def test_the_model_that_is_read_is_not_replaced_by_its_own_smaller_one(folder, tmp_path, monkeypatch):
+    smaller = headlab.load(str(folder))
+    with pytest.raises(HeadlabError, match="is the model that is shrunk, and would be lost; name another folder"):
+        written(smaller, folder, mask_of(smaller, np.arange(smaller.grid.size) > 0))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HeadlabError, match="is the model that is shrunk"):
+        check_out(Path("m"), str(folder))
+    check_out(Path("m"), "e5-small-intents")
+
+
+def test_roots_and_the_folder_one_works_in_have_a_sentence_each(tmp_path, monkeypatch):
+    with pytest.raises(HeadlabError, match=r"^/ is the root of a disk; give the model a folder of its own"):
+        check_out(Path("/"))
+    monkeypatch.chdir(tmp_path)
+    for here in (Path(), tmp_path, Path("../") / tmp_path.name):
+        with pytest.raises(HeadlabError, match="is the folder you work in; give the model a folder of its own"):
+            check_out(here)
+
+
+def test_a_link_is_followed(model, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    written(model, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "proof.json").is_file()
+    (tmp_path / "ahead").symlink_to(tmp_path / "later")
+    written(model, tmp_path / "ahead")
+    assert (tmp_path / "later" / "proof.json").is_file()
+    assert names(tmp_path) == ["ahead", "later", "link", "real"]
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HeadlabError, match=r"cannot write .*: .*file is no folder you may write to; name another"):
+        check_out(tmp_path / "file" / "m")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    with pytest.raises(HeadlabError):
+        check_out(tmp_path / "round")
+
+
+def test_every_file_can_be_read_by_those_who_can_read_any(folder):
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
+    (folder / "new").write_text("")
+    assert modes == {stat.S_IMODE((folder / "new").stat().st_mode)}
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    out = tmp_path / "m"
+    child = os.fork()
+    if child == 0:  # killed while it fills its folder
+        with built(out) as build:
+            (build / "half").write_text("")
+            os._exit(9)
+    os.waitpid(child, 0)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".new"]
+    (tmp_path / ".m.notours").mkdir()
+    with built(out) as build, built(out) as other:  # neither takes the other's away
+        (build / "whole").write_text("")
+        assert other.is_dir()
+        assert len(names(tmp_path)) == 3
+    assert names(tmp_path) == [".m.notours", "m"]
+    assert names(out) == ["whole"]
+
+
+def test_where_two_folders_cannot_be_swapped_the_older_one_is_kept_until_there_is_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
+    out = tmp_path / "m"
+    with built(out) as build:
+        (build / "first").write_text("")
+    out.replace(tmp_path / ".m.abcdefgh.old")  # killed between the two names
+    with pytest.raises(KeyboardInterrupt), built(out):
+        raise KeyboardInterrupt
+    assert names(tmp_path) == [".m.abcdefgh.old"]
+    with built(out) as build:
+        (build / "second").write_text("")
+    with built(out):
+        pass
+    assert names(tmp_path) == ["m"]
+
+
+def test_a_name_that_cannot_be_given_brings_the_older_folder_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "_exchanged", lambda one, other: False)
+    out = tmp_path / "m"
+    with built(out) as build:
+        (build / "first").write_text("")
+    with pytest.raises(HeadlabError, match="cannot write"), built(out) as build:
+        shutil.rmtree(build)
+    assert names(tmp_path) == ["m"]
+    assert names(out) == ["first"]
+
+
+def test_the_proof_lists_what_was_written(folder):
+    listed = json.loads((folder / "proof.json").read_text())["files"]
+    assert sorted([*listed, "proof.json"]) == names(folder)
