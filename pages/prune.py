@@ -34,9 +34,9 @@ def board(choice, loaded, identity, now, results, measured):
     with guarded():
         known = st.session_state.setdefault("_figures", {})
         split = pick_split()
-        headline = st.empty()
+        room, headline = st.empty(), st.container()
         if prune_board.GRID not in st.session_state:
-            prune_results.keep_room(headline, choice.languages)
+            prune_results.keep_room(room, choice.languages)
         left, right = st.columns([5, 7], gap="large")
         with left:
             prune_board.toolbar(now)
@@ -56,6 +56,7 @@ def board(choice, loaded, identity, now, results, measured):
         write_link(now)
         live = prune_results.running(client(), question, choice.languages, known)
         prune_results.show(headline, details, live, choice.languages, question)
+        room.empty()
 
 
 @st.fragment

@@ -50,9 +50,9 @@ def running(client: Asks, question: Question, languages: Sequence[str], known: K
     return begun
 
 
-def keep_room(headline: DeltaGenerator, languages: Sequence[str]) -> None:
+def keep_room(place: DeltaGenerator, languages: Sequence[str]) -> None:
     """Draw the headline without its figures, so that what stands below does not move when they come."""
-    with headline.container():
+    with place.container():
         _metrics({}, languages)
 
 
@@ -63,7 +63,7 @@ def show(
     languages: Sequence[str],
     question: Question,
 ) -> None:
-    """Draw the figures into an empty place and a container, again and again until they are final."""
+    """Draw the figures into two containers, again and again until they are final."""
     live.wait(2, FIRST_SECONDS)  # the first value is what was known before
     polling, patient = not live.done, live.age > PATIENT_SECONDS
     every = SLOW_SECONDS if patient else POLL_SECONDS
@@ -86,7 +86,7 @@ def _draw(
     question: Question,
 ) -> None:
     rows = live.value or {}
-    with headline.container():
+    with headline:
         _metrics(rows, languages)
     with details:
         height = HEADER + ROW * len(languages)
