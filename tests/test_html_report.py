@@ -155,13 +155,13 @@ def test_a_torn_run_is_a_sentence(store):
 
 
 def test_reports_are_found_in_every_json_that_headlab_writes(store, tmp_path):
-    one = cached_reports.made_up("heads").to_json()
+    one, two = (cached_reports.made_up(name).to_json() for name in ("heads", "gap"))
     files = {
         "plain.json": one,
         "step.json": {"command": "headlab reproduce held --data DIR", **one},
-        "whole.json": {"command": "c", "plan": {"dev": 1}, "reports": {"xnli": {"heads": one, "gap": one}}},
+        "whole.json": {"command": "c", "plan": {"dev": 1}, "reports": {"xnli": {"heads": one, "gap": two}}},
         "roles.json": {"heads": [], "reports": {"treebank": one}},
-        "voita.json": {"command": "c", "summary": one, "reports": {"a-de": one}},
+        "voita.json": {"command": "c", "summary": one, "reports": {"a-de": two}},
         "front.json": {"mask": scores().mask("bottom", k=3).to_json(), "report": one},
     }
     for name, value in files.items():
@@ -201,6 +201,39 @@ def test_two_masks_of_one_name_are_two_masks(store, tmp_path):
         scores().mask("bottom", k=3 if name == "a" else 4).save(tmp_path / name / "mask.json")
     found = find([str(tmp_path / name / "mask.json") for name in "ab"], store)
     assert [len(item.record.removed) for item in found if isinstance(item.record, Mask)] == [3, 4]
+    assert [(item.key, item.file) for item in found] == [("a/mask.json", "a/mask.json"), ("b/mask.json", "b/mask.json")]
+
+
+def test_files_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(store, tmp_path):
+    places = ["x/de/front.json", "y/de/front.json", "x/th/front.json", "only.json"]
+    for at, place in enumerate(places):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        value = {"mask": scores().mask("bottom", k=at + 1).to_json()}
+        (tmp_path / place).write_text(json.dumps(value), encoding="utf-8")
+    found = find([str(tmp_path / place) for place in places], store)
+    assert [item.key for item in found] == [
+        "x/de/front.json: mask", "y/de/front.json: mask", "th/front.json: mask", "only.json: mask",
+    ]  # fmt: skip
+
+
+def test_a_result_that_lies_in_several_places_is_there_once(store, tmp_path):
+    report = cached_reports.made_up("heads")
+    key = keep(store, report)
+    again = replace(report, example_forwards=report.example_forwards + 7, seconds=0.5)  # most came from the cache
+    mask = scores().mask("bottom", k=3)
+    files = {
+        "a/report.json": again.to_json(),
+        "front.json": {"mask": mask.to_json(), "report": report.to_json()},
+        "mask.json": {**mask.to_json(), "created": "2026-11-22T01:00:00+00:00"},
+    }
+    for name, value in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(value), encoding="utf-8")
+    words = [key, str(tmp_path / "a"), str(tmp_path / "front.json"), str(tmp_path / "mask.json")]
+    assert [type(item.record) for item in find(words, store)] == [Report, Mask]
+    other = {**report.to_json(), "notes": ["Of another machine."]}
+    (tmp_path / "other.json").write_text(json.dumps(other), encoding="utf-8")
+    assert len(find([key, str(tmp_path / "other.json")], store)) == 2
 
 
 # What is shown.
@@ -419,6 +452,30 @@ def test_the_command_ends_with_a_sentence_and_leaves_the_old_file(store, tmp_pat
     key = keep(store, scores())
     assert main(["report", key, "--out", str(tmp_path), "--cache", str(store.root)]) == 2
     assert "a folder has its name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["mask", "{}", "not empty", b"\x89PNG\r\n"])
+def test_a_report_takes_no_other_files_place(store, tmp_path, capsys, content):
+    given, out = tmp_path / "mask.json", tmp_path / "out"
+    scores().mask("bottom", k=3).save(given)
+    out = given if content == "mask" else out
+    if out != given:
+        out.write_bytes(content if isinstance(content, bytes) else content.encode())
+    before = out.read_bytes()
+    assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 2
+    assert "is there and is no HTML file, so no report; give --out another name" in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+def test_a_report_takes_an_older_ones_place(store, tmp_path, capsys):
+    given, out = tmp_path / "mask.json", tmp_path / "report.html"
+    scores().mask("bottom", k=3).save(given)
+    for before in (b"", b"\xef\xbb\xbf\n<!doctype html><p>old"):
+        out.write_bytes(before)
+        assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 0
+    first = out.read_bytes()
+    assert main(["report", str(given), "--out", str(out), "--cache", str(store.root), "--title", "Anew"]) == 0
+    assert out.read_bytes() != first
 
 
 def test_how_many_examples_ordered_a_curve_is_looked_up(store):

@@ -141,6 +141,15 @@ def test_a_curve_of_other_scores_has_no_command_but_a_reason():
     assert "ordered by other scores (language th)" in other.notes[0]
 
 
+def test_a_walk_of_a_front_names_the_front_that_makes_it():
+    spec = dict(made_curve().spec)
+    order = {"method": "front mean", "language": "de,th", "options": {"of": "gradient", "scores": {}}}
+    found = again("curve", spec | {"order": {**spec["order"], **order}})
+    assert found.lines == ()
+    (note,) = found.notes
+    assert "headlab front makes it on its way: over de,th, along the order mean by gradient scores" in note
+
+
 def test_commands_that_differ_in_their_language_alone_are_one():
     def one(language: str, *more: str) -> Again:
         return Again((("headlab", "score", "--languages", language, *more),), ("note",))

@@ -14,6 +14,7 @@ from lm_text import tiny_lm
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
+from headlab.cli import main
 from headlab.errors import HeadlabError
 from headlab.gates import attach, gated
 from headlab.masks import Mask, full_mask
@@ -182,9 +183,31 @@ def test_all_models_have_their_turn_in_every_round_and_no_place_of_their_own():
 
 def test_every_timed_pass_follows_one_of_its_own_kind():
     seen = []
-    timed([lambda: seen.append("a"), lambda: seen.append("b")], torch.device("cpu"), rounds=6, seed=0)
+    timed([[lambda: seen.append("a"), lambda: seen.append("b")]], torch.device("cpu"), rounds=6, seed=0)
     assert len(seen) == 24
     assert all(x == y for x, y in zip(seen[::2], seen[1::2], strict=True))
+
+
+def test_all_batch_sizes_have_their_turn_in_every_round_and_the_models_of_one_follow_one_another():
+    seen, rounds = [], []
+    groups = [[lambda g=g, m=m: seen.append((g, m)) for m in "ab"] for g in (1, 8, 32)]
+    found = timed(groups, torch.device("cpu"), rounds=8, seed=2, told=rounds.append)
+    assert [s.shape for s in found] == [(8, 2)] * 3
+    assert rounds == list(range(8))
+    turns = [seen[at : at + 12 : 2] for at in range(0, len(seen), 12)]  # every pass is there twice
+    assert all(sorted(turn) == sorted((g, m) for g in (1, 8, 32) for m in "ab") for turn in turns)
+    assert all(turn[at][0] == turn[at + 1][0] for turn in turns for at in (0, 2, 4))
+    assert len({tuple(g for g, _ in turn) for turn in turns}) > 1
+
+
+def test_a_machine_that_slows_down_slows_all_batch_sizes_alike():
+    clock = [0.0]
+
+    def slow():  # each pass takes longer than the one before, whatever it does
+        clock.append(clock[-1] + 1 + clock[-1] / 50)
+
+    one, other = timed([[slow], [slow]], torch.device("cpu"), rounds=12, seed=0, clock=lambda: clock[-1])
+    assert np.median(one) == pytest.approx(np.median(other), rel=0.2)
 
 
 def attached(family, tokenizer=True):
@@ -202,7 +225,11 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
     assert worth.untouched.parameters == parameters_of(model.module)
     assert worth.shrunk == costs_of(model).shrunk(mask.kept, worth.untouched.tokens)
     assert [s.rows for s in worth.speeds] == [8, 16]
-    assert done == [0, 1, 2]
+    assert done == list(range(7))
+    assert all(s.between[0] <= s.milliseconds <= s.between[1] for s in worth.speeds)
+    assert (
+        f"Timed: bert on examples of tiny in {', '.join(tiny_task().languages)}; 6 rounds, seed 0." in worth.sentences()
+    )
     assert all(s.masked.ratio > 0 and s.shrunk is not None and s.throughput() > 0 for s in worth.speeds)
     assert worth.sentences()[0] == NO_SPEED
     assert Worth.from_json(json.loads(json.dumps(worth.to_json()))) == worth
@@ -210,6 +237,27 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
     assert [row[0] for row in size.rows] == ["untouched", "masked", "shrunk"]
     assert size.column("parameters")[0] == size.column("parameters")[1] > size.column("parameters")[2]
     assert len(speed.rows) == 6
+    assert [None if low is None else low > 0 for low in speed.column("ms low")] == [True, None, None] * 2
+
+
+def test_what_was_measured_before_times_had_an_interval_is_read():
+    ratio = Ratio(0.9, 0.8, 1.0, 0.95, 6)
+    value = Worth(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, ratio, None),), "why").to_json()
+    del value["speed"][0]["milliseconds_interval"]
+    assert Worth.from_json(value).speeds[0].between is None
+    value["speed"][0]["milliseconds_interval"] = [1.0]
+    with pytest.raises(HeadlabError, match="does not say"):
+        Worth.from_json(value)
+
+
+@pytest.mark.parametrize(
+    "given", [["--languages", "nosuchlang"], ["--data", "."], ["--languages", "de", "--data", "."]]
+)
+def test_examples_of_a_task_that_is_not_named_are_refused_not_ignored(tmp_path, capsys, given):
+    assert main(["worth", "--mask", str(tmp_path / "mask.json"), *given]) == 2
+    told = capsys.readouterr().err
+    assert all(name in told for name in given if name.startswith("--"))
+    assert "--task intents" in told
 
 
 def test_a_model_that_cannot_shrink_is_measured_masked_and_the_reason_stands_there():
@@ -237,6 +285,7 @@ def test_without_a_task_plain_sentences_give_the_lengths_and_a_sequence_to_seque
     worth = measure(model, full_mask(model.grid), batch_sizes=(16,), rounds=6)
     assert worth.speeds[0].rows == 16
     assert worth.shrunk == worth.untouched
+    assert "marian on sentences of intents in all its languages, as plain texts; 6 rounds" in worth.sentences()[-2]
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -11,6 +11,7 @@ import typer
 from headlab.cli.experiment import markdown
 from headlab.cli.output import (
     MODEL,
+    TASK,
     AsJson,
     DataFolder,
     Device,
@@ -25,6 +26,8 @@ from headlab.cli.output import (
 from headlab.errors import HeadlabError
 from headlab.masks import load_mask
 
+EVERY = "all"  # languages
+
 if TYPE_CHECKING:
     from headlab.masks import Mask
     from headlab.tasks.base import Task
@@ -38,7 +41,7 @@ def worth(
         str | None, typer.Option(help="task whose examples are run; default: the embedded task's sentences")
     ] = None,
     data: DataFolder = None,
-    languages: Languages = "all",
+    languages: Languages = EVERY,
     batch_sizes: Annotated[str, typer.Option(help="examples in a batch, comma-separated")] = "1,8,32",
     rounds: Annotated[int, typer.Option(min=6, help="rounds in each of which all models have their turn")] = 15,
     seed: Seed = 0,
@@ -52,6 +55,7 @@ def worth(
     """
     import headlab
 
+    _check_asked(task, data, languages)
     found, sizes = load_mask(mask), _sizes(batch_sizes)
     chosen = None if task is None else headlab.task(task, split_languages(languages), data=data)
     worths = [
@@ -60,6 +64,16 @@ def worth(
     ]
     every = replace(worths[0], speeds=tuple(speed for one in worths for speed in one.speeds))
     print_json(every.to_json()) if json else typer.echo(markdown(every.report()))
+
+
+def _check_asked(task: str | None, data: Path | None, languages: str) -> None:
+    """Raise HeadlabError for options of a task where none is named: they would change nothing."""
+    given = " and ".join(["--data"] * (data is not None) + ["--languages"] * (languages != EVERY))
+    if task is None and given:
+        raise HeadlabError(
+            f"{given} is given, but no task whose examples that chooses: give --task, too, like --task {TASK}, or "
+            f"leave out {given}"
+        )
 
 
 def _on(

@@ -22,6 +22,7 @@ from headlab.training.l0.options import OPTIONS as GATE_OPTIONS
 
 DEV_EXAMPLES = 512  # the default size of the split that chooses
 TREES = "treebank"
+WALK = "front "  # what the method of a walk along a front's order begins with
 LANGUAGES = "--languages"
 EMBEDDED_TASKS = ("intents", "slots")
 Spec = Mapping[str, Any]
@@ -136,6 +137,8 @@ def _score(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
 
 def _curve(spec: Spec, dev_size: int | None) -> tuple[list[str], list[str]]:
     order, notes = spec["order"], list[str]()
+    if order["method"].startswith(WALK):
+        return [], [_walk(order)]
     method, removed, heads = METHODS[order["method"]], spec["removed"], spec["removed"][-1]
     _precise(spec, notes)
     same = {"task": part(spec, "task", "name"), "split": "dev", "language": part(spec, "task", "language")}
@@ -152,6 +155,14 @@ def _curve(spec: Spec, dev_size: int | None) -> tuple[list[str], list[str]]:
     words += _unless("--dev-size", dev_size or DEV_EXAMPLES, DEV_EXAMPLES)
     words += [] if len(removed) == heads + 1 else ["--points", str(len(removed))]
     return words + _unless("--seed", spec["seed"], 0) + _unless("--ablation", spec["ablation"], "zero"), notes
+
+
+def _walk(order: Spec) -> str:
+    return (
+        f"headlab front makes it on its way: over {order['language']}, along the order "
+        f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, {order['ablation']} ablation, seed "
+        f"{order['seed']}. Report the front itself for its command."
+    )
 
 
 def _gates(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
@@ -182,9 +193,9 @@ def _report(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
 
 
 def _sizes(spec: Spec) -> list[str]:
-    """How many examples of dev and test, and the rest that all reports have."""
+    """How many examples of dev and test, as far as that is told, and the rest that all reports have."""
     sizes = {split: max(part(spec, "task", "sizes", split), default=0) for split in ("dev", "test")}
-    words = [*_unless("--size", sizes["dev"], DEV_EXAMPLES), "--test-size", str(sizes["test"])]
+    words = [*_unless("--size", sizes["dev"], DEV_EXAMPLES), *_unless("--test-size", sizes["test"], 0)]
     words += _unless("--seed", spec["seed"], 0) + _unless("--ablation", spec["ablation"], "zero")
     return words + _dtype(spec)
 

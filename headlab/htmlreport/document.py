@@ -47,6 +47,7 @@ def document(items: Sequence[Item], *, title: str = "", dev_size: DevSize = lamb
 
 def _sections(items: Sequence[Item], dev_size: DevSize) -> Iterator[Section]:
     """Scores, curves and gates that belong together share a section; reports and masks have their own."""
+    several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
     for group in _groups(items):
         match group[0].record:
             case HeadScores():
@@ -58,7 +59,8 @@ def _sections(items: Sequence[Item], dev_size: DevSize) -> Iterator[Section]:
             case Report() as report:
                 yield of_reports.section(group[0], report)
             case Mask() as mask:
-                yield of_masks.section(group[0], mask)
+                number += several
+                yield of_masks.section(group[0], mask, number)
 
 
 def _with(group: Sequence[Item], kind: type[Any]) -> list[tuple[Item, Any]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
 from headlab.htmlreport.parts import Item
-from headlab.masks import mask_from_json
+from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
+from headlab.records import content_key
 from headlab.store import GATES, REPORT, Store
 from headlab.store.curve_file import CURVE, read_curve
 from headlab.store.folder import SCORE, kind_of
@@ -32,28 +34,53 @@ def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
     """What the words name, each result once. Raises HeadlabError for a word that names nothing, or too much."""
     found: dict[str, Item] = {}
     for word in words:
-        for name, item in _named(word, store):
-            found.setdefault(name, item)
+        for item in _named(word, store):
+            found.setdefault(_content(item), item)
     if not found:
         raise HeadlabError(f"nothing to report; {FITS}")
-    return tuple(found.values())
+    return tuple(_told_apart(found.values()))
 
 
-def _named(word: str, store: Store) -> Iterator[tuple[str, Item]]:
-    """(what tells a result from all others, the result) of all that a word names."""
+def _named(word: str, store: Store) -> Iterator[Item]:
     path = Path(word)
     if word and path.is_dir():
-        folder = path.resolve()
-        yield from (
-            (item.key if item.key == folder.name else f"{folder}: {item.key}", item) for item in _folder(folder)
-        )
+        yield from _folder(path.resolve())
     elif word and path.is_file():
-        yield from ((f"{path.resolve()}: {item.key}", item) for item in _file(path))
+        yield from _file(path)
     elif KEY.fullmatch(word):
-        item = _run(_by_key(word, store))
-        yield item.key, item
+        yield _run(_by_key(word, store))
     else:
         raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}")
+
+
+def _content(item: Item) -> str:
+    """What tells a result from all others, wherever it lies: a report is kept as a run and written as a file."""
+    try:
+        match item.record:
+            case Report() as report:
+                took = ("example_forwards", "seconds")
+                return content_key({name: value for name, value in report.to_json().items() if name not in took})
+            case Mask() as mask:
+                return content_key([mask.digest, dict(mask.model), dict(mask.chosen)])
+    except ValueError:  # no number, or half a surrogate pair: a file may hold anything
+        return f"{item.file}: {item.key}"
+    return item.key
+
+
+def _told_apart(items: Iterable[Item]) -> Iterator[Item]:
+    """The items; those of a file are called by as much of its path as tells it from the other files here."""
+    items = list(items)
+    paths = {item.file: Path(item.file).parts for item in items if item.file}
+    short = {file: _end(own, paths.values()) for file, own in paths.items()}
+    for item in items:
+        within = item.key[len(Path(item.file).name) :]
+        yield replace(item, key=short[item.file] + within, file=short[item.file]) if item.file else item
+
+
+def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
+    """The shortest end of a path that no other one has."""
+    n = next(n for n in range(1, len(own) + 1) if n == len(own) or sum(p[-n:] == own[-n:] for p in every) == 1)
+    return Path(*own[-n:]).as_posix()
 
 
 def _by_key(word: str, store: Store) -> Path:
@@ -118,7 +145,7 @@ def _file(path: Path) -> Iterator[Item]:
     items = list(_reports(read_json(path), path.name, "", DEEP))
     if not items:
         raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}")
-    yield from items
+    yield from (replace(item, file=str(path.absolute())) for item in items)
 
 
 def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from headlab.htmlreport.commands import LANGUAGES, Again, again, joined, part
+from headlab.htmlreport.commands import LANGUAGES, Again, joined, part
 from headlab.htmlreport.facts import LONGEST, told
 from headlab.htmlreport.maps import mask_cells, stack_maps
+from headlab.htmlreport.masks_made import MADE_FROM, cut
 from headlab.htmlreport.parts import Facts, Figure, Folded, Item, Made, Section
 from headlab.masks import Mask
 from headlab.masks.evaluated import Seen, seen
 from headlab.records import by_layer
-from headlab.store.folder import kind_of
 from headlab.tables import Cell, Table
 
-SPECS = ("score", "gates")  # the specs of what a mask was made from
 EVALUATED, UNNAMED = "evaluated", "not said"
-MODEL = "MODEL"
+MODEL, MASK = "MODEL", "MASK.json"  # stand for what the file does not name
 
 
 class Number(NamedTuple):
@@ -41,8 +40,8 @@ NUMBERS = {
 }
 
 
-def section(item: Item, mask: Mask) -> Section:
-    """The section of one mask."""
+def section(item: Item, mask: Mask, number: int = 0) -> Section:
+    """The section of one mask. number: which of several it is, from 1; 0 where it is the only one."""
     name, gone = str(mask.model.get("name") or UNNAMED), len(mask.removed)
     model = (name, str(mask.model.get("fingerprint") or ""))
     drawn = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
@@ -52,7 +51,7 @@ def section(item: Item, mask: Mask) -> Section:
     caption = f"Blue is kept, a cross is removed: {gone} of {mask.grid.size} heads."
     return Section(
         f"Mask {item.key}: {mask.grid.size - gone} of {mask.grid.size} heads kept", "mask", model,
-        [Figure(drawn, caption)], tables, list(_notes(mask)), [made], _again(item, mask, name),
+        [Figure(drawn, caption)], tables, list(_notes(mask)), [made], _again(item, mask, name, number),
     )  # fmt: skip
 
 
@@ -88,24 +87,40 @@ def _cell(value: Any, how: Number) -> Cell:
 
 
 def _facts(mask: Mask) -> Facts:
-    chosen = {name: value for name, value in mask.chosen.items() if name not in (*SPECS, EVALUATED)}
+    chosen = {name: value for name, value in mask.chosen.items() if name not in (*MADE_FROM, EVALUATED)}
     model = {("model" if name == "name" else name): value for name, value in mask.model.items()}
     rows = [*model.items(), ("heads", str(mask.grid)), *chosen.items(), ("digest (sha256)", mask.digest)]
     rows += [("versions", mask.versions or None), ("written", mask.created)]
     return tuple((name.replace("_", " "), told(value)[:LONGEST]) for name, value in rows if value is not None)
 
 
-def _again(item: Item, mask: Mask, name: str) -> Again:
-    """How its scores are made again, and how the mask is judged and applied."""
-    specs = [spec for kind in SPECS if isinstance(spec := mask.chosen.get(kind), Mapping)]
-    task = next((part(spec, "task", "name") for spec in specs), None) or mask.chosen.get("task")
-    about = ["--model", MODEL if name == UNNAMED else name, "--mask", item.key]
-    use = ["headlab", "evaluate", *about, "--split", "test", *(["--task", str(task)] if task else [])]
-    if languages := mask.chosen.get("languages"):
-        use += [LANGUAGES, ",".join(map(str, languages))]
-    shrink = ["headlab", "shrink", *about, "--out", "smaller"]
-    notes = ("The file names no model: put yours in place of MODEL.",) if name == UNNAMED else ()
-    return joined([*(again(kind_of(spec), spec) for spec in specs), Again((tuple(use), tuple(shrink)), notes)])
+def _again(item: Item, mask: Mask, name: str, number: int) -> Again:
+    """How it is made again, judged and applied."""
+    model, file = MODEL if name == UNNAMED else name, item.key
+    notes = ["The file names no model: put yours in place of MODEL."] if name == UNNAMED else []
+    if item.key != item.file or not item.key.endswith(".json"):
+        file = MASK
+        notes.append(
+            f"{MASK} stands for this mask ({item.key}): save it under that name, or put its path in its place."
+        )
+    elif "/" in item.key:
+        notes.append(f"{item.key} is the end of its path: give the path that it has where you are.")
+    made = cut(mask, model, file)
+    about = ["--model", model, "--mask", file]
+    use = ["headlab", "evaluate", *about, "--split", "test", *_asked(mask)]
+    shrink = ["headlab", "shrink", *about, "--out", f"smaller-{number}" if number else "smaller"]
+    return joined([made, Again((tuple(use), tuple(shrink)), tuple(notes))])
+
+
+def _asked(mask: Mask) -> list[str]:
+    """Task and languages that its heads were chosen for."""
+    specs = (mask.chosen.get(name) for name in MADE_FROM)
+    task = next((found for spec in specs if (found := part(spec, "task", "name"))), None) or mask.chosen.get("task")
+    languages = mask.chosen.get("languages")
+    return [
+        *(["--task", str(task)] if task else []),
+        *([LANGUAGES, ",".join(map(str, languages))] if languages else []),
+    ]
 
 
 def _notes(mask: Mask) -> Iterator[str]:

@@ -20,6 +20,7 @@ from headlab.store import Store
 from headlab.tables import Table
 
 LIMIT = 5_000_000  # bytes of a file
+STARTS, HTML = 200, (b"<!doctype html", b"<html")  # bytes that are looked at, and what an HTML file begins with
 SHORT = (MOST_ROWS, 100, 25)  # rows of a table at most: the first that keeps the file below the limit
 # C0 and C1 controls but for tab and line ends, halves of surrogate pairs, and what may not stand in a text at all.
 UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
@@ -32,12 +33,28 @@ def write_report(words: Sequence[str], out: Path, store: Store, *, title: str = 
     """Write the report about what the words name, whole or not at all; the document, and how many bytes it took.
 
     words: as `headlab.htmlreport.find.find` reads them.  Raises HeadlabError for a word that names nothing, a result
-    that cannot be read, a report that would be too large, or a file that cannot be written.
+    that cannot be read, a report that would be too large, a file that cannot be written, or one that is there and is
+    no HTML.
     """
-    found = document(find(words, store), title=title, dev_size=ordered_on(store))
+    items = find(words, store)
+    check_replaceable(out)
+    found = document(items, title=title, dev_size=ordered_on(store))
     data = html(found)
     write_atomic(out, data)
     return found, len(data)
+
+
+def check_replaceable(out: Path) -> None:
+    """Raise HeadlabError where a report would take the place of another kind of file, like a mask that it is about."""
+    if not out.is_file():  # what is no file cannot be written, and says so then
+        return
+    try:
+        with out.open("rb") as file:
+            begins = file.read(STARTS)
+    except OSError as error:
+        raise HeadlabError(f"{out} is there and cannot be read ({error.strerror}); give --out another name") from error
+    if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
+        raise HeadlabError(f"{out} is there and is no HTML file, so no report; give --out another name: report.html")
 
 
 def html(found: Document) -> bytes:

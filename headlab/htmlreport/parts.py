@@ -60,10 +60,13 @@ class Section:
 class Item:
     """A result to report. record: what `headlab.store` reads, a report or a mask.  key: its name in the document.
 
-    meta: when and with what it was made.  command: that the file it was read from says made it, or empty.
+    meta: when and with what it was made.  command: that the file it was read from says made it, or empty.  file: that
+    it was read from, by as much of its path as tells it from the others; equal to `key` where it is all of that file,
+    empty for a run.
     """
 
     record: object
     key: str
     meta: Mapping[str, object] = field(default_factory=dict)
     command: str = ""
+    file: str = ""

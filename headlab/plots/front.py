@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
@@ -12,6 +12,7 @@ from headlab.tables import Report
 
 HEIGHT, FADED = 440, 0.4
 DEEPEST = 10.0  # points below 0 that are shown at first: what is lost beyond that hides the rest
+MILLION = 1e6
 BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
 
 
@@ -86,21 +87,23 @@ def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int)
 
 
 def front_figures(report: Report, template: str | None = None) -> dict[str, go.Figure]:
-    """The figure of a stored front, from its tables alone: heads kept against the weakest language's difference."""
+    """The figure of a stored front, from its tables alone: what is kept against the weakest language's difference.
+
+    Costs and models that no other beats are the table's own: parameters where they are known, else heads.
+    """
     table, choice = report.table("front"), report.table("front-choice")
-    names = ("order", "heads removed", "heads kept", "weakest, points", "lower bound, points", "weakest language")
-    rows = list(zip(*(table.column(name) for name in names), strict=True))
+    names = ("order", "heads removed", "heads kept", "weakest, points", "lower bound, points", "weakest language",
+             "best for its size")  # fmt: skip
+    parameters = table.column("parameters")
+    counted = None not in parameters
+    costs = [number / MILLION for number in parameters] if counted else table.column("heads kept")
+    rows = zip(*(table.column(name) for name in names), strict=True)
     dots = [
-        FrontDot(
-            order, gone, kept, worst, low, not _beaten(kept, worst, rows), f"{kept} heads kept, {weakest} {worst:+.1f}"
-        )
-        for order, gone, kept, worst, low, weakest in rows
+        FrontDot(order, gone, cost, worst, low, best, f"{kept} heads kept, {weakest} {worst:+.1f}")
+        for cost, (order, gone, kept, worst, low, weakest, best) in zip(costs, rows, strict=True)
     ]
     chosen = (choice.column("order")[0], choice.column("heads removed")[0])
     loss = dict(report.spec.get("options", {})).get("within")
+    about = "parameters kept, millions" if counted else "heads kept"
     title = "difference of the weakest language, points"
-    return {"front": front_figure(dots, "heads kept", title, loss=loss, chosen=chosen, template=template)}
-
-
-def _beaten(kept: float, worst: float, rows: Sequence[tuple[Any, ...]]) -> bool:
-    return any(k <= kept and w >= worst and (k < kept or w > worst) for _, _, k, w, *_ in rows)
+    return {"front": front_figure(dots, about, title, loss=loss, chosen=chosen, template=template)}

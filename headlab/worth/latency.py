@@ -33,27 +33,33 @@ def latency_ratio(
         raise HeadlabError("there is no batch to time; give one or more")
     device = next(iter(inputs[0].values())).device
     passes = [lambda m=m: [m(**batch) for batch in inputs] for m in (before, after)]
-    seconds = timed(passes, device, rounds=repeats, seed=seed, clock=clock)
+    (seconds,) = timed([passes], device, rounds=repeats, seed=seed, clock=clock)
     return ratio_of(seconds[:, 0], seconds[:, 1])
 
 
 def timed(
-    passes: Sequence[Pass], device: torch.device, *, rounds: int, seed: int,
+    groups: Sequence[Sequence[Pass]], device: torch.device, *, rounds: int, seed: int,
     clock: Callable[[], float] = time.perf_counter, tick: Callable[[], None] = lambda: None,
-) -> Floats:  # fmt: skip
-    """Seconds of every pass in every round, float [round, pass].
+    told: Callable[[int], None] = lambda turn: None,
+) -> list[Floats]:  # fmt: skip
+    """Seconds of every pass of each group in every round, float [round, pass].
 
-    A pass that is timed follows one of the same kind that is not, so that none pays for what another left behind.
-    tick: called between passes; may raise to stop.  Raises HeadlabError for too few rounds.
+    All groups have their turn in every round, and the passes of one, which are compared with each other, follow one
+    another there.  A pass that is timed follows one of the same kind that is not, so that none pays for what another
+    left behind.  tick: called between passes; may raise to stop.  told: called before each round, with those done.
+    Raises HeadlabError for too few rounds.
     """
     if rounds < LEAST:
         raise HeadlabError(f"asked for {rounds} rounds; an interval of their median needs {LEAST} or more")
-    seconds = np.zeros((rounds, len(passes)))
+    seconds = [np.zeros((rounds, len(passes))) for passes in groups]
+    within = [orders(rounds, len(passes), seed) for passes in groups]
     with torch.inference_mode():
-        for turn, order in enumerate(orders(rounds, len(passes), seed)):
-            for number in order.tolist():
-                tick()
-                seconds[turn, number] = _one(passes[number], device, clock)
+        for turn, order in enumerate(orders(rounds, len(groups), seed)):
+            told(turn)
+            for group in order.tolist():
+                for number in within[group][turn].tolist():
+                    tick()
+                    seconds[group][turn, number] = _one(groups[group][number], device, clock)
     return seconds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ NO_SPEED = (
     "Only heads that are taken out (headlab shrink) save parameters, multiply-accumulates and time."
 )
 NOISE = (
-    "Times are of this machine now, all models in turn in every round; the interval is of the median over rounds and "
-    "says nothing about another machine, other lengths or other libraries."
+    "Times are of this machine now, all models and batch sizes in turn in every round, each batch size on examples of "
+    "its own; an interval is of the median over rounds and says nothing about another machine, other lengths or other "
+    "libraries."
 )
 
 
@@ -28,7 +29,7 @@ class Speed:
 
     tokens: of a row, padding counted.  milliseconds: of a batch through the untouched model, median over rounds.
     masked, shrunk: time over that of the untouched model, below 1 is faster; shrunk None where heads cannot be
-    taken out.
+    taken out.  between: 95 % interval of `milliseconds`, None where it was not measured.
     """
 
     device: str
@@ -37,6 +38,7 @@ class Speed:
     milliseconds: float
     masked: Ratio
     shrunk: Ratio | None
+    between: tuple[float, float] | None = None
 
     def throughput(self, ratio: float = 1.0) -> float:
         """Examples a second at so many times the untouched model's time."""
@@ -74,7 +76,7 @@ class Worth:
             )
         if self.still:
             out.append(f"Heads that are off but share a key and a value with one that is on stay masked: {self.still}.")
-        return (*out, *((NOISE,) if self.speeds else ()))
+        return (*out, *((*_timed_on(self.spec), NOISE) if self.speeds else ()))
 
     def report(self) -> Report:
         """The same as tables."""
@@ -100,25 +102,22 @@ class Worth:
     def _times(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
         for s in self.speeds:
-            rows.append((s.device, s.rows, s.tokens, "untouched", s.milliseconds, s.throughput(), None, None, None))
+            ms: tuple[float | None, ...] = (s.milliseconds, *(s.between or (None, None)))
+            rows.append((s.device, s.rows, s.tokens, "untouched", *ms, s.throughput(), None, None, None))
             for name, ratio in (("masked", s.masked), ("shrunk", s.shrunk)):
                 if ratio is not None:
-                    cells = (
-                        s.milliseconds * ratio.ratio,
-                        s.throughput(ratio.ratio),
-                        ratio.ratio,
-                        ratio.low,
-                        ratio.high,
-                    )
-                    rows.append((s.device, s.rows, s.tokens, name, *cells))
+                    ms = (s.milliseconds * ratio.ratio, None, None)
+                    times = (s.throughput(ratio.ratio), ratio.ratio, ratio.low, ratio.high)
+                    rows.append((s.device, s.rows, s.tokens, name, *ms, *times))
         return Table(
             "worth-speed",
             "Measured time of a forward pass, as a ratio to the untouched model's in the same round",
-            ("device", "batch size", "tokens", "model", "ms a batch", "examples a second", "time ratio", "low", "high"),
-            ("", "d", "d", "", ".2f", ".1f", ".3f", ".3f", ".3f"),
+            ("device", "batch size", "tokens", "model", "ms a batch", "ms low", "ms high", "examples a second",
+             "time ratio", "low", "high"),
+            ("", "d", "d", "", ".2f", ".2f", ".2f", ".1f", ".3f", ".3f", ".3f"),
             tuple(rows),
-            ("time ratio: below 1 is faster; low, high: 95 % interval of the median over rounds.",),
-        )
+            ("time ratio: below 1 is faster; low, high and ms low, ms high: 95 % interval of the median over rounds.",),
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """What `headlab worth --json` prints."""
@@ -159,7 +158,8 @@ def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Any]:
 def _speed(speed: Speed) -> dict[str, Any]:
     about = {name: getattr(speed, name) for name in ("device", "rows", "tokens", "milliseconds")}
     ratios = {name: r and r._asdict() for name, r in (("masked", speed.masked), ("shrunk", speed.shrunk))}
-    return about | {"examples_a_second": speed.throughput(), **ratios}
+    between = None if speed.between is None else list(speed.between)
+    return about | {"milliseconds_interval": between, "examples_a_second": speed.throughput(), **ratios}
 
 
 def _read_speed(row: Mapping[str, Any]) -> Speed:
@@ -167,7 +167,22 @@ def _read_speed(row: Mapping[str, Any]) -> Speed:
     if ratios[0] is None:
         raise ValueError("no ratio of the masked model")
     counts = (str(row["device"]), int(row["rows"]), int(row["tokens"]), float(row["milliseconds"]))
-    return Speed(*counts, ratios[0], ratios[1])
+    between = row.get("milliseconds_interval")  # not in what was measured earlier
+    if between is not None:
+        low, high = map(float, between)
+        between = low, high
+    return Speed(*counts, ratios[0], ratios[1], between)
+
+
+def _timed_on(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Whose examples through which model, where that is told."""
+    model = spec.get("model")
+    if not isinstance(model, Mapping) or "rounds" not in spec:
+        return
+    ran = f"examples of {spec.get('task')} in {', '.join(map(str, spec.get('languages') or ()))}"
+    if not spec.get("task"):
+        ran = f"sentences of {spec.get('sentences') or 'the embedded task'} in all its languages, as plain texts"
+    yield f"Timed: {model.get('name')} on {ran}; {spec['rounds']} rounds, seed {spec.get('seed')}."
 
 
 def _told(speed: Speed) -> str:
