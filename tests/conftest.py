@@ -11,6 +11,7 @@ import pytest
 BROWSER = Path(__file__).parent / "browser"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `-n`: a file's tests in one process, for what they share; those in a browser one after another."""
     for item in items:
