@@ -17,13 +17,13 @@ app: install
 
 test: install-dev
 	@sh tools/chromium.sh
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -n 2
 
 check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not browser"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
 
 bench:
 	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-BROWSER = Path(__file__).parent / "browser"
 
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `-n`: a file's tests in one process, for what they share; those in a browser one after another."""
-    for item in items:
-        group = BROWSER.name if BROWSER in item.path.parents else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            return "browser" if file.startswith("tests/browser/") else file
+
+    return Files(config, log)
 
 
 @pytest.fixture
