@@ -198,3 +198,22 @@ def visit(page, settled):
         return page
 
     return go
+
+
+@pytest.fixture
+def choose(page):
+    """Choose from a list. One that is open closes, or keeps what it had, when the page runs: then open it again."""
+    from playwright.sync_api import TimeoutError
+
+    def pick(box: str, name: str) -> None:
+        option = page.get_by_role("option", name=name, exact=True)
+        for _ in range(10):
+            page.get_by_role("combobox", name=box, exact=True).click()
+            try:
+                option.click(timeout=2000)
+                return
+            except TimeoutError:
+                page.keyboard.press("Escape")
+        raise AssertionError(f"{name} did not come up in the list {box}")
+
+    return pick

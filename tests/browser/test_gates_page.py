@@ -25,7 +25,7 @@ def loaded(warm_up, cache_folder):
     warm_up("/gates?langs=de", '[data-c="0.1"]')
 
 
-def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(visit, page):
+def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(visit, page, choose):
     visit("/gates?langs=de")
     chart = page.locator("[class*='st-key-gates-map-']").first
     now = chart.locator(".slider-label").first
@@ -36,8 +36,7 @@ def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(
     expect(now).to_have_text(re.compile(r"step [0-8]\d?$"))
     expect(now).to_have_text("step 100")
     expect(closed).to_have_attribute("href", before)
-    page.get_by_role("combobox", name="λ", exact=True).click()
-    page.get_by_role("option", name="0.01").click()
+    choose("λ", "0.01")
     expect(page.get_by_text("12 of 144 heads would be off.")).to_be_visible()
     page.wait_for_function("location.search.includes('weight=0.01')")
     page.get_by_role("button", name="Try it on the Prune page").click()

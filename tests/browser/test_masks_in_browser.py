@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from cached_scores import GRID
-from playwright.sync_api import TimeoutError, expect
+from playwright.sync_api import expect
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
@@ -22,20 +22,7 @@ def loaded(warm_up):
     warm_up("/prune?langs=de", '[data-c="0.0"]')
 
 
-def choose(page, box, name):
-    """Open the list and choose; an open list does not show what was uploaded a moment ago, so open it again."""
-    option = page.get_by_role("option", name=name)
-    for _ in range(10):
-        page.get_by_role("combobox", name=box, exact=True).click()
-        try:
-            option.click(timeout=2000)
-            return
-        except TimeoutError:
-            page.keyboard.press("Escape")
-    raise AssertionError(f"{name} did not come up in the list {box}")
-
-
-def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(visit, page, tmp_path):
+def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(visit, page, choose, tmp_path):
     try:
         weights = fingerprint("e5-small-intents")
     except HeadlabError:
@@ -47,7 +34,7 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
     visit(HERE)
     page.get_by_text("Where the masks come from").click()
     page.locator('input[type="file"]').set_input_files(path)
-    choose(page, "A", "mine.json")
+    choose("A", "mine.json")
     expect(page.get_by_role("grid", name="A: 2 of 144 off")).to_be_visible()
     both = page.get_by_role("gridcell", name="layer 3, head 7: both switch it off")
     expect(both).to_be_visible()
