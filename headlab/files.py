@@ -143,6 +143,15 @@ def parse_json(text: bytes | str, what: str) -> Any:
         raise HeadlabError(f"{what} is not valid JSON ({error}); export it again") from error
 
 
+def is_text(value: str) -> bool:
+    """Whether a text can be written down: JSON may spell half a surrogate pair, which no file holds."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 

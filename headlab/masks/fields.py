@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeGuard
 
 from headlab.errors import HeadlabError
+from headlab.files import is_text
 
 MAX_HEADS = 4096
 LARGEST, MOST, DEEPEST = 1e300, 2**53, 100  # of a number, a count, and lists in lists: all can be shown and written
@@ -155,7 +156,7 @@ def _unwritable(value: Any, place: str) -> Iterator[tuple[str, str]]:
     waiting: list[tuple[Any, str, int]] = [(value, place, 0)]
     while waiting:
         value, place, deep = waiting.pop()
-        if isinstance(value, str) and not _is_text(value):
+        if isinstance(value, str) and not is_text(value):
             yield place, "holds half of a surrogate pair, which is no text; write the character itself"
         elif isinstance(value, float) and not math.isfinite(value):
             yield place, "holds infinity or NaN, which is no number of JSON; leave it out"
@@ -166,14 +167,6 @@ def _unwritable(value: Any, place: str) -> Iterator[tuple[str, str]]:
             pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
             for name, part in pairs:
                 waiting += [(name, place, deep), (part, f"{place}.{name}", deep + 1)]
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _object(value: Any, what: str, place: str) -> None:

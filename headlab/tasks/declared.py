@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headlab.errors import HeadlabError
+from headlab.files import is_text
 from headlab.records import content_key
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.declaration import LANGUAGE, Declaration, read_declaration
@@ -99,7 +100,7 @@ class Row:
         value = self.value(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
-        if not isinstance(value, str) or not value.strip() or not _is_text(value):
+        if not isinstance(value, str) or not value.strip() or not is_text(value):
             raise self.wrong(key, f"{value!r:.60}, where a text belongs")
         return value
 
@@ -116,17 +117,8 @@ class Row:
         return HeadlabError(f"{self.path}, line {self.record.line}, column {self.said.columns[key]}: {what}")
 
 
-def _is_text(value: str) -> bool:
-    """Whether a text can be written down: JSON may spell half a surrogate pair, which no file holds."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_word(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and _is_text(value)
+    return isinstance(value, str) and bool(value.strip()) and is_text(value)
 
 
 def _every(said: Declaration, path: Path) -> Iterator[Row]:
