@@ -27,6 +27,7 @@ from headlab.cli.steps_shown import Say, clock, shown
 from headlab.errors import HeadlabError
 from headlab.learned import LearnedGates
 from headlab.records import HeadGrid, content_key
+from headlab.store import Store
 from headlab.tables import Table
 from headlab.training.l0.options import ALL, OPTIONS, GateOptions, options_of
 
@@ -78,10 +79,13 @@ def gates(
     with shown("loading") as show:
         found = sweep(loaded, asked, language, weights, options=options, store=store, watch=_watching(show))
     files = {} if out is None else write_masks(found, out)
+    models = trained_models(found, store)
     if json:
-        print_json(as_json(found, files))
+        print_json(as_json(found, files, models))
     else:
-        typer.echo("\n\n".join([table(found).markdown(), *(f"mask of λ = {w:g}: {path}" for w, path in files.items())]))
+        made = (("mask", files), ("model", models))
+        lines = [f"{what} of λ = {w:g}: {path}" for what, paths in made for w, path in paths.items()]
+        typer.echo("\n\n".join([table(found).markdown(), *lines]))
 
 
 def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) -> GateOptions:
@@ -138,6 +142,12 @@ def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
     return files
 
 
+def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, str]:
+    """Where the models are that were trained along, {λ: path}; of one that is gone a note of its run tells."""
+    done = [store.run(dict(learned.spec)).gates() for learned in found if learned.trained]
+    return {run.gates.weight: str(run.trained_folder) for run in done if run is not None and run.trained_folder}
+
+
 def table(found: Sequence[LearnedGates]) -> Table:
     """A line for each λ: what is kept, where, and what it is worth."""
     first = found[0]
@@ -151,9 +161,18 @@ def table(found: Sequence[LearnedGates]) -> Table:
         f"{asked['steps']} steps of {asked['batch']} examples of {first.spec['task']['split']}; "
         + ("the model was trained along." if asked["trained"] == ALL else "the model stayed as it is."),
         "undecided: a gate that is neither 0 nor 1 with 0.9 or more; a head is kept whose gate is likelier 1 than 0.",
-        *first.notes,
+        *_notes(found),
     )
     return Table(GATES_TABLE, title, tuple(columns), ("g", *[""] * (len(columns) - 1)), tuple(rows), notes)
+
+
+def _notes(found: Sequence[LearnedGates]) -> list[str]:
+    """The runs' notes, each once; with λ before one that is not of all runs."""
+    of = {note: [run.weight for run in found if note in run.notes] for run in found for note in run.notes}
+    return [
+        note if len(weights) == len(found) else f"λ = {', '.join(f'{w:g}' for w in weights)}: {note}"
+        for note, weights in of.items()
+    ]
 
 
 def _kept(learned: LearnedGates) -> tuple[Any, ...]:
@@ -170,14 +189,14 @@ def _worth(measured: Mapping[str, Any]) -> tuple[str, str]:
     return f"{measured['accuracy']:.1%}", f"{points[0]} [{points[1]}, {points[2]}]"
 
 
-def as_json(found: Sequence[LearnedGates], files: Mapping[float, str]) -> dict[str, Any]:
-    """All runs with what they depend on."""
+def as_json(found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:
+    """All runs with what they depend on. files, models: paths by λ, of masks and of models trained along."""
     first = found[0].spec
     shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
-    return {**shared, "grid": found[0].grid.to_json(), "runs": [_run(learned, files) for learned in found]}
+    return {**shared, "grid": found[0].grid.to_json(), "runs": [_run(learned, files, models) for learned in found]}
 
 
-def _run(learned: LearnedGates, files: Mapping[float, str]) -> dict[str, Any]:
+def _run(learned: LearnedGates, files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:
     mask = learned.mask()
     return {
         "weight": learned.weight,
@@ -201,6 +220,7 @@ def _run(learned: LearnedGates, files: Mapping[float, str]) -> dict[str, Any]:
         "run": content_key(dict(learned.spec)),
         "values_sha256": learned.values_sha256(),
         **({"file": files[learned.weight]} if learned.weight in files else {}),
+        **({"model_folder": models[learned.weight]} if learned.weight in models else {}),
     }
 
 

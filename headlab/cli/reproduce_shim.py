@@ -41,10 +41,11 @@ def shim(
     """
     from headlab.models.load import pick_device
     from headlab.reproduce import shim as paper
-    from headlab.reproduce.shim_plan import REAL, SMOKE
+    from headlab.reproduce.shim_plan import REAL, SMOKE, check
 
     plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
     plan = replace(plan, weights=tuple(dict.fromkeys(weight))) if weight else plan
+    check(plan)
     lines = paper.text(plan, data)
     given = {"--smoke": smoke, "--weight": weight, "--seed": seed or None, "--device": device}
     command = recorded_command("shim", given)

@@ -178,7 +178,7 @@ def _report(out: Path, json: bool) -> None:
         typer.echo(f"{split}: {words}, {_number(found['token'])} a token, over {told}")
     for split, ratio in record.get("ratios", {}).get("tuned", {}).items():
         value, low, high = (_number(ratio[name], 3) for name in ("value", "low", "high"))
-        typer.echo(f"{split}: × {value} the unpruned model's [{low}, {high}]")
+        typer.echo(f"{split}: × {value} [{low}, {high}] the unpruned model's, which was not trained on")
 
 
 def _number(value: float | None, digits: int = 2) -> str:

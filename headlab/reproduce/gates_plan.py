@@ -99,8 +99,8 @@ REAL = Plan(
         ),
     ),
     Translator(
-        "en-de", None, TranslationOptions(steps=2000), GateOptions(steps=400, batch=64, trained="all", model_rate=3e-4),
-        (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03), (0.01,), 512, None, 512,
+        "en-de", None, TranslationOptions(steps=3000), GateOptions(steps=300, batch=64, trained="all", model_rate=3e-4),
+        (0.01, 0.02, 0.03, 0.1), (0.003, 0.01, 0.03), (0.03,), 512, None, 512,
     ),
 )  # fmt: skip
 SMOKE = Plan(

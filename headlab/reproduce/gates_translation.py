@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.bleu import Bleu
+from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import read_json
 from headlab.gates import Model
@@ -16,21 +17,23 @@ from headlab.generation import translated_bleu
 from headlab.learned import LearnedGates
 from headlab.likelihood import Likelihood, likelihood
 from headlab.masks import Mask
+from headlab.models.adapter import TRAINING
 from headlab.progress import Progress
 from headlab.records import content_key
 from headlab.reproduce.gates_plan import ENCODER, Translator
+from headlab.reproduce.made import VERSION, as_written
 from headlab.reproduce.models import opened
 from headlab.roles.sentences import of_task
 from headlab.roles.study import study
-from headlab.store import ADAPTERS, Store
+from headlab.store import ADAPTERS, GatesResult, Store
 from headlab.tables import Report
 from headlab.tasks.base import Example, Task
-from headlab.training.l0.along import FOLDER
 from headlab.training.l0.learn import learn_gates
 from headlab.training.l0.options import GateOptions
 from headlab.training.scratch.on import train_on
 from headlab.training.scratch.options import TranslationOptions
 from headlab.training.scratch.translation import train_translation
+from headlab.training.scratch.vocabulary import NoVocabulary
 
 Say = Callable[[str, Progress], None]
 BASE, LONGER = "trained", "trained on"
@@ -121,14 +124,15 @@ class Work:
 
 def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
     """A model that was written, under a name that does not depend on where it is, with all that it took."""
-    record: Any = read_json(out / "training.json")
-    seconds, forwards = float(record["seconds"]), int(record["example_forwards"])
+    with as_written(out):
+        record: Any = read_json(out / TRAINING)
+        seconds, forwards = float(record["seconds"]), int(record["example_forwards"])
     model = opened(out, name, work.device, "float32")
     return Made(model, seconds + (before.seconds if before else 0), forwards + (before.forwards if before else 0))
 
 
 def _place(work: Work, made_of: Any) -> Path:
-    key = content_key([made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
+    key = content_key([VERSION, made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
                        work.device.split(":")[0]])  # fmt: skip
     return work.store.root / ADAPTERS / f"mt-{key[:24]}"
 
@@ -138,11 +142,15 @@ def train(work: Work, name: str, mask: Mask | None = None) -> Made:
     off = [] if mask is None else [list(head) for head in mask.removed]
     out = _place(work, [work.options.record(), off])
     if not (out / "config.json").is_file():
-        train_translation(
-            work.limited.read(work.plan.pair, "train", 0), pair=work.plan.pair, out=out, options=work.options,
-            mask=mask, device=work.device,
-            progress=lambda step: work.say(name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")),
-        )  # fmt: skip
+        try:
+            train_translation(
+                work.limited.read(work.plan.pair, "train", 0), pair=work.plan.pair, out=out, options=work.options,
+                mask=mask, device=work.device,
+                progress=lambda step: work.say(name, Progress(step.step, step.steps, f"loss {step.loss:.3f}")),
+            )  # fmt: skip
+        except NoVocabulary as error:
+            do = "here it has one size for all pairs, so name another with --language, or give --translation-model"
+            raise NoVocabulary(error.size, error.why, do) from error
     return _made(work, out, name)
 
 
@@ -169,6 +177,12 @@ def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judge
     return Judged(bleu, sure, made.seconds, made.forwards + evaluator.forwards, took)
 
 
+def _seconds(done: GatesResult) -> float:
+    """Of a run's steps alone: its gates' seconds are with the judging on dev and test."""
+    with as_written(done.folder):
+        return float(done.meta["step_seconds"]) * int(done.gates.steps[-1])
+
+
 def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
     """Gates learned from the trained model on, which is trained along; and the pruned model judged."""
     title = f"{series} gates, λ = {weight:g}"
@@ -177,8 +191,14 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
         base, work.limited, work.plan.pair, options=options, store=work.store,
         on_progress=lambda step: work.say(title, step.progress),
     )  # fmt: skip
-    folder = work.store.run(gates.spec).folder / FOLDER
-    made = Made(opened(folder, title, work.device, "float32"), gates.seconds, gates.example_forwards)
+    done = work.store.run(gates.spec).gates()
+    assert done is not None  # it was just learned, or found
+    if done.trained_folder is None:
+        raise HeadlabError(
+            f"the model that was trained along with {title} is not in the cache any more; to train it again, delete "
+            f"folder {done.key[:12]}… of the cache and run the same command"
+        )
+    made = Made(opened(done.trained_folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
     return Pruned(series, weight, gates, judged(work, made, title, Mask(gates.grid, gates.kept)))
 
 

@@ -12,6 +12,7 @@ import torch
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.load import read
 from headlab.records import content_key
+from headlab.reproduce.made import VERSION
 from headlab.reproduce.shim_plan import (
     START,
     Found,
@@ -88,7 +89,7 @@ class Work:
         self.found.folders[name] = out
 
     def _place(self, made_of: Any) -> Path:
-        key = content_key([self.found.data, made_of, self.device.split(":")[0]])
+        key = content_key([VERSION, self.found.data, made_of, self.device.split(":")[0]])
         return self.root / ADAPTERS / f"lm-{key[:24]}"
 
     def _watch(self, name: str) -> Watch:

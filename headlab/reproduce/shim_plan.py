@@ -12,6 +12,7 @@ from headlab.files import read_json
 from headlab.models.adapter import TRAINING
 from headlab.models.allattention.sizes import parameters
 from headlab.records import Floats
+from headlab.reproduce.made import as_written
 from headlab.training.lm.judged import read_sums
 from headlab.training.lm.options import TRANSFORMER, LmGateOptions, LmOptions
 from headlab.training.lm.train import sized
@@ -45,7 +46,7 @@ class Plan:
 
 
 REAL = Plan(
-    None, 60_000,
+    None, 40_000,
     LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1000),
     LmGateOptions(steps=250, tune_steps=100, batch=16, block=64),
     (0.003, 0.01, 0.03), 0.01, 15,
@@ -70,7 +71,11 @@ class Found:
     def record(self, name: str) -> Mapping[str, Any]:
         """How a model was made; empty where there is none."""
         folder = self.folders[name]
-        found: dict[str, Any] = {} if folder is None else read_json(folder / TRAINING)
+        if folder is None:
+            return {}
+        with as_written(folder):
+            found: dict[str, Any] = read_json(folder / TRAINING)
+            _check_record(found)
         return found
 
     def sums(self, name: str) -> Floats:
@@ -99,6 +104,24 @@ class Found:
         return list({folder: name for name, folder in self.folders.items() if folder is not None}.values())
 
 
+def _check_record(record: Mapping[str, Any]) -> None:
+    """Touch all that the tables take of a record, so that what is not there, or no number, is told before."""
+    told, sizes = record["perplexity"][SPLIT], record["parameters"]
+    numbers = [record["took"]["seconds"], record["took"]["judging"], sizes["whole"], sizes["layers"], told["words"],
+               record["data"]["tokens"], record["heads"][0], *record["heads"]]  # fmt: skip
+    numbers += [value for name in ("word", "low", "high") if (value := told[name]) is not None]
+    options = record.get("pruned") or record["options"]
+    numbers += [options["steps"], options["batch"], options.get("tune_steps", 0)]
+    if "pruned" in record:
+        gates, ratios = record["gates"], record["ratios"]["removed"][SPLIT]
+        numbers += [ratios["value"], gates["undecided"], gates["heads"][0], gates["heads"][1], *map(sum, gates["kept"])]
+        numbers.append(max(x for x in gates["loss"] if x is not None))
+    else:
+        numbers.append(options["persistent"])
+    for value in numbers:
+        float(value)
+
+
 def seconds(record: Mapping[str, Any]) -> float:
     """What training and judging a model took."""
     return float(record["took"]["seconds"] + record["took"]["judging"])
@@ -123,6 +146,14 @@ def settings(plan: Plan) -> dict[str, LmGateOptions]:
         made[f"without {name}"] = replace(whole, **{name: False})
     made["without all three"] = replace(whole, **dict.fromkeys(TECHNIQUES, False))
     return made
+
+
+def check(plan: Plan) -> None:
+    """Raise HeadlabError, before hours are spent, for options that some model of the plan cannot be made with."""
+    for options in trained(plan).values():
+        options.check()
+    for gates in settings(plan).values():
+        gates.check()
 
 
 def trained(plan: Plan) -> dict[str, LmOptions]:

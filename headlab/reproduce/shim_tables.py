@@ -45,6 +45,8 @@ def compared(found: Found, timed: Mapping[str, Speed]) -> Table:
         columns, formats, tuple(rows),
         (
             f"× trained on: perplexity divided by that of {AS_LONG}, which had as many steps; paired by passage.",
+            f"× after removal alone: against {START}, before the fine-tuning; the updates that the weights had along "
+            "with the gates are in it.",
             f"Speed: of a forward pass, against {START} in the same round; median and quartiles over "
             f"{found.plan.rounds} rounds. Layers: without the table of words.",
             f"Seconds: of training and judging; of pruned models, without those of {START}.",
