@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from headlab.errors import HeadlabError
 from headlab.records import Floats
 
 if TYPE_CHECKING:  # records name the distribution, and pages read them without torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # records name the distribution, and pages read them without 
 
 TINY = 1e-6  # how near to 0 and 1 a uniform draw may come, so that its logit is finite
 Numbers = npt.NDArray[np.floating[Any]]
+LARGEST = 3.4e38  # what a float32 holds, as a gate's parameter is one
 NODES = 64  # of Gauss and Legendre, for moments: the integrand is smooth
 
 
@@ -49,6 +51,19 @@ class HardConcrete:
     def start(self, probability: float) -> float:
         """The log_alpha at which P(gate ≠ 0) is `probability`, 0 < probability < 1."""
         return math.log(probability) - math.log1p(-probability) + self.level(0)
+
+    def check(self, probability: float = 0.5) -> None:
+        """Raise HeadlabError where floats have no room for it. probability: P(gate ≠ 0) that gates start with."""
+        try:
+            needed = [self.level(0), self.level(1), self.even, self.start(probability)]
+        except (ValueError, ArithmeticError):
+            needed = [math.inf]
+        if not all(abs(number) <= LARGEST for number in (self.high - self.low, *needed)):
+            raise HeadlabError(
+                f"low {self.low!r:.40}, high {self.high!r:.40} and temperature {self.temperature!r:.40} make no gates "
+                f"that can be computed with; choose values nearer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
+                f"{HardConcrete.temperature:g}"
+            )
 
     def zero(self, log_alpha: Numbers) -> Floats:
         """P(gate = 0), float64 of the shape of log_alpha."""

@@ -232,6 +232,10 @@ def test_nothing_on_disk_names_a_place_on_this_machine(base, tmp_path):
     assert read_labels(out).labels == LABELS
 
 
+def test_a_seed_beyond_torch_s_range_trains(base, tmp_path):
+    run(base, tmp_path / "a", options=replace(OPTIONS, steps=1, seed=2**70))
+
+
 def test_a_second_training_replaces_the_first(base, tmp_path):
     run(base, tmp_path / "a")
     before = weights(tmp_path / "a")

@@ -22,6 +22,7 @@ from tiny import tiny_model, tiny_module
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 import headlab
+from headlab.cli.gates import table
 from headlab.cli.main import main
 from headlab.concrete import HardConcrete
 from headlab.errors import HeadlabError
@@ -32,6 +33,7 @@ from headlab.inputs import Texts, read
 from headlab.learned import LearnedGates
 from headlab.masks import load_mask
 from headlab.models.checkpoint import Checkpoint
+from headlab.records import content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.batches import step_batch
@@ -489,11 +491,35 @@ def test_the_table_of_options_and_the_dataclass_say_the_same():
         ({"temperature": 0}, "temperature is 0"),
         ({"split": "test"}, "split is 'test'"),
         ({"rate": 1}, "no option rate"),
+        ({"low": -1e17}, r"low -1e\+17, high 1.1 and temperature 0.33 make no gates that can be computed with"),
+        ({"low": -1e308, "high": 1e308}, "make no gates"),
+        ({"low": -1e300, "high": 1e300}, "make no gates"),
+        ({"low": -10, "high": 1.0000000000000002}, "make no gates"),
+        ({"temperature": 1e39}, "make no gates"),
     ],
 )  # fmt: skip
 def test_unusable_options_are_refused(given, words):
     with pytest.raises(HeadlabError, match=words):
         options_of(given)
+
+
+def test_far_ends_that_floats_have_room_for_can_be_learned_with():
+    for given in ({"low": -1e6, "high": 1e6}, {"low": -1e-300}, {"temperature": 1e-3}, {"start": 1e-300}):
+        options = options_of(given)
+        assert np.isfinite(learner_of(replace(QUICK, **{name: getattr(options, name) for name in given})).step(
+            0, np.arange(4)))  # fmt: skip
+
+
+def test_equal_options_have_one_key_and_those_of_runs_that_are_kept_stay():
+    def key(**options: Any) -> str:
+        return content_key(GateOptions(**options).record())
+
+    assert key(weight=1, high=2, clip=None, trained="all") == key(weight=1.0, high=2.0, clip=None, trained="all")
+    assert key(stacks=" cross, encoder,cross") == key(stacks="encoder,cross") == key(stacks="encoder, cross")
+    assert key(stacks="encoder,all") == key() != key(stacks="encoder")
+    assert key(weight=0.01, steps=300)[:12] == "426abcafa845"
+    assert key(weight=0.01, steps=300, stacks="encoder")[:12] == "f1b76ab8b761"
+    assert options_of({"stacks": "decoder , encoder"}).stacks == "encoder,decoder"
 
 
 def test_a_negative_seed_and_an_empty_sweep_are_refused():
@@ -525,6 +551,31 @@ def test_the_command_makes_a_sweep_and_masks_and_finds_them_again(tmp_path: Path
     assert "intents/en  gates at λ 9, 0 of 6 heads" in capsys.readouterr().out
     assert main([*arguments, "-o", "weight=3"]) == 2
     assert "weight is set by --weight" in capsys.readouterr().err
+
+
+def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path, capsys):
+    arguments = ["gates", "--model", str(save_classifier(tmp_path / "model")), "--weight", "0", "--weight", "9"]
+    small = ("steps=1", "batch=2", "size=4", "dev_size=4", "test_size=4")
+    arguments += ["--cache", str(tmp_path / "cache"), *(word for pair in small for word in ("-o", pair))]
+    assert main([*arguments, "--train-model", "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [headlab.load(run["model_folder"]).fingerprint for run in runs] == [
+        run["trained"]["fingerprint"] for run in runs
+    ]
+    shutil.rmtree(runs[1]["model_folder"])
+    assert main([*arguments, "--train-model"]) == 0
+    text = capsys.readouterr().out
+    assert f"model of λ = 0: {runs[0]['model_folder']}" in text
+    assert "model of λ = 9" not in text
+    assert "λ = 9: the model that was trained along is not in the cache" in text
+    assert main([*arguments, "--json"]) == 0
+    assert "model_folder" not in json.loads(capsys.readouterr().out)["runs"][0]
+
+
+def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
+    notes = {0.01: ("all", "two"), 0.02: ("all",), 0.05: ("all", "two", "last")}
+    found = table([replace(made_gates(weight=weight), notes=own) for weight, own in notes.items()])
+    assert found.notes[2:] == ("all", "λ = 0.01, 0.05: two", "λ = 0.05: last")
 
 
 @pytest.mark.parametrize(

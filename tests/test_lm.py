@@ -267,6 +267,13 @@ def test_every_option_says_its_default(options: Mapping[str, Option], made: Any)
     assert {name: option.default for name, option in options.items()} == made.record()
 
 
+def test_gates_that_no_float_has_room_for_are_refused() -> None:
+    for ends in ({"low": -10.0, "high": 1.0000000000000002}, {"low": -5e-324, "high": 3.0}):
+        with pytest.raises(HeadlabError, match="make no gates that can be computed with"):
+            lm_gate_options(ends)
+    lm_gate_options({"low": -999.0, "high": 999.0, "temperature": 999.0})
+
+
 def test_an_unknown_option_is_refused_with_those_there_are() -> None:
     assert lm_options({"clip": None, "steps": 7}) == LmOptions(clip=None, steps=7)
     assert lm_gate_options({"history": 3}) == LmGateOptions(history=3)

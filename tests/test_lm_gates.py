@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from test_lm import Stop, stopping, weights
 import headlab
 from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
-from headlab.files import read_json
+from headlab.files import read_json, write_json
 from headlab.gates import gated
 from headlab.reproduce import shim, shim_plan
 from headlab.tables import Report
@@ -194,6 +195,10 @@ def test_the_command_prunes_and_tells_the_ratio(
     assert main([*command, *with_rates, "--json"]) == OK
     pruned = json.loads(capsys.readouterr().out)["training"]["pruned"]
     assert [pruned[name] for name in ("history", "start", "tune_rate", "block")] == [1, 0.9, 0.001, TINY.block]
+    assert main([*command, *with_rates]) == OK
+    assert re.search(
+        r"test: × [\d.]+ \[.*\] the unpruned model's, which was not trained on$", capsys.readouterr().out, re.MULTILINE
+    )
     assert main([*command, "-o", "block=4"]) == FAILED
     assert "the model's own training" in capsys.readouterr().err
     assert main(["train", "lm-prune", str(data), "--data", str(data)]) == FAILED
@@ -231,6 +236,7 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     )
     assert any("pruned, λ = 9: every gate closed" in note for note in report.notes)
     assert any("not at hand" in note for note in report.notes)
+    assert any(note.startswith("× after removal alone: against all-attention, before") for note in models.notes)
     assert len(report.table("shim-techniques").rows) == 5
     assert report.table("shim-parameters").column("all-attention, %") == [100]
     records = [read_json(path) for path in (tmp_path / "cache").glob("adapters/*/training.json")]
@@ -246,6 +252,42 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     found = shim_plan.Found(plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())})
     with pytest.raises(HeadlabError, match="another text"):
         found.sums("all-attention")
+
+
+@pytest.mark.parametrize("weight", ["inf", "2e9"])
+def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is_trained(
+    tmp_path: Path, plan: shim_plan.Plan, capsys: pytest.CaptureFixture[str], weight: str
+) -> None:
+    write_text(tmp_path / "data" / "wikitext2")
+    command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
+    assert main([*command, "--weight", "0.1", "--weight", weight]) == FAILED
+    assert "weight is" in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(start: Path, plan: shim_plan.Plan) -> None:
+    whole: Any = read_json(start / "training.json")
+    found = shim_plan.Found(plan, "data", {"all-attention": start})
+    assert found.record("all-attention") == whole
+    spoiled: list[Any] = [{}, [], {**whole, "took": 3}, {**whole, "heads": []}, {**whole, "parameters": {"whole": 1}},
+                          {**whole, "pruned": whole["options"]}, {**whole, "perplexity": {"test": {"word": "x"}}},
+                          {**whole, "options": [1]}, {**whole, "took": {"seconds": 10**400, "judging": 1}}]  # fmt: skip
+    try:
+        for value in spoiled:
+            write_json(start / "training.json", value)
+            with pytest.raises(HeadlabError, match=f"{start} is not what this version writes; delete it and run"):
+                found.record("all-attention")
+    finally:
+        write_json(start / "training.json", whole)
+
+
+def test_a_cached_model_is_named_by_the_version_that_wrote_it(
+    plan: shim_plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = shim.Work(plan, text(), tmp_path, device="cpu", seed=0, show=lambda *_: None)
+    before = work._place("x")
+    monkeypatch.setattr(shim, "VERSION", shim.VERSION + 1)
+    assert work._place("x") != before
 
 
 @pytest.mark.parametrize("chosen", [shim_plan.REAL, shim_plan.SMOKE])

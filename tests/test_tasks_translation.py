@@ -50,6 +50,23 @@ def test_a_pair_without_a_train_file_has_none_but_dev_must_be_there(data: Path):
         whole.examples("aa-bb", "dev")
 
 
+@pytest.mark.parametrize("text", ["?", "7", "é", "字", "😀", "$"])
+def test_a_sign_alone_is_a_side(data: Path, text: str):
+    (data / "mt/aa-bb.dev.tsv").write_text(f"source\ttarget\n{text}\t{text}\n")
+    assert [e.target for e in task("translation", data=data).examples("aa-bb", "dev")] == [text]
+
+
+@pytest.mark.parametrize(
+    ("pair", "do"), [("en-DE", "write en-de, in"), ("en-ZH", "write en-zh, in"), ("aa-aa", "name two languages")]
+)
+def test_a_pair_that_is_read_as_one_language_is_refused(data: Path, pair: str, do: str):
+    for split in ("train", "dev"):
+        (data / f"mt/{pair}.{split}.tsv").write_text("source\ttarget\nbala\ttik\n")
+        with pytest.raises(HeadlabError, match=f"{pair} is read as one language, .*; {do}"):
+            task("translation", data=data).examples(pair, split)
+    assert task("translation", data=data).examples("aa-bb", "dev")
+
+
 def test_files_that_are_no_pair_are_left_out(data: Path):
     for name in ("notes.dev.tsv", "de.test.tsv", "aa-.dev.tsv"):
         (data / "mt" / name).write_text("source\ttarget\n")
@@ -61,6 +78,8 @@ def test_files_that_are_no_pair_are_left_out(data: Path):
     [
         ("source\ttarget\nbala\ttik\n \ttik\n", "line 3, column source: it is empty"),
         ("source\ttarget\nbala\t\n", "line 2, column target: it is empty"),
+        ("source\ttarget\nbala\t\u200b \ufeff\n", "line 2, column target: it is empty"),
+        ("source\ttarget\n\u0301\ttik\n", "line 2, column source: it is empty"),
         ("source\ttarget\nbala\n", "line 2: 1 fields where the header has 2"),
         ("from\tto\nbala\ttik\n", "line 1: no column source, target"),
     ],

@@ -79,6 +79,21 @@ def test_heads_that_are_off_stay_off_without_a_mask(model: Model, tmp_path: Path
         train_on(model, toy_task(), PAIR, out=tmp_path / "no", options=OPTIONS, mask=other)
 
 
+def test_options_with_which_the_model_stays_are_refused(model: Model, tmp_path: Path):
+    with pytest.raises(HeadlabError, match="trained is 'gates', with which the model stays; give trained='all'"):
+        train_on(model, toy_task(), PAIR, out=tmp_path / "no", options=GateOptions())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, tmp_path: Path):
+    train_on(model, toy_task(), PAIR, out=tmp_path / "on", options=OPTIONS)
+    learn_gates(model, toy_task(), PAIR, options=OPTIONS, out=tmp_path / "gates")
+    for name in ("on", "gates"):
+        written, found = weights(tmp_path / name), headlab.load(str(tmp_path / name)).module.state_dict()
+        assert not [key for key in written if "embed_tokens" in key or "lm_head" in key]
+        assert all(torch.equal(found[key], written["model.shared.weight"]) for key in found if "embed_tokens" in key)
+
+
 def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(model: Model, tmp_path: Path, monkeypatch: Any):
     before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     whole = train_on(model, toy_task(), PAIR, out=tmp_path / "whole", options=OPTIONS)

@@ -23,9 +23,10 @@ from headlab.models.versions import versions
 from headlab.shrink.card import Speed, card, short_name
 from headlab.shrink.model import Shrunk
 from headlab.shrink.numbers import bytes_in, check_numbers, rounded, stored, written_in
-from headlab.shrink.out import CARD, MASK, PROOF, check_out, files_of, finish
+from headlab.shrink.out import CARD, MASK, PROOF, check_out, finish
 from headlab.shrink.proof import Inputs, Proof, prove
 from headlab.training.place import built
+from headlab.training.replaced import files_of
 
 PROOF_VERSION = 1
 
@@ -68,7 +69,7 @@ def write_shrunk(
                     record["onnx"] = write_onnx(again.module, build, model, shrunk.mask, inputs).record()
             shrunk.mask.save(build / MASK)
             write_atomic(build / CARD, card(model, shrunk, record, speed).encode())
-            write_json(build / PROOF, record | {"files": files_of(build)})
+            write_json(build / PROOF, record | {"files": files_of(build, PROOF)})
             finish(build)
     except SafetensorError as error:
         raise unwritable(out, OSError(0, str(error))) from error

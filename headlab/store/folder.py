@@ -87,7 +87,10 @@ def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float
     value = about.get(name)
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise HeadlabError(f"its {name} is {value!r:.60}, not a {kind.__name__}")
-    return kind(value)
+    try:
+        return kind(value)
+    except OverflowError as error:
+        raise HeadlabError(f"its {name} is too large for a {kind.__name__}") from error
 
 
 def check_array(name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]) -> None:

@@ -133,7 +133,9 @@ def _concrete(value: Any) -> HardConcrete:
     good = isinstance(value, dict) and set(value) == set(PARTS) and all(type(value[name]) is float for name in PARTS)
     if not good or not (0 < value["temperature"] < np.inf and value["low"] < 0 and 1 < value["high"] < np.inf):
         raise HeadlabError("its distribution is not {temperature, low, high}")
-    return HardConcrete(**value)
+    concrete = HardConcrete(**value)
+    concrete.check()
+    return concrete
 
 
 def _told(about: Mapping[str, Any]) -> dict[str, Any]:

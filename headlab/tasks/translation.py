@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -40,8 +41,9 @@ def source(data: Path | None) -> Source:
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
     """The pairs of a split in a random order; a split without a file is empty if it is train.
 
-    Raises HeadlabError naming file, line and column of a side that is empty.
+    Raises HeadlabError for a name of one language; and, naming file, line and column, for a side that is empty.
     """
+    _check_pair(language)
     folder = subfolder(data, FOLDER)
     if folder is None:
         raise HeadlabError(_advice())
@@ -56,13 +58,27 @@ def examples(path: Path, split: Split) -> list[Example]:
     found = []
     for row, sides in enumerate(read_table(path, COLUMNS)):
         for column, text in zip(COLUMNS, sides, strict=True):
-            if not text.strip():
+            if not _visible(text):
                 raise HeadlabError(
                     f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop the row"
                 )
         name = f"{split}-{row}"
         found.append(Example(name, sides[0], group=name, target=sides[1]))
     return found
+
+
+def _visible(text: str) -> bool:
+    """Whether there is a letter, a digit or a sign: spaces of no width and lone accents are nothing to translate."""
+    return any(unicodedata.category(character)[0] in "LNPS" for character in text)
+
+
+def _check_pair(language: str) -> None:
+    one, other = sides(language)
+    if one != other:
+        return
+    lower = language.lower()
+    do = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
+    raise HeadlabError(f"the pair {language} is read as one language, {one}; {do}, in the names of its files, too")
 
 
 def sides(language: str) -> tuple[str, str]:

@@ -30,8 +30,9 @@ from headlab.training.output import (
     whole_made,
     write_folder,
 )
+from headlab.training.place import checkpoint_beside
 from headlab.training.state import State
-from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps
+from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps, torch_seed
 
 Evaluate = Callable[[Model], Mapping[str, Evaluation]]
 POOLER = "pooler"  # trained whole too: bases of other origin bring another one
@@ -66,12 +67,10 @@ def finetune(
     place = torch.device(device)
     data = content_key(facts(examples, labels))
     key = content_key({"options": options.record(), "data": data, "base": base.sha256})
-    keep = Keep(
-        out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors"), key, checkpoint_every, checkpoint_share
-    )
+    keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     words = bool(examples[0].words)
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
-        torch.manual_seed(options.seed)
+        torch.manual_seed(torch_seed(options.seed))
         model, tokenizer = trainable(base, labels, words, options, place)
         encoded = encode(tokenizer, model.config, examples, options.max_length)
         state = new_state(model, options)

@@ -17,7 +17,6 @@ from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import save
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import accuracy_interval
 from headlab.files import write_atomic, write_json
 from headlab.models.adapter import CONFIG, LABELS, TRAINING, WEIGHTS, WORDS
@@ -25,13 +24,18 @@ from headlab.models.delta import DELTA
 from headlab.records import Evaluation
 from headlab.training.base import Base
 from headlab.training.options import FinetuneOptions
-from headlab.training.place import built, require_folder
+from headlab.training.place import built
+from headlab.training.replaced import Writer, check_replaced, files_of
 from headlab.training.state import State
 
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
 TAIL = 20  # steps whose mean loss is recorded as the final one
 WHOLE, MODEL_CONFIG, GENERATION = "model.safetensors", "config.json", "generation_config.json"
 DIGITS = 6  # of accuracies' intervals: finer than any resampling tells
+TRAINER = Writer(
+    "a training", ((CONFIG, LABELS, TRAINING), (MODEL_CONFIG, TRAINING)), TRAINING,
+    "give the result a folder of its own, like --out adapter",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,18 @@ def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> M
     settings = getattr(module, "generation_config", None)  # of what writes texts
     if settings is not None:
         texts[GENERATION] = json.loads(settings.to_json_string(use_diff=True))
-    return Made(copied(module.state_dict()), WHOLE, texts, tokenizer)
+    return Made(copied(once(module)), WHOLE, texts, tokenizer)
+
+
+def once(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The weights, those that stand in several places under the name that transformers ties the others to."""
+    weights: dict[str, torch.Tensor] = module.state_dict()
+    tied: Mapping[str, str] = module.all_tied_weights_keys
+    return {name: t for name, t in weights.items() if not _same(t, weights.get(tied.get(name, "")))}
+
+
+def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
 def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -123,7 +138,7 @@ def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
         write_atomic(build / made.file, save(dict(made.weights), metadata={"format": "pt"}))
         for name, value in made.texts.items():
             write_json(build / name, dict(value))
-        write_json(build / TRAINING, dict(record))
+        write_json(build / TRAINING, {**record, "files": files_of(build, TRAINING)})
 
 
 def copy_folder(source: Path, out: Path) -> None:
@@ -134,11 +149,4 @@ def copy_folder(source: Path, out: Path) -> None:
 
 def check_out(out: Path) -> None:
     """Raise HeadlabError unless this is a new name, an empty folder, or the result of a training to replace."""
-    require_folder(out, "give the result a folder of its own, like --out adapter")
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    ours = ((CONFIG, LABELS), (MODEL_CONFIG, TRAINING))
-    if not (out.is_dir() and any(all((out / name).is_file() for name in names) for names in ours)):
-        raise HeadlabError(
-            f"{out} exists and holds nothing that finetune made, so it is not replaced; name another folder with --out"
-        )
+    check_replaced(out, TRAINER)

@@ -20,8 +20,10 @@ HERE, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
 def require_folder(out: Path, do: str) -> None:
-    """Raise HeadlabError, saying what to do, for the root of a disk and the folder one works in."""
+    """Raise HeadlabError, saying what to do, for the root of a disk, the folder one works in, and a path of no use."""
     place = resolved(out)
+    if ".." in out.parts and not out.parent.exists():  # what is written at the place could not be read by this name
+        raise HeadlabError(f"{out} leads through a folder that is not there; give {place}")
     if not place.name:
         raise HeadlabError(f"{out} is the root of a disk; {do}")
     if place == Path.cwd():
@@ -34,6 +36,12 @@ def resolved(out: Path) -> Path:
         return out.resolve()
     except (OSError, RuntimeError) as error:
         raise HeadlabError(f"{out} is a link that leads nowhere; name another folder with --out") from error
+
+
+def checkpoint_beside(out: Path, key: str) -> Path:
+    """Where a training's state is kept until its folder is written."""
+    place = resolved(out)
+    return place.with_name(f".{place.name}-{key[:12]}.checkpoint.safetensors")
 
 
 @contextmanager

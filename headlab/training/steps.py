@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -129,14 +130,8 @@ class Steps:
             raise HeadlabError(f"the loss of step {step + 1} is {loss}; train with a lower learning rate")
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.state.parameters.values(), self.options.clip)
-        try:
+        with fits_in_memory("the optimizer's means do", "freeze embeddings or layers, or train a LoRA"):
             self.state.optimizer.step()
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            raise HeadlabError(
-                "the optimizer's means do not fit in the device's memory; freeze embeddings or layers, or train a LoRA"
-            ) from error
         return loss
 
     def _gradient(self, step: int, encoded: Encoded, chosen: Ints) -> float:
@@ -162,6 +157,22 @@ class Steps:
 def dropout_seed(seed: int, step: int) -> int:
     """What torch draws a step's dropout from: of seed and step alone, and in torch's range whatever the seed."""
     return (seed * 1_000_003 + step + 1) % (1 << 63)
+
+
+def torch_seed(seed: int) -> int:
+    """A seed in torch's range, whatever the seed; itself where it is there."""
+    return seed % (1 << 63)
+
+
+@contextmanager
+def fits_in_memory(what: str, do: str) -> Iterator[None]:
+    """For work that no smaller batch makes smaller: full memory becomes a sentence that says what did not fit."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise HeadlabError(f"{what} not fit in the device's memory; {do}") from error
 
 
 def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:

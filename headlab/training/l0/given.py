@@ -19,6 +19,7 @@ from headlab.training.l0.options import VERSION, GateOptions
 from headlab.training.l0.splits import learned_on
 
 JUDGED: tuple[Split, ...] = ("dev", "test")
+ALONG = "the mask is of the model that was trained along; it is compared with the untouched one"  # a note
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Given:
             except HeadlabError as error:  # a task of one's own may lack it
                 notes.append(f"not measured on {split}: {error}")
         if self.options.along:
-            notes.append("the mask is of the model that was trained along; it is compared with the untouched one")
+            notes.append(ALONG)
         self.notes = tuple(notes)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -91,11 +91,21 @@ class GateOptions:
             raise HeadlabError(f"seed is {self.seed}; choose 0 or more")
         if not self._stacks() or not set(self._stacks()) <= {*STACKS, ALL}:
             raise HeadlabError(f"gates: stacks is {self.stacks!r:.60}; name some of {', '.join(STACKS)}, or {ALL}")
+        self.concrete.check(self.start)
+
+    def settled(self) -> GateOptions:
+        """The same options in one spelling, as equal work has one key: 1 as 1.0, stacks in the order of grids."""
+        values = ((name, getattr(self, name), option.kind) for name, option in OPTIONS.items())
+        typed: dict[str, Any] = {name: value if value is None else kind(value) for name, value, kind in values}
+        names = self._stacks()
+        return replace(
+            self, **typed | {"stacks": ALL if ALL in names else ",".join(name for name in STACKS if name in names)}
+        )
 
     def record(self) -> dict[str, Any]:
         """The options that count, by name, ready for JSON; the seed stands beside them in a spec."""
         left = ("seed",) if self.along else ("seed", *ALONG)
-        return {name: value for name, value in asdict(self).items() if name not in left}
+        return {name: value for name, value in asdict(self.settled()).items() if name not in left}
 
     @property
     def concrete(self) -> HardConcrete:
@@ -137,9 +147,9 @@ def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
         raise HeadlabError(f"gates have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}")
-    GateOptions(**given, seed=seed).check()
-    typed: dict[str, Any] = {n: v if v is None else OPTIONS[n].kind(v) for n, v in given.items()}
-    return GateOptions(**typed, seed=seed)
+    options = GateOptions(**given, seed=seed)
+    options.check()
+    return options.settled()
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,7 @@ class LmGateOptions:
     def check(self) -> None:
         """Raise HeadlabError for a value that cannot be trained with."""
         check(GATE_OPTIONS, asdict(self))
+        self.concrete.check(self.start)
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""

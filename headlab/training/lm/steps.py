@@ -19,7 +19,9 @@ from headlab.training.lm.options import LmStep
 from headlab.training.lm.text import Corpus
 from headlab.training.lm.windows import StepOptions, step_windows
 from headlab.training.state import State
-from headlab.training.steps import Keep, fitting
+from headlab.training.steps import Keep, dropout_seed, fits_in_memory, fitting
+
+SMALLER = "train a model of less width, fewer layers or a smaller vocabulary"
 
 
 def nothing() -> None:
@@ -71,7 +73,7 @@ class LmSteps:
         starts = step_windows(self.corpus.asked, self.options, step)
 
         def run(rows: int) -> float:
-            torch.manual_seed(self.options.seed * 1_000_003 + step + 1)
+            torch.manual_seed(dropout_seed(self.options.seed, step))
             self.state.optimizer.zero_grad()
             return self._added(step, starts, rows)
 
@@ -81,7 +83,8 @@ class LmSteps:
             raise HeadlabError(f"the loss of step {step + 1} is {loss}; train with a lower learning rate")
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
-        self.state.optimizer.step()
+        with fits_in_memory("the optimizer's means do", SMALLER):
+            self.state.optimizer.step()
         return loss
 
     def _added(self, step: int, starts: Ints, rows: int) -> float:

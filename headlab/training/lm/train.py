@@ -19,12 +19,13 @@ from headlab.models.alone import alone
 from headlab.records import content_key
 from headlab.training.lm.judged import FILE, Judge, Sums, kept, told
 from headlab.training.lm.options import TRANSFORMER, LmOptions
-from headlab.training.lm.steps import LmSteps, Watch, new_state
+from headlab.training.lm.steps import SMALLER, LmSteps, Watch, new_state
 from headlab.training.lm.text import Lines, data_hash, encode
 from headlab.training.lm.tokens import make_tokenizer
 from headlab.training.output import LIBRARIES, TAIL, Made, check_out, whole_made, write_folder
+from headlab.training.place import checkpoint_beside
 from headlab.training.state import State
-from headlab.training.steps import Keep
+from headlab.training.steps import Keep, fits_in_memory, torch_seed
 
 
 def train_lm(
@@ -46,7 +47,7 @@ def train_lm(
     keep = keep_beside(out, content_key({"options": options.record(), "data": data}), watch)
     place = torch.device(device)
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
-        torch.manual_seed(options.seed)
+        torch.manual_seed(torch_seed(options.seed))
         model = new_model(config_of(options, tokenizer), place)
         state = new_state(model, options.weight_decay)
         LmSteps(model, texts["train"], options, state).run(keep, watch)
@@ -78,17 +79,16 @@ def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfi
 
 
 def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionForCausalLM:
-    """A model of these sizes, drawn from torch's generator."""
-    with alone():
+    """A model of these sizes, drawn from torch's generator. Raises HeadlabError where it does not fit in memory."""
+    with alone(), fits_in_memory("the model does", SMALLER):
         model = AllAttentionForCausalLM(config)
-    torch.nn.Module.to(model, device)
+        torch.nn.Module.to(model, device)
     return model
 
 
 def keep_beside(out: Path, key: str, watch: Watch) -> Keep:
     """Where a training's state is kept until its folder is written: beside it."""
-    path = out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors")
-    return Keep(path, key, watch.checkpoint_every, watch.checkpoint_share)
+    return Keep(checkpoint_beside(out, key), key, watch.checkpoint_every, watch.checkpoint_share)
 
 
 def common(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlab.errors import HeadlabError
 from headlab.gates import Model
 from headlab.inputs import Inputs, read
 from headlab.masks import Mask
@@ -18,6 +19,7 @@ from headlab.training.l0.learner import Learner, Say
 from headlab.training.l0.options import GateOptions
 from headlab.training.l0.splits import learned_on
 from headlab.training.output import TAIL
+from headlab.training.place import checkpoint_beside
 from headlab.training.scratch.translation import checked, finish
 from headlab.training.steps import Keep
 
@@ -56,6 +58,8 @@ def train_on(
     where it was stopped.  Raises HeadlabError for options, a mask or a place that do not fit.
     """
     options.check()
+    if not options.along:
+        raise HeadlabError(f"trained is {options.trained!r}, with which the model stays; give trained='all'")
     check_place(out)
     checked(model, mask)
     split, examples = learned_on(task, language, options.split, options.size)
@@ -69,7 +73,7 @@ def train_on(
         "removed": [] if mask is None else [list(head) for head in mask.removed],
     }
     key = content_key(told)
-    keep = Keep(out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors"), key, CHECKPOINT_STEPS)
+    keep = Keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         trained = trainable_copy(model, options.embeddings == "frozen")
         learner = Ungated(trained, read(trained, task, examples, language), options, mask)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,22 +24,13 @@ from headlab.records import content_key
 from headlab.tasks.base import Example
 from headlab.training.batches import batches_per_epoch, epoch
 from headlab.training.options import FinetuneStep
-from headlab.training.output import (
-    GENERATION,
-    LIBRARIES,
-    MODEL_CONFIG,
-    TAIL,
-    WHOLE,
-    Made,
-    check_out,
-    model_config,
-    write_folder,
-)
+from headlab.training.output import LIBRARIES, TAIL, check_out, whole_made, write_folder
+from headlab.training.place import checkpoint_beside
 from headlab.training.scratch.options import TranslationOptions
 from headlab.training.scratch.sentences import check_sentences, encode_sentences
 from headlab.training.scratch.vocabulary import marian_tokenizer, pieces_sha256, word_pieces
 from headlab.training.state import State
-from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps
+from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps, torch_seed
 
 Measure = Callable[[Model], Mapping[str, Any]]
 
@@ -74,9 +64,7 @@ def train_translation(
     pieces = word_pieces((side for e in examples for side in (e.text, e.target or "")), options.vocabulary)
     told = _told(examples, pair, options, mask, pieces)
     key = content_key(told)
-    keep = Keep(
-        out.with_name(f".{out.name}-{key[:12]}.checkpoint.safetensors"), key, checkpoint_every, checkpoint_share
-    )
+    keep = Keep(checkpoint_beside(out, key), key, checkpoint_every, checkpoint_share)
     devices = [place] if place.type == "cuda" else []
     with TemporaryDirectory() as folder, torch.random.fork_rng(devices=devices):
         tokenizer = marian_tokenizer(pieces, pair, options.max_length, Path(folder))
@@ -90,7 +78,7 @@ def train_translation(
         record = told | _record(model, state, device) | {
             "example_forwards": forwards(encoded.lengths, options), "measured": dict(measure(model)) if measure else {},
         }  # fmt: skip
-        write_folder(out, made_of(model), record)
+        write_folder(out, whole_made(model.module, model.tokenizer), record)
     keep.path.unlink(missing_ok=True)
     return out
 
@@ -108,7 +96,7 @@ def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device)
         init_std=options.width**-0.5,
     )  # fmt: skip
     with alone():
-        torch.manual_seed(options.seed)
+        torch.manual_seed(torch_seed(options.seed))
         module: Any = MarianMTModel(config)
     module.generation_config = GenerationConfig(
         max_length=options.max_length, num_beams=1, bad_words_ids=[[padding]], pad_token_id=padding,
@@ -160,18 +148,6 @@ def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
     whole, rest = divmod(options.steps, batches_per_epoch(len(lengths), options.batch))
     last = epoch(lengths, options.batch, np.random.default_rng((options.seed, whole)))[:rest]
     return whole * len(lengths) + sum(map(len, last))
-
-
-def made_of(model: Model) -> Made:
-    """What is to be written: each weight once, though the embeddings are used in four places."""
-    module: Any = model.module
-    names: dict[int, str] = {}
-    for name, tensor in module.state_dict().items():
-        names.setdefault(tensor.data_ptr(), name)
-    state = module.state_dict()
-    weights = {name: state[name].detach().cpu().clone() for name in sorted(names.values())}
-    settings = json.loads(module.generation_config.to_json_string(use_diff=True))
-    return Made(weights, WHOLE, {MODEL_CONFIG: model_config(module), GENERATION: settings}, model.tokenizer)
 
 
 def _told(

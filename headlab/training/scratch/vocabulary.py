@@ -27,6 +27,14 @@ def check_pieces() -> None:
         ) from error
 
 
+class NoVocabulary(HeadlabError):
+    """Sentences of which no vocabulary of a size can be made: too few for it, or of more characters than it has."""
+
+    def __init__(self, size: int, why: str, do: str) -> None:
+        super().__init__(f"no vocabulary of {size} pieces can be made of these sentences ({why}); {do}")
+        self.size, self.why = size, why
+
+
 def word_pieces(sentences: Iterable[str], size: int) -> bytes:
     """A sentencepiece model of at most `size` pieces (a unigram language model, Kudo 2018), equal for equal sentences.
 
@@ -44,10 +52,7 @@ def word_pieces(sentences: Iterable[str], size: int) -> bytes:
             eos_id=0, unk_id=1, bos_id=-1, pad_id=-1, eos_piece=END, unk_piece=UNKNOWN,
         )  # fmt: skip
     except (RuntimeError, ValueError, OSError) as error:
-        raise HeadlabError(
-            f"no vocabulary of {size} pieces can be made of these sentences ({first_line(error)}); give more of them, "
-            "or another size with vocabulary=N"
-        ) from error
+        raise NoVocabulary(size, first_line(error), "give more of them, or another size with vocabulary=N") from error
     return out.getvalue()
 
 

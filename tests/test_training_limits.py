@@ -1,0 +1,69 @@
+"""Seeds beyond torch's range, and what does not fit in memory, in all trainings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lm_text import GATES, TINY, text
+from toy_language import toy_examples
+
+from headlab.errors import HeadlabError
+from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.training.lm.prune import prune_lm
+from headlab.training.lm.train import train_lm
+from headlab.training.scratch.options import TranslationOptions
+from headlab.training.scratch.translation import train_translation
+from headlab.training.steps import dropout_seed, torch_seed
+
+LARGE = 2**70 + 3
+FULL = torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42, 10**9])
+def test_ordinary_seeds_give_the_numbers_they_always_gave(seed: int):
+    assert torch_seed(seed) == seed
+    assert dropout_seed(seed, 6) == seed * 1_000_003 + 7
+
+
+def test_a_large_seed_trains_and_prunes_a_language_model(tmp_path: Path):
+    start = train_lm(text(), tmp_path / "lm", replace(TINY, steps=2, seed=LARGE))
+    prune_lm(start, text(), tmp_path / "pruned", replace(GATES, steps=2, tune_steps=1, seed=LARGE))
+
+
+def test_a_large_seed_trains_a_translation_model(tmp_path: Path):
+    pytest.importorskip("sentencepiece")
+    options = TranslationOptions(
+        steps=2, batch=8, vocabulary=40, width=8, feed_forward=8, encoder_layers=1, decoder_layers=1, encoder_heads=2,
+        decoder_heads=2, seed=LARGE,
+    )  # fmt: skip
+    train_translation(toy_examples("train"), pair="aa-bb", out=tmp_path / "mt", options=options)
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise FULL
+
+
+def test_an_optimizer_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.optim.AdamW, "step", full)
+    with pytest.raises(HeadlabError, match=r"optimizer's means do not fit in .* memory; train a model of less width"):
+        train_lm(text(), tmp_path / "lm", TINY)
+
+
+@pytest.mark.parametrize("where", ["__init__", "to"])
+def test_a_model_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
+    monkeypatch.setattr(AllAttentionForCausalLM if where == "__init__" else torch.nn.Module, where, full)
+    with pytest.raises(HeadlabError, match=r"the model does not fit in .* memory; train a model of less width"):
+        train_lm(text(), tmp_path / "lm", TINY)
+
+
+def test_another_error_of_the_optimizer_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        train_lm(text(), tmp_path / "lm", TINY)

@@ -1,0 +1,117 @@
+"""Where a training's folder is put: what is replaced there, and what of the user's never is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from lm_text import TINY, text
+from safetensors.torch import load_file
+from tiny import tiny_module
+from tiny_task import tiny_tokenizer
+from transformers import PreTrainedModel
+
+import headlab.shrink.out
+import headlab.training.output
+from headlab.errors import HeadlabError
+from headlab.models.alone import alone
+from headlab.training.lm.train import train_lm
+from headlab.training.output import Made, check_out, copy_folder, whole_made, write_folder
+from headlab.training.place import checkpoint_beside
+
+MADE = Made({"w": torch.zeros(2)}, "model.safetensors", {"config.json": {"model_type": "bert"}})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "m", MADE, {"seconds": 1.0})
+    return tmp_path / "m"
+
+
+@pytest.mark.parametrize("check", [headlab.training.output.check_out, headlab.shrink.out.check_out])
+@pytest.mark.parametrize("way", ["new/..", "new/../../victim", "there/..", "../link"])
+def test_a_folder_is_judged_by_where_the_path_leads(tmp_path: Path, check, way: str):
+    victim = tmp_path / "victim"
+    (victim / "there").mkdir(parents=True)
+    (victim / "thesis.tex").write_text("years")
+    (tmp_path / "link").symlink_to(victim)
+    with pytest.raises(HeadlabError, match=r"leads through a folder that is not there; give /|is not replaced"):
+        check(victim / way)
+
+
+def test_a_training_into_a_path_that_leads_back_leaves_what_is_there(tmp_path: Path):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "thesis.tex").write_text("years")
+    with pytest.raises(HeadlabError):
+        train_lm(text(), tmp_path / "victim" / "new" / "..", TINY)
+    assert [path.name for path in (tmp_path / "victim").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "below/notes.txt", "model.safetensors", "config.json"])
+def test_a_file_that_was_added_or_changed_since_keeps_the_folder(folder: Path, name: str):
+    check_out(folder)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    with pytest.raises(HeadlabError, match=rf"holds {name}, which is not as a training wrote it.*; move the file away"):
+        check_out(folder)
+    with pytest.raises(HeadlabError, match="is not replaced"):
+        train_lm(text(), folder, TINY)
+    assert (folder / name).read_text() == "mine"
+
+
+def test_of_many_files_a_few_are_named(folder: Path):
+    for name in "abcde":
+        (folder / name).write_text("")
+    with pytest.raises(HeadlabError, match="holds a, b, c and 2 more, which are not as a training wrote them"):
+        check_out(folder)
+
+
+def test_a_folder_that_does_not_list_its_files_is_not_replaced(folder: Path):
+    record = json.loads((folder / "training.json").read_text())
+    assert sorted(record.pop("files")) == ["config.json", "model.safetensors"]
+    (folder / "training.json").write_text(json.dumps(record))
+    with pytest.raises(HeadlabError, match=r"training\.json of an older version.*delete it if nothing in it is yours"):
+        check_out(folder)
+    (folder / "training.json").write_text("torn")
+    with pytest.raises(HeadlabError, match=r"holds training\.json, which is not as a training wrote it"):
+        check_out(folder)
+    (folder / "training.json").unlink()
+    with pytest.raises(HeadlabError, match="holds nothing that a training made"):
+        check_out(folder)
+
+
+def test_what_a_training_wrote_is_replaced_and_so_is_a_copy_of_it(folder: Path, tmp_path: Path):
+    write_folder(folder, MADE, {"seconds": 2.0})
+    copy_folder(folder, tmp_path / "copy")
+    for place in (folder, tmp_path / "copy"):
+        check_out(place)
+    (tmp_path / "empty").mkdir()
+    for place in ("empty", "new", "new/below"):
+        check_out(tmp_path / place)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_training(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HeadlabError, match=r"cannot write .*: .*file is no folder you may write to"):
+        check_out(tmp_path / "file" / "m")
+
+
+def test_a_checkpoint_stands_beside_the_place_that_is_meant(tmp_path: Path):
+    (tmp_path / "m" / "below").mkdir(parents=True)
+    wanted = tmp_path / ".m-abcdefabcdef.checkpoint.safetensors"
+    assert checkpoint_beside(tmp_path / "m" / "below" / "..", "abcdef" * 4) == wanted
+
+
+@pytest.mark.parametrize("family", ["marian", "mbart", "t5", "bert"])
+def test_each_weight_is_written_once_and_read_into_all_its_places(tmp_path: Path, family: str):
+    module = tiny_module(family, torch.float32)
+    write_folder(tmp_path / "m", whole_made(module, tiny_tokenizer()), {})
+    written = load_file(tmp_path / "m" / "model.safetensors")
+    whole = module.state_dict()
+    assert len(written) == len({(t.data_ptr(), t.shape) for t in whole.values()})
+    with alone():
+        again: PreTrainedModel = type(module).from_pretrained(tmp_path / "m")
+    assert again.state_dict().keys() == whole.keys()
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in again.state_dict().items())
