@@ -20,7 +20,8 @@ QUICK_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 LOAD_SECONDS = 900.0  # a model may have to come from the hub first
 # Many sessions share a client, each with a stream a language: one that waited for a place could hold up all others.
-MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32)
+# Kept for much less long than the worker keeps them: one that it closes just then would take the request with it.
+MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
 Record = dict[str, Any]
 
 
@@ -189,7 +190,8 @@ class Client:
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
         answer = self._retried(
-            lambda: self._http.request(method, self._base() + path, json=body, timeout=_timeout(seconds))
+            lambda: self._http.request(method, self._base() + path, json=body, timeout=_timeout(seconds)),
+            changes=method != "GET",
         )
         _check(answer)
         return answer.json()
@@ -209,14 +211,20 @@ class Client:
         finally:
             answer.close()
 
-    def _retried(self, send: Callable[[], httpx.Response]) -> httpx.Response:
-        """Send once more where nothing can have reached the worker: it may have been started again since."""
+    def _retried(self, send: Callable[[], httpx.Response], *, changes: bool = True) -> httpx.Response:
+        """Send once more where nothing can have reached the worker, as it may have been started again since.
+
+        changes: what is sent may change something; what does not is also sent again where a connection broke.
+        """
         try:
             return send()
+        except (httpx.ReadError, httpx.RemoteProtocolError):
+            if changes:
+                raise
         except httpx.ConnectError:
             if isinstance(self._url, str):
                 raise
-            return send()
+        return send()
 
     @contextmanager
     def _sentences(self, path: str) -> Iterator[None]:

@@ -25,7 +25,7 @@ from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.admission import Allowed, admit_local, named_models
 from headlab.worker.bench import Bench
-from headlab.worker.connections import Connection
+from headlab.worker.connections import REQUEST_SECONDS, Connection
 from headlab.worker.engine import Engine
 from headlab.worker.failures import LOG_NAME
 from headlab.worker.home import Home, announce, take_home
@@ -133,6 +133,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         access_log=False,
         lifespan="on",
         ws="none",
+        timeout_keep_alive=int(REQUEST_SECONDS),
         timeout_graceful_shutdown=2,
         server_header=False,
     )

@@ -174,11 +174,12 @@ def _pace(kept: Sequence[GatesResult], known: Known) -> tuple[float | None, str]
 
 def _took(result: GatesResult) -> float:
     """Seconds a forward, 0 where the record does not say."""
-    judged = sum(int(part.get("examples") or 0) for part in result.gates.measured.values() if isinstance(part, Mapping))
+    told = [part for part in result.gates.measured.values() if isinstance(part, Mapping)]
     try:
+        judged = sum(int(part.get("examples") or 0) for part in told)
         given = {name: value for name, value in result.gates.spec["options"].items() if name in OPTIONS}
         return float(result.gates.seconds) / forwards_of(options_of(given), judged)
-    except (HeadlabError, AttributeError, TypeError):
+    except (HeadlabError, AttributeError, TypeError, ValueError, ArithmeticError):
         return 0.0
 
 

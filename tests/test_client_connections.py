@@ -1,0 +1,79 @@
+"""Kept connections between pages and worker: one that breaks takes no question with it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headlab.errors import HeadlabError
+from headlab.worker.client import MANY, Client
+from headlab.worker.connections import REQUEST_SECONDS
+from headlab.worker.serve import server_of
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing tells the other side that what it sent was not read
+
+
+class Forgetful:
+    """A server whose connections break with their second request. heads: first lines of all that it was sent."""
+
+    def __init__(self) -> None:
+        self.heads: list[bytes] = []
+        self.door = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.door.accept()
+            except OSError:  # the test is over
+                return
+            self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        self.heads.append(connection.recv(65536).split(b"\r\n")[0])
+        body = b"[]" if self.heads[-1].startswith(b"GET") else b"{}"
+        connection.sendall(ANSWER % (len(body), body))
+        self.heads.append(connection.recv(65536).split(b"\r\n")[0])
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.close()
+
+
+@pytest.fixture
+def forgetful() -> Iterator[Forgetful]:
+    server = Forgetful()
+    yield server
+    server.door.close()
+
+
+@pytest.fixture
+def client(forgetful: Forgetful) -> Iterator[Client]:
+    client = Client(f"http://127.0.0.1:{forgetful.door.getsockname()[1]}")
+    yield client
+    client.close()
+
+
+def test_a_question_on_a_connection_that_breaks_is_asked_again(forgetful: Forgetful, client: Client) -> None:
+    assert client.jobs() == []
+    assert client.jobs() == []
+    assert forgetful.heads[:3] == [b"GET /jobs HTTP/1.1"] * 3
+
+
+def test_what_changes_something_is_not_sent_twice(forgetful: Forgetful, client: Client) -> None:
+    assert client.jobs() == []
+    with pytest.raises(HeadlabError, match=r"cannot be reached \(\w+\)"):
+        client.cancel(1)
+    assert forgetful.heads == [b"GET /jobs HTTP/1.1", b"POST /jobs/1/cancel HTTP/1.1"]
+
+
+def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> None:
+    async def app(scope, receive, send):  # type: ignore[no-untyped-def]
+        raise AssertionError("never called")
+
+    assert MANY.keepalive_expiry is not None
+    kept = min(REQUEST_SECONDS, server_of(app).config.timeout_keep_alive)
+    assert kept >= MANY.keepalive_expiry + 5
