@@ -5,7 +5,16 @@ import json
 import pandas as pd
 import streamlit as st
 
-from headlab.ui import gates_against, gates_form, gates_mask, gates_roles, gates_show, gates_store, gates_tradeoff
+from headlab.ui import (
+    gates_against,
+    gates_form,
+    gates_link,
+    gates_mask,
+    gates_roles,
+    gates_show,
+    gates_store,
+    gates_tradeoff,
+)
 from headlab.ui.experiments_report import show
 from headlab.ui.gates_plan import command
 from headlab.ui.gates_read import accuracy_name, every_gate
@@ -40,11 +49,12 @@ def select(shelf):
 
 def choose(shelf, focus):
     every = shelf.by_language[focus]
-    names = {sweep.runs[0].key: gates_store.label(sweep, shelf.weights) for sweep in every}
+    lines = gates_store.labels(every, shelf.weights)
+    names = {sweep.runs[0].key: line for sweep, line in zip(every, lines, strict=True)}
     if len(every) == 1:
         st.caption(*names.values())
         return every[0]
-    key = f"gates-sweep-{focus}-{len(every)}"
+    key = gates_link.sweep_key(focus, every)
     return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]
 
 
@@ -90,6 +100,7 @@ def body(choice, shelf):
 
 with page("Gates", INTRO) as choice:
     shelf = gates_store.shelf(choice)
+    gates_link.begin(shelf.by_language)
     if shelf.by_language:
         body(choice, shelf)
     elif choice.languages:

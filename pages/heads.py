@@ -35,7 +35,7 @@ def tables(choice, scores, confidence, head):
     name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
     st.download_button(
         "Download every head as CSV",
-        lambda: table.to_csv(index=False),
+        table.to_csv(index=False),
         name,
         "text/csv",
         on_click="ignore",

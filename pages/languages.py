@@ -39,9 +39,16 @@ def matrix(scores):
             show(table, "languages")
 
 
+def at_most(key, most):
+    """Lower what a slider had for another model, or for more languages: streamlit takes no value above its end."""
+    if st.session_state.get(key, 0) > most >= 1:
+        st.session_state[key] = most
+
+
 def shared(scores):
     st.subheader("Heads that every language needs")
     size = next(iter(scores.values())).grid.size
+    at_most("top", size)
     top = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
     return top, listed(heads_tables.shared_table(scores, top), f"No head is among the top {top} of every language.")
 
@@ -49,6 +56,7 @@ def shared(scores):
 def specific(scores):
     st.subheader("Heads for a few languages")
     most = len(scores) - 1
+    at_most("few", most)
     few = st.slider("Positive in at most", 1, most, min(3, most), key="few", bind="query-params") if most > 1 else 1
     nothing = "No head is positive in so few languages and negative in all others."
     tables = [listed(heads_tables.few_table(scores, few), nothing)]

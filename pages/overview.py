@@ -40,7 +40,7 @@ def cached(choice, results):
     if results.scores:
         st.download_button(
             "Download this table as CSV",
-            lambda: table.to_csv(index=False),
+            table.to_csv(index=False),
             f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_"),
             "text/csv",
             on_click="ignore",

@@ -307,7 +307,7 @@ def changed(value: dict[str, object], draw: Callable[[st.SearchStrategy[Any]], A
             spot.pop(last, None)
         else:
             spot[last if what == "replace" else draw(st.sampled_from(sorted({*ALL_NAMES, "more"})))] = odd
-    elif isinstance(spot, list) and last < len(spot):
+    elif isinstance(spot, list) and isinstance(last, int) and last < len(spot):
         spot[last] = odd
 
 

@@ -19,6 +19,7 @@ from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS
 from headlab.records import Head
+from headlab.store import ReportResult
 from headlab.tables import Report, Table
 from headlab.tasks.intents.classes import LANGUAGES
 from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words, shell_worker
@@ -211,6 +212,12 @@ def test_a_report_of_other_settings_says_which(cache):
     app = run(experiment="heads", langs=["de", "th", "fi"], method="leave-one-out")
     told = "This report was made with other settings than those chosen above: languages de, th; method shapley."
     assert told in said(app)
+
+
+@pytest.mark.parametrize("created", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
+    result = ReportResult("0" * 64, tmp_path, made_up("heads"), {"created": created})
+    assert "1 Jan 1970" in experiments_store.label(result)
 
 
 def test_reports_of_another_model_task_or_experiment_are_left_out(cache):

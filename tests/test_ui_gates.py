@@ -45,7 +45,7 @@ from headlab.ui.gates_against import as_many, mask_of, overlap
 from headlab.ui.gates_plan import Plan, command, key, weights_from
 from headlab.ui.gates_read import Sweep, every_gate, splits_of, sweeps, table_of, worth
 from headlab.ui.gates_roles import of_each_size, roles_left
-from headlab.ui.gates_store import dtype, job_spec
+from headlab.ui.gates_store import dtype, facts, job_spec
 from headlab.ui.gates_tradeoff import clicked
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
@@ -89,6 +89,12 @@ def charts(app: AppTest) -> dict[str, Any]:
 def commands(app: AppTest) -> list[str]:
     """What the page would have one type for gates: of the run that is shown, then of what would be learned."""
     return [code.value for code in app.code if code.value.startswith("headlab gates ")]
+
+
+def shown(app: AppTest) -> str:
+    """Key of the run that the page shows."""
+    facts = app.table[0].value
+    return dict(zip(facts["what"], facts["value"], strict=True))["Run"]
 
 
 def sweep_of(*weights: float, **more: Any) -> Sweep:
@@ -177,7 +183,11 @@ def test_runs_that_differ_in_their_weight_only_are_one_sweep():
     assert sweep_of(0.1, trained="all").along
 
 
-@pytest.mark.parametrize("part", [None, {}, {"accuracy": "high"}, {**measured(9, 0.0), "p": float("nan")}])
+@pytest.mark.parametrize(
+    "part",
+    [None, {}, {"accuracy": "high"}, {**measured(9, 0.0), "p": float("nan")}, {**measured(9, 0.0), "n": 10**400}],
+    ids=["nothing", "empty", "words", "nan", "huge"],
+)
 def test_what_was_not_measured_or_cannot_be_read_is_left_out(part):
     gates = made_gates()
     assert worth(gates, "test") is not None
@@ -230,13 +240,16 @@ def test_another_method_keeps_as_many_heads_and_only_gated_ones_leave():
 def test_heads_in_both_are_counted_beside_what_chance_would_share():
     sweep, scores = sweep_of(0.02, 0.05, grid=LARGE), made_up("de", "shapley")
     known = {(sweep.runs[0].key, "shapley"): Figure("de", 10, 10, 0.8, True, 0.9, -0.1, -0.2, 0.0)}
-    table = overlap(sweep, {"shapley": scores}, known)
+    table = overlap(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
         kept, other = set(np.flatnonzero(run.gates.kept)), set(np.flatnonzero(as_many(run.gates, scores)))
         assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
         assert row[5] == pytest.approx(len(kept) ** 2 / 144)
     assert table.column("accuracy, %") == [80.0, None]
     assert table.rows[0][-3:] == (-10.0, -20.0, 0.0)
+    assert not any("chosen on" in note for note in table.notes)
+    told = "The heads of shapley (shapley-top50) were chosen on dev itself, which flatters them: compare on test."
+    assert overlap(sweep, {"shapley": scores}, known, "dev").notes[-1] == told
 
 
 # Roles.
@@ -313,11 +326,44 @@ def test_a_run_is_chosen_here_or_by_the_link(cache):
     app.selectbox(key="weight").set_value("0.01").run()
     assert app.metric[0].value == "10 of 11"
     there = app.selectbox(key="gates-sweep-de-2")
+    assert all(option.endswith("900 examples of train") or option.endswith("seed 5") for option in there.options)
     assert [option.split(" · ")[0] for option in there.options] == ["3 runs", "one run, λ = 0.09"]
     there.set_value(there.options[1]).run()
     assert not app.exception
     assert app.selectbox(key="weight").options == ["0.09"]
     assert run(weight="7", focus="tlh").metric[0].value == "8 of 11"
+
+
+def test_every_sweep_can_be_chosen_in_whatever_they_differ(cache):
+    gates = [made_gates(), made_gates(gate_rate=0.1), made_gates(sample="batch")]
+    spec = gates[0].spec
+    gates.append(dataclasses.replace(gates[0], spec={**spec, "model": {**spec["model"], "dtype": "bfloat16"}}))
+    gates.append(dataclasses.replace(gates[0], spec={**spec, "version": 2}))
+    others = [dataclasses.replace(gates[0], spec={**spec, "task": {**spec["task"], "data_hash": h}}) for h in "yz"]
+    keys = {keep(cache, one) for one in [*gates, *others]}
+    app = run()
+    lines = app.selectbox(key="gates-sweep-de-7").options
+    assert len(set(lines)) == len(keys) == 7
+    for words in ("gate rate 0.1", "sample batch", "dtype bfloat16", "version 2"):
+        assert len([line for line in lines if words in line]) == 1
+    assert sum(line.endswith(f"({key[:6]})") for line in lines for key in keys) == 3  # nothing else sets them apart
+    assert {shown(app.selectbox(key="gates-sweep-de-7").set_value(line).run()) for line in lines} == keys
+
+
+def test_a_date_that_is_in_no_year_of_utc_is_left_out():
+    for created in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "today", None):
+        assert "Made" not in dict(facts(GatesResult("k", Path(), made_gates(), {"created": created})))
+
+
+def test_roles_are_those_of_the_sweep_s_own_weights(cache):
+    keep(cache, made_gates(fingerprint="1" * 64))
+    for weights in ("0", "1"):
+        report = made_roles("de", fingerprint=weights * 64)
+        Store(cache).run(report.spec).finish(report, {"created": "2026-11-22T01:00:00+00:00", "versions": {}})
+    app = run()
+    assert "of other weights (111111111111…)" in said(app)
+    assert "cannot be laid beside" not in said(app)
+    assert any(name.startswith("gates-roles") for name in charts(app))
 
 
 def test_three_stacks_stand_beside_each_other_and_which_goes_first_is_drawn(cache):
@@ -413,6 +459,9 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     worker.evaluate = answers(asked)
     app = run()
     assert "No gradient scores of this model in this language are cached" in said(app)
+    chosen = "The heads of shapley (shapley-top50) were chosen on dev itself, which flatters them: compare on test."
+    reading = next(caption.value for caption in app.caption if caption.value.startswith(gates_tradeoff.READING))
+    assert chosen in reading
     assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)
     app.button(key="gates-compare").click().run()
     until(lambda: len(asked) == 2, 10)
@@ -426,6 +475,8 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     assert "gates-compare" not in {button.key for button in app.button}
     table = next(frame.value for frame in app.dataframe if "in both" in frame.value.columns)
     assert table["accuracy, %"].tolist() == [70.0, 70.0]
+    app.radio(key="gates-split").set_value("test").run()
+    assert "were chosen on" not in said(app)
 
 
 # The mask.
@@ -575,6 +626,26 @@ def test_a_finished_job_opens_its_gates(worker, cache):
     assert not app.exception
     assert app.title[0].value == "Gates"
     assert app.selectbox(key="focus").value == "th"
+
+
+def test_a_finished_job_opens_its_own_run(worker, cache):
+    for weight in WEIGHTS:
+        keep(cache, made_gates(weight=weight))
+    own = [keep(cache, made_gates(weight=weight, gate_rate=0.2)) for weight in WEIGHTS[:2]]
+    worker.rows = [job(1, "done", kind="gates", params=spec_of(), result={"keys": own[::-1]})]
+    app = run_page("jobs", job="1", langs=["de"])
+    app.button(key="results-gates").click().run()
+    assert not app.exception
+    assert (shown(app), app.selectbox(key="weight").value) == (own[0], "0.01")
+    app.switch_page("pages/gates.py").run()  # the test's browser does not know that the page was switched
+    app.selectbox(key="gates-sweep-de-2").set_value(app.selectbox(key="gates-sweep-de-2").options[0]).run()
+    app.selectbox(key="weight").set_value("0.06").run()
+    assert (shown(app) in own, app.selectbox(key="weight").value) == (False, "0.06")  # asked for once only
+    app.switch_page("pages/jobs.py").run()
+    app.query_params["job"] = "1"
+    app.run()
+    app.button(key="results-gates").click().run()
+    assert shown(app) == own[0]
 
 
 def test_in_a_file_the_map_is_the_end_of_the_training_without_controls():

@@ -18,7 +18,35 @@ from streamlit.testing.v1 import AppTest
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.tasks.intents.classes import LANGUAGES
-from headlab.ui import jobs_draft, jobs_follow, jobs_gradient, jobs_results, jobs_words, overview_coverage, shell_worker
+from headlab.ui import (
+    jobs_do,
+    jobs_draft,
+    jobs_follow,
+    jobs_forecast,
+    jobs_gradient,
+    jobs_results,
+    jobs_words,
+    overview_coverage,
+    shell_worker,
+)
+
+
+class Interrupted(dict):
+    """A session's state that ends whoever touches it once more than `left` times."""
+
+    left = 0
+
+    def setdefault(self, key, default=None):
+        self.left -= 1
+        if self.left < 0:
+            raise InterruptedError
+        return super().setdefault(key, default)
+
+    def _fail(self, *_):
+        raise InterruptedError("touched otherwise")
+
+    __setitem__ = __getitem__ = pop = __contains__ = _fail
+
 
 DRAFT = jobs_draft.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
 
@@ -320,11 +348,95 @@ def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
     )
 
 
+def test_a_forecast_comes_when_its_worker_does(worker, monkeypatch):
+    watched, there = shell_worker.supervisor(), shell_worker.supervisor()._worker
+    watched._worker, watched._thread = None, None
+    monkeypatch.setattr(watched, "_failed", time.monotonic())
+    timers: list[float] = []
+    drawn = st.fragment
+    monkeypatch.setattr(
+        jobs_forecast.st, "fragment", lambda look, run_every=None: timers.append(run_every) or drawn(look)
+    )
+    app = run("languages", method="leave-one-out", langs=["hu", "ml"])
+    assert "Here at most" in said(app)
+    assert jobs_forecast.AGAIN_SECONDS in timers
+    watched._worker = there
+    app.run()
+    assert "**About 2 min**" in said(app)
+
+
 def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker):
     app = press(run("languages", method="leave-one-out", langs=["hu", "ml"]), "compute")
     worker.rows[0] |= {"state": "failed", "error": "it broke"}
     app.run()
     assert "leave-one-out for hu, ml: failed. it broke" in app.error[0].value
+
+
+@pytest.mark.parametrize("seen", ["starting", "away"])
+def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(worker, seen):
+    app = run("overview", method="leave-one-out", langs=["hu", "ml"])
+    shell_worker.supervisor()._seen = (time.monotonic() + 60, shell_worker.State(seen, ""))
+    press(app, "compute")
+    assert "cancel-1" in buttons(app)
+
+
+@pytest.fixture
+def session(monkeypatch):
+    """A session's state, and a page that says when it is to run again."""
+    held: dict[str, object] = {}
+    again: list[bool] = []
+    monkeypatch.setattr(jobs_do.st, "session_state", held)
+    monkeypatch.setattr(jobs_follow.st, "rerun", lambda: again.append(True))
+    return again
+
+
+def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(session):
+    before = [job(1, "done"), job(2, "running")]
+    jobs_do.asked_for().mine.add(3)
+    jobs_follow.settle(before)
+    assert jobs_do.asked_for().mine == {3}
+    assert session == []
+    jobs_follow.settle([*before, job(3, "queued")])
+    jobs_follow.settle([*before, job(3, "failed", error="it broke")])
+    assert session == [True]
+    assert "it broke" in jobs_do.asked_for().said
+    assert jobs_do.asked_for().mine == set()
+
+
+def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(session):
+    jobs_follow.settle([job(1, "running")])
+    assert jobs_follow.watching()
+    jobs_follow.settle([job(1, "failed", error="it broke")])
+    assert session == [True]
+    assert not jobs_do.asked_for().said  # it is theirs
+    jobs_follow.settle([job(1, "failed", error="it broke")])
+    assert session == [True]
+
+
+def test_a_job_that_was_deleted_is_not_waited_for(session):
+    jobs_do.asked_for().mine.update({1, 2})
+    jobs_follow.settle([job(2, "running")])
+    assert jobs_do.asked_for().mine == {2}
+
+
+def test_a_click_that_the_next_event_cuts_short_has_its_job_or_has_not_been(worker, monkeypatch):
+    """Streamlit ends a callback at its next touch of the session's state once another event has come."""
+    state = Interrupted()
+    monkeypatch.setattr(jobs_do.st, "session_state", state)
+    started = 0
+    for touches in range(6):
+        state.clear()
+        worker.rows.clear()
+        state.left = touches
+        try:
+            jobs_do.start("score", dict(SPEC))
+        except InterruptedError:
+            assert worker.rows == []
+        else:
+            state.left = 9
+            assert jobs_do.asked_for().mine == {row["id"] for row in worker.rows} != set()
+            started += 1
+    assert started
 
 
 def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():

@@ -12,12 +12,14 @@ from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
 from headlab.errors import HeadlabError
+from headlab.records import HeadGrid, Stack
 from headlab.store import Store
 from headlab.ui import languages_tables, shell_worker
 
 ROOT = Path(__file__).parents[1]
 NEW = "owner/new"  # a model whose scores have halves
 HALVES = ("de", "en", "fi")
+SMALL, FEW = "owner/small", HeadGrid((Stack("encoder", (3, 3)),))
 
 
 def measured(language):
@@ -32,12 +34,19 @@ def measured(language):
     )  # fmt: skip
 
 
+def of_few_heads(language):
+    """Made-up scores of a model that has fewer heads than the page asks for at first."""
+    made, kept = made_up(language, "shapley"), slice(FEW.size)
+    spec = {**made.spec, "model": {**made.spec["model"], "name": SMALL}}
+    parts = {name: getattr(made, name)[kept] for name in ("values", "low", "high", "samples", "p_values")}
+    return dataclasses.replace(made, grid=FEW, spec=spec, **parts)
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """Made-up results, without halves of one model and with halves of another; no worker to be had."""
     root = fill(tmp_path_factory.mktemp("cache"))
-    for language in HALVES:
-        scores = measured(language)
+    for scores in (make(language) for language in HALVES for make in (measured, of_few_heads)):
         Store(root).run(scores.spec).finish(scores, {"versions": {}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADLAB_CACHE", str(root))
@@ -96,6 +105,15 @@ def test_heads_are_counted_raw_and_after_correction(cache):
     app.slider(key="top").set_value(3).run()
     counts = next(frame.value for frame in app.dataframe if "heads that" in frame.value)
     assert "among the top 3 of every language" in counts["heads that"].tolist()
+
+
+def test_another_model_may_have_fewer_heads_than_the_number_asked_for(cache):
+    app = run()
+    assert app.slider(key="top").value == 20
+    app.selectbox(key="model").set_value(SMALL).run()
+    assert not app.exception
+    assert not app.error
+    assert (app.slider(key="top").value, app.slider(key="top").max) == (FEW.size, FEW.size)
 
 
 def test_two_languages_have_no_outlier_but_all_the_rest(cache):

@@ -87,11 +87,12 @@ def part(spec: Mapping[str, Any], *path: str) -> Any:
 
 
 def made_at(result: ReportResult) -> float:
-    """When a report was made, in Unix seconds; 0 where it does not say."""
+    """When a report was made, in Unix seconds; 0 where it does not say, or no year that a clock shows."""
     try:
-        return datetime.fromisoformat(str(result.meta.get("created"))).timestamp()
-    except ValueError:
+        when = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
+    except (ValueError, OverflowError):
         return 0.0
+    return max(0.0, when.timestamp())
 
 
 def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:

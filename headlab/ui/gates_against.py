@@ -78,10 +78,21 @@ def mask_of(gates: LearnedGates, scores: HeadScores) -> Mask:
     return Mask(gates.grid, kept, dict(scores.spec.get("model", {})), chosen)
 
 
-def overlap(sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure]) -> Table:
+def flattered(scores: Mapping[str, HeadScores], split: str) -> str:
+    """A sentence on the methods whose scores are of the split that their masks are measured on; empty for none."""
+    names = [called(own) for own in scores.values() if part(own.spec, "task", "split") == split]
+    if not names:
+        return ""
+    other = "dev" if split == "test" else "test"
+    return f"The heads of {' and '.join(names)} were chosen on {split} itself, which flatters them: compare on {other}."
+
+
+def overlap(
+    sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
+) -> Table:
     """A row a run and method: heads that both keep, how many a random choice would share, and the mask's worth.
 
-    known: what the method's mask is worth, by run's key and method, as far as it is known.
+    known: what the method's mask is worth on the split, by run's key and method, as far as it is known.
     """
     rows: list[tuple[Cell, ...]] = []
     accuracy = f"{accuracy_name(sweep.first)}, %"
@@ -98,9 +109,10 @@ def overlap(sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple
          "difference, points", "low, points", "high, points"),
         ("g", "", "d", "d", "d", ".1f", "d", "d", ".1f", "+.1f", "+.1f", "+.1f"), tuple(rows),
         ("kept, of: among the heads that have a gate. by chance: what a random choice of as many heads shares with "
-         "the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask.",
+         f"the gates', with the range that holds at least 95 % of them. accuracy: of the method's mask, on {split}.",
          "shapley-top50: what a head gains where fewer than half the heads are gone, so not made for masks that keep "
-         "fewer than half; shapley: at all numbers of heads.",),
+         "fewer than half; shapley: at all numbers of heads.",
+         *filter(None, [flattered(scores, split)])),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from headlab.training.l0.options import OPTIONS
 from headlab.ui import jobs_forecast, option_widget
 from headlab.ui.gates_plan import MAIN, WEIGHTS, Plan, command, key, others, trouble
 from headlab.ui.gates_store import Shelf
-from headlab.ui.jobs_do import ask, start
+from headlab.ui.jobs_do import asked_for, start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
 from headlab.ui.names import language_title
@@ -107,11 +107,6 @@ def _start(plan: Plan) -> None:
     try:
         spec = plan.spec(values())  # as the widgets are now, not as they were when the button was drawn
     except HeadlabError as error:
-        sentence = str(error)
-
-        def refuse(_: object) -> None:
-            raise HeadlabError(sentence)
-
-        ask(refuse)
+        asked_for().forget(str(error))
         return
     start("gates", spec)

@@ -86,7 +86,7 @@ def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) 
             disabled=target is None, on_click=_prune, args=(choice, str(target), mask),
         )  # fmt: skip
         st.download_button(
-            "Export the mask (JSON)", lambda: json.dumps(mask.to_json(), ensure_ascii=False, indent=1),
+            "Export the mask (JSON)", json.dumps(mask.to_json(), ensure_ascii=False, indent=1),
             f"mask-gates-{result.gates.language}-{off}-off.json", "application/json", key="gates-export",
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip

@@ -57,9 +57,16 @@ def worth(gates: LearnedGates, split: str) -> Worth | None:
     """What the gates' mask was worth on a split, None where that was not measured or cannot be read."""
     given = gates.measured.get(split)
     values = [given.get(name) if isinstance(given, Mapping) else None for name in Worth._fields]
-    if not all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values):
+    if not all(map(_is_number, values)):
         return None
     return Worth(*values)  # type: ignore[arg-type] # checked above
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from headlab.errors import HeadlabError
@@ -10,11 +12,14 @@ from headlab.plots.heads_roles import stacked
 from headlab.tables import Report, Table
 from headlab.ui import roles_store
 from headlab.ui.experiments_report import show
+from headlab.ui.experiments_store import part
 from headlab.ui.figures import figure
 from headlab.ui.gates_read import Sweep
+from headlab.ui.gates_store import fingerprint
 from headlab.ui.links import page_link
 from headlab.ui.names import language_title
 from headlab.ui.roles_remaining import stacks
+from headlab.ui.roles_store import Kept
 from headlab.ui.shell import Choice
 
 NOTE = (
@@ -33,7 +38,7 @@ def draw(choice: Choice, sweep: Sweep) -> None:
         page_link("roles", "Find their roles")
         return
     try:
-        table = roles_left(sweep, reports[0].result.report)
+        table = roles_left(sweep, _fitting(sweep, reports).result.report)
     except HeadlabError as error:
         st.info(f"These gates cannot be laid beside this report of roles: {error}.")
         return
@@ -46,6 +51,13 @@ def draw(choice: Choice, sweep: Sweep) -> None:
         f"with several roles counts in each.{along}"
     )
     show(table, f"gates-roles-{language}")
+
+
+def _fitting(sweep: Sweep, reports: Sequence[Kept]) -> Kept:
+    """The best report of the sweep's own weights; where there is none, the best of all, which says so."""
+    own = fingerprint(sweep)
+    same = (kept for kept in reports if part(kept.result.report.spec, "model", "fingerprint") == own)
+    return next(same, reports[0])
 
 
 def roles_left(sweep: Sweep, report: Report) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from headlab.records import canonical_json
 from headlab.store import GatesListing, GatesResult, Store
 from headlab.ui.cache_folder import Stamp, listed
 from headlab.ui.experiments_store import part, told, weights_of
@@ -19,6 +20,7 @@ from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, languages_of
 
 SHORT = 12  # of a fingerprint, enough to tell weights apart
+TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label names in its own words
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,28 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
     return " · ".join(word for word in words if word)
 
 
+def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
+    """Sweeps that are shown together, each in a line of its own: a list finds an entry by its text."""
+    settings = [_settings(sweep) for sweep in sweeps]
+    varied = [name for name in dict.fromkeys(n for own in settings for n in own) if _differ(settings, name)]
+    more = [[f"{name.replace('_', ' ')} {told(own[name])}" for name in varied if name in own] for own in settings]
+    lines = [" · ".join([label(sweep, weights), *words]) for sweep, words in zip(sweeps, more, strict=True)]
+    return [
+        f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line
+        for sweep, line in zip(sweeps, lines, strict=True)
+    ]
+
+
+def _settings(sweep: Sweep) -> dict[str, Any]:
+    """What a sweep was told that its label does not name."""
+    options = {name: value for name, value in options_of(sweep.first).items() if name not in TOLD}
+    return {**options, "dtype": dtype(sweep.runs[0]) or "float32", "version": sweep.first.spec.get("version")}
+
+
+def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return len({canonical_json(own[name]) for own in settings if name in own}) > 1
+
+
 def facts(result: GatesResult) -> list[tuple[str, str]]:
     """How a run was made, a name and a value each."""
     gates, spec = result.gates, result.gates.spec
@@ -109,7 +133,7 @@ def facts(result: GatesResult) -> list[tuple[str, str]]:
 def _when(created: Any) -> str:
     try:
         when = datetime.fromisoformat(str(created)).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one that is in no year of UTC
         return ""
     return f"{when.day} {when:%b %Y, %H:%M} UTC"
 

@@ -40,17 +40,19 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     fig = of_sweep(sweep, split, known, at, names={method: gates_against.called(own) for method, own in scores.items()})
     name = f"gates-{sweep.first.language}-{split}"
     figure(fig, name, key=CHART, alt="Accuracy against heads kept", on_point=_choose)
-    st.caption(READING + _caution(sweep, split, splits))
+    st.caption(
+        " ".join(filter(None, [READING, _caution(sweep, split, splits), gates_against.flattered(scores, split)]))
+    )
     show(table_of(sweep), f"gates-{sweep.first.language}")
-    _beside(sweep, scores, known)
+    _beside(sweep, scores, known, split)
     gates_against.offer(asked, sweep.first.language)
 
 
 def _caution(sweep: Sweep, split: str, splits: list[str]) -> str:
     if learned_on(sweep.first) == split:
-        return f" The gates were learned on {split} itself: judge them on test."
+        return f"The gates were learned on {split} itself: judge them on test."
     if split == "test" and splits[0] != "test":
-        return " A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once."
+        return "A λ that is chosen by these numbers is chosen on test: choose it on dev, and look here once."
     return ""
 
 
@@ -69,10 +71,12 @@ def clicked(event: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _beside(sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure]) -> None:
+def _beside(
+    sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
+) -> None:
     lacking = [method for method in gates_against.METHODS if method not in scores]
     if scores:
-        show(gates_against.overlap(sweep, scores, known), f"overlap-{sweep.first.language}")
+        show(gates_against.overlap(sweep, scores, known, split), f"overlap-{sweep.first.language}")
     if lacking:
         st.caption(
             f"No {' or '.join(lacking)} scores of this model in this language are cached: with them, the heads that "

@@ -60,7 +60,7 @@ def _look(number: int, address: str) -> None:
         jobs_do.said()
         job, scores = worker.snapshot(number)
         if job["state"] not in LIVE:
-            jobs_do.mine().discard(number)  # seen to its end
+            jobs_do.asked_for().mine.discard(number)  # seen to its end
         if (number, job["state"]) != st.session_state.get(STATE):
             st.rerun()  # what stands around this has changed too
         _state(worker, job)

@@ -2,11 +2,14 @@
 
 A button that is read while the page is drawn can lose its click: another event may come in the same request, or
 end the run before the button is reached, or the job may have moved on so that the button is not drawn any more.
+A callback, too, is cut short where it touches the session's state once the next event has come. So it does that before
+it asks the worker, and keeps what came of it in an object that it has in hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import streamlit as st
@@ -16,7 +19,7 @@ from headlab.ui.jobs_words import LIVE
 from headlab.ui.shell_worker import supervisor
 from headlab.worker.client import Client
 
-MINE, SAID, STARTED, DELETING = "_jobs_mine", "_jobs_said", "_jobs_started", "_jobs_deleting"
+ASKED, DELETING = "_jobs_asked", "_jobs_deleting"
 
 
 class Started(NamedTuple):
@@ -27,50 +30,62 @@ class Started(NamedTuple):
     before: bool
 
 
-def ask(do: Callable[[Client], None]) -> None:
+@dataclass
+class Asked:
+    """What a session has asked for.
+
+    mine: jobs whose end it has not seen yet.  live: all that ran or waited when it last looked.  said: why its last
+    click or job did not end well.  started: the job that its last click queued.
+    """
+
+    mine: set[int] = field(default_factory=set)
+    live: set[int] = field(default_factory=set)
+    said: str = ""
+    started: Started | None = None
+
+    def forget(self, why: str = "") -> None:
+        """A click answers what was said before; why: it could not be done."""
+        self.said, self.started = why, None
+
+
+def asked_for() -> Asked:
+    """What this session has asked for."""
+    held: Asked = st.session_state.setdefault(ASKED, Asked())
+    return held
+
+
+def ask(do: Callable[[Client], object]) -> None:
     """Ask the worker; what goes wrong is a sentence that `said` shows until the next click."""
-    st.session_state.pop(SAID, None)
-    st.session_state.pop(STARTED, None)
+    held = asked_for()
+    held.forget()
     try:
         do(supervisor().client())
     except HeadlabError as error:
-        st.session_state[SAID] = str(error)
+        held.said = str(error)
 
 
 def said() -> None:
     """Why this session's last click or job did not end well, until the next click."""
-    if SAID in st.session_state:
-        st.error(st.session_state[SAID])
-
-
-def mine() -> set[int]:
-    """Jobs of this session whose end it has not seen yet."""
-    known: set[int] = st.session_state.setdefault(MINE, set())
-    return known
+    if sentence := asked_for().said:
+        st.error(sentence)
 
 
 def start(kind: str, spec: Mapping[str, Any], place: str = "here") -> None:
     """Queue a job as this session's own."""
+    held = asked_for()
 
     def do(worker: Client) -> None:
         before = {job["id"] for job in worker.jobs() if job["state"] in LIVE}
         made = worker.submit(kind, spec, place)
-        mine().add(made["id"])
-        st.session_state[STARTED] = Started(made["id"], made["state"], made["id"] in before)
+        held.mine.add(made["id"])
+        held.started = Started(made["id"], made["state"], made["id"] in before)
 
     ask(do)
 
 
-def started() -> Started | None:
-    """The job that the last click queued; None if it queued none."""
-    made: Started | None = st.session_state.get(STARTED)
-    return made
-
-
 def show(job: int | None) -> None:
     """Turn the Jobs page to one job, or to all. A link to the same page would drop the rest of the address."""
-    st.session_state.pop(SAID, None)
-    st.session_state.pop(STARTED, None)
+    asked_for().forget()
     st.session_state.pop(DELETING, None)
     if job is None:
         st.query_params.pop("job", None)
@@ -85,22 +100,24 @@ def address() -> str:
 
 def cancel(job: int) -> None:
     """End a running job at its next batch, a waiting one at once."""
-    ask(lambda worker: _drop(worker.cancel(job)))
+    _drop()
+    ask(lambda worker: worker.cancel(job))
 
 
 def resume(job: int) -> None:
     """Queue a cancelled or failed job again."""
-    ask(lambda worker: _drop(worker.resume(job)))
+    _drop()
+    ask(lambda worker: worker.resume(job))
 
 
-def _drop(_: object) -> None:
+def _drop() -> None:
     """The question whether to delete a job is answered by doing something else with one."""
     st.session_state.pop(DELETING, None)
 
 
 def confirm_delete(job: int | None) -> None:
     """Ask whether to delete a job; None: the answer was no."""
-    st.session_state.pop(SAID, None)
+    asked_for().said = ""
     st.session_state[DELETING] = job
 
 

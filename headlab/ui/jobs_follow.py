@@ -1,4 +1,4 @@
-"""Following jobs on any page: bars with time left, and the page run again when its own job ends."""
+"""Following jobs on any page: bars with time left, and the page run again when one ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.ui.jobs_do import SAID, cancel, mine, said, started
+from headlab.ui.jobs_do import asked_for, cancel, said
 from headlab.ui.jobs_forecast import KNOWN
 from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
 from headlab.ui.jobs_words import share as share_of
@@ -19,8 +19,8 @@ KEPT = "What is done stays; the same job goes on from there."
 
 
 def progress() -> None:
-    """Jobs under way, kept up to date; when one of this session ends, the page runs again to show its results."""
-    if supervisor().state().kind in ("ready", "busy"):
+    """Jobs under way, kept up to date; when one ends, the page runs again to show its results."""
+    if supervisor().connected:  # not its state, which may be of a slow moment: nothing would look again
         st.fragment(_board, run_every=SECONDS if watching() else None)()
     else:
         said()
@@ -28,7 +28,8 @@ def progress() -> None:
 
 def asked(what_then: str) -> None:
     """What became of the last click that asked for a job, with a link to it. what_then: a sentence on its result."""
-    if (made := started()) is not None and made.job in mine():
+    held = asked_for()
+    if (made := held.started) is not None and made.job in held.mine:
         told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f"{told} {what_then}")
@@ -37,7 +38,8 @@ def asked(what_then: str) -> None:
 
 def watching() -> bool:
     """Whether there may be a job to watch."""
-    return supervisor().state().kind == "busy" or bool(mine())
+    held = asked_for()
+    return supervisor().state().kind == "busy" or bool(held.mine or held.live)
 
 
 def _board() -> None:
@@ -54,7 +56,7 @@ def _board() -> None:
 def under_way(choice: Choice | None = None) -> list[Job]:
     """Jobs that run or wait, the running ones first; of one model, task and method if a choice is given.
 
-    Runs the page again if a job of this session has ended since the last look.
+    Runs the page again if one has ended since this session's last look.
     """
     jobs = client().jobs()
     settle(jobs)
@@ -74,14 +76,18 @@ def _is_of(job: Job, choice: Choice) -> bool:
 
 
 def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
-    """Run the page again if a job of this session has ended: what is stored has changed.
+    """Run the page again if a job has ended since the last look, whoever asked for it: what is stored has changed.
 
-    tell: say why a job failed; the page may show that already.
+    tell: say why a job of this session failed; the page may show that already.
     """
-    ended = [job for job in jobs if job["id"] in mine() and job["state"] not in LIVE]
-    mine().intersection_update(job["id"] for job in jobs if job["state"] in LIVE)
-    if tell and (failed := [failure(job) for job in ended if job["state"] == "failed"]):
-        st.session_state[SAID] = " ".join(failed)
+    held, states = asked_for(), {job["id"]: job["state"] for job in jobs}
+    now, mine = {number for number, state in states.items() if state in LIVE}, set(held.mine)
+    ended = (mine | held.live) & states.keys() - now
+    newest = max(states, default=0)  # a list that was asked for before a click does not know the click's job
+    held.mine.difference_update(number for number in mine - now if number <= newest)
+    held.live = now
+    if tell and (failed := [failure(job) for job in jobs if job["id"] in mine & ended and job["state"] == "failed"]):
+        held.said = " ".join(failed)
     if ended:
         st.session_state.pop(KNOWN, None)  # what was forecast may be in the cache now
         st.rerun()

@@ -28,10 +28,11 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
     held = _asked(kind, spec)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
-    if held is None or held.value is not None:
+    if held is not None and held.value is not None:
         st.caption(f"{before} {words(held, otherwise)}".strip())
-    else:
-        st.fragment(_poll, run_every=POLL_SECONDS)(kind, spec, before, otherwise)
+    else:  # a worker may yet come
+        every = AGAIN_SECONDS if held is None else POLL_SECONDS
+        st.fragment(_poll, run_every=every)(kind, spec, before, otherwise)
 
 
 def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> None:

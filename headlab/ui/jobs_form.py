@@ -11,7 +11,7 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.tasks import names as task_names
 from headlab.ui import jobs_forecast, option_widget
-from headlab.ui.jobs_do import show, start, started
+from headlab.ui.jobs_do import asked_for, show, start
 from headlab.ui.jobs_draft import ABLATIONS, RATE, SIZE, SPLITS, STEPS, Draft, fitting, main_options, other_options
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.jobs_words import KINDS
@@ -85,7 +85,7 @@ def _start(draft: Draft) -> None:
 
 def _told() -> None:
     """What became of the last click on Start."""
-    if (made := started()) is None:
+    if (made := asked_for().started) is None:
         return
     if made.before:
         doing = "running" if made.state == "running" else "waiting"

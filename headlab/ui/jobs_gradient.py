@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.methods.table import METHODS
 from headlab.ui.background import Latest
-from headlab.ui.jobs_do import SAID, ask
+from headlab.ui.jobs_do import ask, asked_for
 from headlab.ui.names import language_title
 from headlab.ui.once import once
 from headlab.ui.shell import guarded
@@ -76,7 +76,7 @@ def _look(languages: Sequence[str], live: Latest[str]) -> None:
     with guarded():
         if live.done:
             if live.error is not None:
-                st.session_state[SAID] = str(live.error)
+                asked_for().said = str(live.error)
             st.session_state.pop(LIVE, None)
             st.rerun()
         at = languages[0] if live.value is None else live.value or languages[-1]

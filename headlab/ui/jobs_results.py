@@ -17,7 +17,7 @@ from headlab.htmlreport.page import html
 from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
 from headlab.store import Store, default_root
-from headlab.ui import experiments_link, experiments_plan, gates_plan, prune_front_read, roles_plan
+from headlab.ui import experiments_link, experiments_plan, gates_link, gates_plan, prune_front_read, roles_plan
 from headlab.ui.history import history
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
@@ -94,6 +94,8 @@ def _open_gates(job: Job) -> None:
         return
     languages = tuple(params["languages"])
     st.session_state["focus"] = languages[0]
+    if keys := (job.get("result") or {}).get("keys"):
+        gates_link.remember(str(keys[-1]))
     go("gates", Choice(params["model"], params["task"], languages, before.method))
 
 

@@ -74,7 +74,7 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
     with st.container(horizontal=True, gap="small"):
         _opener(choice, "Open it on the Prune page", "masks-open-combined", made, target)
         st.download_button(
-            "Export it (JSON)", lambda: json.dumps(made.to_json(), ensure_ascii=False, indent=1),
+            "Export it (JSON)", json.dumps(made.to_json(), ensure_ascii=False, indent=1),
             file_name(made, str(made.model.get("name") or "model")), "application/json", key="masks-export",
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip

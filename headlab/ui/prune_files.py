@@ -42,11 +42,11 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
-        # The text is made when it is asked for, in another thread and without session_state: it holds what arrived
-        # since.
+        # Made now, not when it is asked for: streamlit drops what is made then after two more runs of anybody's page,
+        # maybe before the browser has it. Once the last figure has come, the page runs again.
         st.download_button(
             "Export the mask (JSON)",
-            data=lambda: mask_text(mask, question, known, languages),
+            data=mask_text(mask, question, known, languages),
             file_name=file_name(mask, question.model),
             mime="application/json",
             on_click="ignore",
