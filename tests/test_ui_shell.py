@@ -187,6 +187,22 @@ def test_choices_survive_a_page_switch(cache):
     assert "no signs" in said(app)
 
 
+def test_a_first_link_is_put_back_where_a_switch_of_pages_lost_it_before_the_sidebar_was_drawn(cache):
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    app.session_state["_link"] = {"langs": ["de", "fr"], "method": ["gradient"], "model": ["no/such/model"]}
+    app.run()
+    assert shown_choice(app) == ("gradient", ["de", "fr"])
+    assert app.query_params["langs"] == ["de", "fr"]
+    assert "The link asks for model 'no/such/model'" in said(app)
+    app.run()
+    assert shown_choice(app) == ("gradient", ["de", "fr"])
+
+
+def shown_choice(app: AppTest):
+    made = app.session_state["_choice"]
+    return made.method, list(made.languages)
+
+
 def test_a_wrong_link_is_said_and_falls_back(cache):
     app = run(model="nonsense", method="magic", langs=["de", "xx"])
     assert app.session_state["_choice"] == shell.Choice("e5-small-intents", "intents", ("de",), "shapley")

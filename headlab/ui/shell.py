@@ -55,6 +55,7 @@ STYLE = """<style>
 # A link may name any model of the hub, but no folder of this machine.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
+LINKED = ("model", "task", "method", "langs")  # of the choice, as keys of the link and of the widgets
 log = logging.getLogger(__name__)
 
 
@@ -224,11 +225,15 @@ def _restore() -> None:
 
 
 def _return_link() -> None:
-    """Put back what the session's first link chose, if its run was ended by a page switch before it got here."""
-    for key in ("model", "task", "method", "langs"):
-        values = st.session_state.get("_link", {}).get(key)
-        if values and not st.query_params.get_all(key):
-            st.query_params[key] = values
+    """Put back what the session's first link chose, if its run was ended by a page switch before it got here.
+
+    Widgets read the link as it was when their run began, so another one begins.
+    """
+    first = st.session_state.get("_link", {})
+    lost = {key: first[key] for key in LINKED if first.get(key) and not st.query_params.get_all(key)}
+    if lost:
+        st.query_params.update(lost)
+        st.rerun()
 
 
 def go(name: str, choice: Choice) -> None:
@@ -254,7 +259,8 @@ def _arrive() -> None:
 
 
 def _widgets(choice: Choice) -> dict[str, Any]:
-    return {"model": choice.model, "task": choice.task, "method": choice.method, "langs": list(choice.languages)}
+    values = (choice.model, choice.task, choice.method, list(choice.languages))
+    return dict(zip(LINKED, values, strict=True))
 
 
 def sidebar() -> Choice:
