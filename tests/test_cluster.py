@@ -352,10 +352,11 @@ def test_lost_devices_change_no_bit(model: Model, ablation: str, monkeypatch: py
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
     ask = {"language": "xx", "size": 24, "samples": 48, "ablation": ablation}
     want = score(model, tiny_task(), **ask)
+    monkeypatch.setattr("headlab.cluster.pool.TRIES", 100)  # however often the same call is hit
     rng = np.random.default_rng(5)
-    with pool_of(lambda: Thread(lambda: hand(model), int(rng.integers(1, 12))), 3) as pool:
+    with pool_of(lambda: Thread(lambda: hand(model), int(rng.integers(3, 7))), 3) as pool:
         got = score(model, tiny_task(), helpers=Team(pool), **ask)
-        assert pool.lost >= 3
+        assert pool.lost >= 3  # 24 calls; none answers more than 4, and 3 are left
     assert got.values_sha256() == want.values_sha256()
 
 

@@ -51,7 +51,6 @@ def worker(tmp_path: Path, made: list[Watched]) -> Iterator[Running]:
         return made[0]
 
     with running(tmp_path, make) as run:
-        until(lambda: bool(made))
         yield run
 
 

@@ -189,7 +189,7 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
         ready.wait(20)
         return FakeBench(tmp_path)
 
-    with running(tmp_path, make) as run:
+    with running(tmp_path, make, wait=False) as run:
         health = run.client.health()
         assert health["ok"]
         assert (health["device"], health["model"], health["pid"]) == (None, None, os.getpid())
@@ -207,7 +207,7 @@ def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> N
     def make() -> FakeBench:
         raise HeadlabError("device 'cuda' cannot be used here; use cpu")
 
-    with running(tmp_path, make) as run:
+    with running(tmp_path, make, wait=False) as run:
         until(lambda: not run.client.health()["ok"])
         assert "use cpu" in run.client.health()["note"]
         with pytest.raises(HeadlabError, match="use cpu"):

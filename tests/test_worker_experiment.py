@@ -152,7 +152,6 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: 
 def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    until(lambda: worker.client.health()["device"] is not None)
     before = worker.client.forecast("experiment", spec_of(model))
     assert before["forwards"] > 2 * 12 * 12  # leave-one-out alone, in two languages
     assert before["seconds"] > 0

@@ -79,7 +79,6 @@ def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def worker(model: Model, base: Path, tmp_path: Path) -> Iterator[Running]:
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, base=lambda: base)
     with running(tmp_path, make) as run:
-        until(lambda: run.client.health()["device"] is not None)
         yield run
 
 
@@ -311,7 +310,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Runn
         return benches[0]
 
     with running(tmp_path, make) as run:
-        until(lambda: run.client.health()["device"] is not None)
         yield run, benches[0]
 
 
@@ -452,7 +450,7 @@ def test_a_forecast_waits_for_nothing_before_the_device_is_there(tmp_path: Path)
         ready.wait(20)
         return FakeBench(tmp_path)
 
-    with running(tmp_path, make) as worker:
+    with running(tmp_path, make, wait=False) as worker:
         with pytest.raises(HeadlabError, match="getting its device ready"):
             worker.client.forecast("score", {"model": MODEL, "task": "tiny", "languages": ["xx"]})
         ready.set()

@@ -141,7 +141,6 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: 
 def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     worker: Running, model: Model, tmp_path: Path
 ) -> None:
-    until(lambda: worker.client.health()["device"] is not None)
     before = worker.client.forecast("roles", spec_of(model))
     assert before["forwards"] == 2 * SENTENCES
     assert before["basis"].startswith("one pass over 24 sentences of 2 languages; ")

@@ -37,7 +37,10 @@ def running(
     token: str | None = None,
     admit: Callable[[str], str] = admit_local,
     ray: str = "",
+    *,
+    wait: bool = True,
 ) -> Iterator[Running]:
+    """wait: until the device is there, as requests that need to know it are refused before."""
     jobs = Jobs(folder / "jobs.db")
     engine = Engine(make, jobs, catalogue.CHECKS, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
@@ -48,6 +51,8 @@ def running(
     thread.start()
     client = Client(url, token)
     try:
+        if wait:
+            until(lambda: engine.device is not None, 60)
         yield Running(url, client, engine, jobs)
     finally:
         client.close()
