@@ -50,6 +50,13 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     assert (first["mode"], first["selected"], first["clickable"]) == ("map", 8, True)
     assert (plain["limit"], plain["compact"], plain["selected"], plain["clickable"]) == (2.0, True, -1, False)
     assert (switches["mode"], switches["off"], switches["rev"]) == ("switch", [0, 1, 2, 8], 3)
+    assert switches["taken"] == {}
+
+
+def test_the_board_is_told_which_of_its_clicks_were_taken():
+    app = AppTest.from_function(page)
+    app.session_state["switches:seen"] = {"x": 4}
+    assert sent(app.run())[2]["taken"] == {"x": 4}
 
 
 def off(states):

@@ -44,6 +44,7 @@ def head_map(
         "selected": -1 if selected is None else grid.index(selected),
         "rev": 0,
         "off": [],
+        "taken": {},
     }
 
     def picked() -> None:
@@ -73,6 +74,7 @@ def head_switches(
     rev: raise it whenever the mask changes by anything but this grid; events that answer an older
     one are dropped, so that a click on its way cannot undo an import.
     """
+    seen: dict[str, int] = st.session_state.setdefault(f"{key}:seen", {})
     data = _data(values, grid, title, limit, marks, tips, signed) | {
         "mode": "switch",
         "compact": False,
@@ -80,11 +82,11 @@ def head_switches(
         "selected": -1,
         "rev": rev,
         "off": np.flatnonzero(~kept).tolist(),
+        "taken": seen,
     }
 
     def changed() -> None:
         event = _event(key, "heads") or {}
-        seen = st.session_state.setdefault(f"{key}:seen", {})
         for click, now in switched(event, grid, rev, seen.get(event.get("id"), 0)):
             seen[event.get("id")] = click
             on_change(now)

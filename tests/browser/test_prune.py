@@ -72,6 +72,29 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
     expect(page.get_by_text("Imported mask.json: 36 of 144 heads are off.")).to_be_visible()
 
 
+def test_a_click_that_gets_lost_on_its_way_is_sent_again(visit, page):
+    """As streamlit drops one that comes while it draws the page anew."""
+    lost: list[bytes] = []
+    on = {"way": True}
+
+    def between(browser):
+        server = browser.connect_to_server()
+        browser.on_message(lambda message: server.send(message) if on["way"] else lost.append(message))
+
+    page.route_web_socket(re.compile(r"/_stcore/stream"), between)
+    visit(HERE)
+    accuracy(page)
+    on["way"] = False
+    switch_off(page, "11.2", "11.3")
+    page.wait_for_timeout(1000)
+    on["way"] = True
+    assert lost
+    accuracy(page, 2)
+    count(page, 2)
+    page.get_by_role("button", name="Undo").click()
+    accuracy(page, 1)  # each click was taken once
+
+
 def test_an_exported_mask_gives_the_same_accuracy_on_the_command_line(visit, tmp_path):
     page = visit(HERE)
     for layer in (10, 11):

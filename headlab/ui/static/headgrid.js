@@ -14,6 +14,8 @@ const make = (tag, props = {}, ...children) => {
 
 const number = (v) => Number(v.toPrecision(2)).toString().replace('-', '−');
 
+const RESEND_MS = 8000;
+
 class HeadGrid {
   constructor(parent) {
     this.root = make('div', { class: 'grid-wrap' });
@@ -38,7 +40,9 @@ class HeadGrid {
       this.rev = data.rev;
       this.off = new Set(data.off);
       this.trail = [];
+      clearTimeout(this.timer);
     }
+    if (data.taken[this.id] >= this.clicks) clearTimeout(this.timer);
     this.takeSelected(data.selected);
     const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed]);
     if (this.shape !== shape) {
@@ -226,7 +230,15 @@ class HeadGrid {
     this.clicks += 1;
     this.trail = [...this.trail, [this.clicks, [...this.off].sort((a, b) => a - b)]].slice(-20);
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.setStateValue('heads', { rev: this.rev, id: this.id, trail: this.trail }), 0);
+    this.timer = setTimeout(() => this.send(RESEND_MS), 0);
+  }
+
+  // Streamlit drops an event that comes while the page is drawn anew and its fragment is not there yet. So it is sent
+  // until the server tells it back, ever more seldom; no click is taken twice.
+  send(wait) {
+    if (!this.root.isConnected) return;
+    this.setStateValue('heads', { rev: this.rev, id: this.id, trail: this.trail, wait });
+    this.timer = setTimeout(() => this.send(2 * wait), wait);
   }
 
   keydown(event) {
