@@ -44,7 +44,6 @@ def head_map(
         "selected": -1 if selected is None else grid.index(selected),
         "rev": 0,
         "off": [],
-        "taken": {},
     }
 
     def picked() -> None:

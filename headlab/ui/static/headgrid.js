@@ -42,7 +42,7 @@ class HeadGrid {
       this.trail = [];
       clearTimeout(this.timer);
     }
-    if (data.taken[this.id] >= this.clicks) clearTimeout(this.timer);
+    if (this.switches && data.taken[this.id] >= this.clicks) clearTimeout(this.timer);
     this.takeSelected(data.selected);
     const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed]);
     if (this.shape !== shape) {
