@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from streamlit.runtime.scriptrunner import RerunData, RerunException
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
@@ -16,6 +17,7 @@ from headlab.scores import HeadScores
 from headlab.ui import headgrid
 from headlab.ui.background import Latest
 from headlab.ui.history import History
+from headlab.ui.once import once
 from headlab.ui.prune_board import GRID as BOARD
 from headlab.ui.prune_board import after_clicks
 from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
@@ -277,6 +279,24 @@ def test_a_click_that_came_with_undo_is_the_one_taken_back(monkeypatch):
     assert now.can_redo
     after_clicks(now.redo)()
     assert now.kept.tolist() == kept.tolist()
+
+
+def test_a_press_whose_callback_was_cut_short_is_taken_when_it_comes_again():
+    """Streamlit cuts a callback where it touches the session's state once the next request is there."""
+    made = []
+
+    def change():
+        made.append("begun")
+        if len(made) == 1:
+            raise RerunException(RerunData())
+        made.append("done")
+
+    pressed = once(change)
+    with pytest.raises(RerunException):
+        pressed()
+    pressed()
+    pressed()
+    assert made == ["begun", "begun", "done"]
 
 
 def test_streamlit_may_call_a_callback_twice_for_one_press(monkeypatch):

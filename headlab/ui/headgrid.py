@@ -86,8 +86,9 @@ def head_switches(
 
     def changed() -> None:
         event = _event(key, "heads") or {}
-        for click, now in switched(event, grid, rev, seen.get(event.get("id"), 0)):
-            seen[event.get("id")] = click
+        board = str(event.get("id"))
+        for click, now in switched(event, grid, rev, seen.get(board, 0)):
+            seen[board] = click
             on_change(now)
 
     st.session_state[f"{key}:changed"] = changed

@@ -28,11 +28,14 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
     held = _asked(kind, spec)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
-    if held is not None and held.value is not None:
-        st.caption(f"{before} {words(held, otherwise)}".strip())
-    else:  # a worker may yet come
-        every = AGAIN_SECONDS if held is None else POLL_SECONDS
-        st.fragment(_poll, run_every=every)(kind, spec, before, otherwise)
+    with st.container(
+        key=f"forecast-{kind}"
+    ):  # has room for its lines, so that no button below moves as one presses it
+        if held is not None and held.value is not None:
+            st.caption(f"{before} {words(held, otherwise)}".strip())
+        else:  # a worker may yet come
+            every = AGAIN_SECONDS if held is None else POLL_SECONDS
+            st.fragment(_poll, run_every=every)(kind, spec, before, otherwise)
 
 
 def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> None:

@@ -50,6 +50,8 @@ STYLE = """<style>
   display: grid !important; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 1rem
 }
 [class*="st-key-maps-"] > * { width: auto !important; min-width: 0 }
+[class*="st-key-forecast-"] { min-height: 3rem }
+.st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
 </style>"""
 # A link may name any model of the hub, but no folder of this machine.

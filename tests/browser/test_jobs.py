@@ -113,6 +113,24 @@ def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     delete(page, job)
 
 
+def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
+    visit(HERE)
+    form(page).get_by_text("More options").click()
+    told = form(page).get_by_text(re.compile("^What it will take"))
+    told.wait_for()
+    button = form(page).get_by_role("button", name="Start")
+    number(page, "Samples", 9)
+    places, words = set(), set()
+    for seed in range(1, 7):
+        number(page, "Seed", seed)
+        for _ in range(5):
+            words.add(told.inner_text())
+            places.add(button.evaluate("b => b.getBoundingClientRect().top + b.closest('.stMain').scrollTop"))
+            page.wait_for_timeout(100)
+    assert len(words) > 1  # else nothing was seen to change
+    assert max(places) - min(places) < 10  # pixels; a line has 22
+
+
 def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
     job = start_long(visit, page, tiny, 1)
     running(page, job)
