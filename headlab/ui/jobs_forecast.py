@@ -28,9 +28,8 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
     held = _asked(kind, spec)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
-    with st.container(
-        key=f"forecast-{kind}"
-    ):  # has room for its lines, so that no button below moves as one presses it
+    # Room for all its lines, so that no button below moves just as one presses it.
+    with st.container(key=f"forecast-{kind}"):
         if held is not None and held.value is not None:
             st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may yet come
