@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.records import canonical_json
+from headlab.records import content_key
 from headlab.ui.background import Latest
 from headlab.ui.jobs_words import forecast_line
 from headlab.ui.shell import guarded
@@ -28,8 +28,8 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
     held = _asked(kind, spec)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
-    # Room for all its lines, so that no button below moves just as one presses it.
-    with st.container(key=f"forecast-{kind}"):
+    # Room for all its lines, so that no button below moves just as one presses it. A page may show several.
+    with st.container(key=f"forecast-{_key(kind, spec)[:12]}"):
         if held is not None and held.value is not None:
             st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may yet come
@@ -69,7 +69,7 @@ def _asked(kind: str, spec: Mapping[str, Any]) -> Forecast | None:
     if not supervisor().connected:
         return None
     known: dict[str, tuple[float, Forecast]] = st.session_state.setdefault(KNOWN, {})
-    key, now = f"{kind}:{canonical_json(dict(spec))}", time.monotonic()
+    key, now = _key(kind, spec), time.monotonic()
     asked, held = known.get(key, (-FRESH_SECONDS, None))
     if held is None or now - asked > (FRESH_SECONDS if held.error is None else AGAIN_SECONDS):
         worker = supervisor().client()
@@ -82,3 +82,7 @@ def _asked(kind: str, spec: Mapping[str, Any]) -> Forecast | None:
         while len(known) > KEPT:
             known.pop(next(iter(known)))
     return known[key][1]
+
+
+def _key(kind: str, spec: Mapping[str, Any]) -> str:
+    return content_key([kind, dict(spec)])
