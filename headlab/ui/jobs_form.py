@@ -42,9 +42,9 @@ def draw(choice: Choice) -> None:
             _scores(draft, kind)
             _place(draft)
         _begin(draft)
-    page_link("experiments", "Whole analyses, which need many of these, start on the Experiments page")
-    page_link("roles", "What the heads do is found on the Roles page")
-    page_link("gates", "Gates that learn which heads to keep are trained on the Gates page")
+    page_link("experiments", "Analyses of many of these: Experiments")
+    page_link("roles", "What the heads do: Roles")
+    page_link("gates", "Gates that learn which heads to keep: Gates")
 
 
 def _scores(draft: Draft, kind: str) -> None:
