@@ -385,11 +385,12 @@ class Gatekeeper(FakeBench):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, 0.0005)
-        self.open = threading.Event()
+        self.held, self.open = threading.Event(), threading.Event()
         self.served: list[str] = []
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         if request.language == "hold":
+            self.held.set()
             assert self.open.wait(60)
         for figure in super().evaluate(request):
             self.served.append(str(request.session))
@@ -411,6 +412,7 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
             return len(list(run.client.evaluate("fake", "intents", language, session=session)))
 
         hold = pool.submit(use, "hold", "hold")
+        assert benches[0].held.wait(60)  # else one of the next may be served before it
         greedy = [pool.submit(use, "greedy", f"l{chr(97 + n)}") for n in range(15)]
         until(lambda: len(run.engine._waiting._new) == 15)
         modest = [pool.submit(use, f"modest {n}", "de") for n in range(19)]
