@@ -5,7 +5,7 @@ import streamlit as st
 # On a fresh server the imports below take seconds, in which a page switch may end this run: the link would be lost.
 st.session_state.setdefault("_link", {key: st.query_params.get_all(key) for key in st.query_params})
 
-from headlab.ui import shell  # noqa: E402
+from headlab.ui import presses, shell  # noqa: E402
 from headlab.ui.links import PAGES  # noqa: E402
 
 st.set_page_config(page_title="headlab", page_icon=shell.icon(), layout="wide")
@@ -19,5 +19,6 @@ pages = st.navigation(
     position="top",
 )
 with shell.guarded():
+    presses.root()
     shell.sidebar()
     pages.run()

@@ -7,19 +7,20 @@ from headlab.ui import attention_draw, jobs_offer
 from headlab.ui.attention_choose import head_names, pick_heads, pick_sentences
 from headlab.ui.attention_view import Panel
 from headlab.ui.shell import client, found, page
+from headlab.ui.shell_worker import waited
 
 INTRO = "What chosen heads look at, token by token, in a sentence of the task or one of your own."
 
 
 @st.cache_data(max_entries=128, show_spinner=False)
 def attention(_client, model, fingerprint, text, pair, heads):
-    return _client.attention(model, text, heads, pair)
+    return waited(lambda: _client.attention(model, text, heads, pair))
 
 
 with page("Attention", INTRO) as choice:
     worker = client()
     with st.spinner("Loading the model …"):
-        loaded = worker.model(choice.model)
+        loaded = waited(lambda: worker.model(choice.model))
     grid = HeadGrid.from_json(loaded["grid"])
     results = found(choice)
     heads = pick_heads(grid, results)

@@ -54,8 +54,7 @@ def cached(choice, results):
         )
     if results.missing:
         jobs_offer.offer(choice, results.missing, results.first)
-    jobs_follow.progress()
-    if jobs_follow.watching():
+    if jobs_follow.progress():
         page_link("heads", "Heads: watch its map sharpen")
     every = {key: found(choice, key) for key in METHODS}
     st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)

@@ -10,6 +10,7 @@ from headlab.ui import jobs_follow, jobs_offer, prune_board, prune_files, prune_
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page
+from headlab.ui.shell_worker import waited
 
 INTRO = "Switch heads off and watch the accuracy move, against the unpruned model on the same examples."
 SPLIT_HELP = (
@@ -67,7 +68,8 @@ def smaller(choice, identity, now):
 
 with page("Prune", INTRO) as choice:
     with st.spinner("Loading the model …"):
-        loaded = client().model(choice.model)
+        worker = client()
+        loaded = waited(lambda: worker.model(choice.model))
     identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
     now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
     # A widget's state goes with its page: without it, this run has just come here.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
+
+from headlab.ui import shell_worker
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,3 +28,9 @@ def said(app: AppTest) -> str:
     """All that a page tells in words."""
     kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
     return "\n".join(element.value for kind in kinds for element in kind)
+
+
+def connect_with(patch: pytest.MonkeyPatch, connect: Callable[[], object]) -> None:
+    """Let pages connect to the worker in this way, at once."""
+    patch.setattr(shell_worker, "connect", connect)
+    patch.setattr(shell_worker, "HEAD_START_SECONDS", 0.0)

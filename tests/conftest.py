@@ -37,3 +37,24 @@ def one_lane() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def native_buttons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of buttons as streamlit's own, which its AppTest can press; a press goes to the log as from a browser."""
+    import streamlit as st
+
+    from headlab.ui import presses
+
+    drawn = presses.component
+
+    def pressed(key: str) -> None:
+        log = presses.log()
+        log.take({"tab": "test", "presses": [[log.taken.get("test", 0) + 1, key, None]]})
+
+    def native(*, data: dict[str, Any], **_: Any) -> None:
+        for b in data["buttons"]:
+            look = {"type": b["kind"], "disabled": b["disabled"], "help": b["help"] or None}
+            st.button(b["label"], key=b["key"], on_click=pressed, args=(b["key"],), **look)
+
+    monkeypatch.setattr(presses, "component", lambda kind: native if kind == "buttons" else drawn(kind))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 import streamlit as st
-from app_pages import run_page, said
+from app_pages import connect_with, run_page, said
 from fake_client import FakeClient, FakeWorker, job
 from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POINTS, keep_front, made_front, point
 from typer.main import get_command
@@ -28,6 +28,8 @@ from headlab.ui.shell import Choice
 from headlab.worth.costs import Left
 from headlab.worth.ratio import Ratio
 from headlab.worth.worth import Speed, Worth
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
 
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 TWO_OFF = encode(np.array([False, True, True, False, True, True]))
@@ -52,7 +54,7 @@ def worker(tmp_path, monkeypatch):
     st.cache_resource.clear()
     client = Worker()
     client.models = lambda: [{"name": "e5-small-intents", "fingerprint": FINGERPRINT}]
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    connect_with(monkeypatch, lambda: FakeWorker(client))
     shell_worker.supervisor().client(wait=5)
     yield client
     st.cache_resource.clear()
@@ -195,7 +197,6 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now, state = History(GRID), {}
     monkeypatch.setattr(prune_front.st, "session_state", state)
-    monkeypatch.setattr(prune_front, "after_clicks", lambda change: change)
     prune_front._picked("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
     prune_front._picked("figure", front, now)

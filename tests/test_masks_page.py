@@ -7,19 +7,21 @@ import json
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import run_page, said
+from app_pages import connect_with, run_page, said
 from cached_scores import GRID, HARMFUL, MODEL, fill
 from streamlit.testing.v1 import AppTest
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, Place, compare, noted, parse_grid
-from headlab.ui import mask_export, shell_worker
+from headlab.ui import mask_export
 from headlab.ui.history import History
 from headlab.ui.mask_export import file_name, shrink_command
 from headlab.ui.masks_compare import difference_values
 from headlab.ui.masks_sources import HISTORY, NOW, Target, read_files
 from headlab.ui.masks_take import trouble
 from headlab.ui.shell import Choice
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
 
 WEIGHTS = "0" * 64
 FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low": -0.01, "high": 0.03, "p": 0.4}
@@ -36,7 +38,7 @@ def cache(tmp_path_factory):
         def refuse():
             raise HeadlabError("no worker in this test; start one")
 
-        patch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+        connect_with(patch, refuse)
         yield root
     st.cache_resource.clear()
 
@@ -99,7 +101,7 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
 def test_the_present_mask_of_the_prune_page_can_be_compared_and_taken_back(cache):
     app = run_page("masks", langs=["de", "th"])
     mine = History(GRID)
-    mine.click(made(HARMFUL, 5).kept)
+    mine.put(made(HARMFUL, 5).kept, {"rule": "by hand"})
     app.session_state[HISTORY + WEIGHTS] = mine
     app.run()
     assert app.selectbox(key="masks-a").options[0] == NOW

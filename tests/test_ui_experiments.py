@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import streamlit as st
-from app_pages import run_page, said
+from app_pages import connect_with, run_page, said
 from cached_reports import KEY_ROWS, keep, made_up
 from fake_client import FakeClient, FakeWorker, job
 from streamlit.testing.v1 import AppTest
@@ -26,6 +26,8 @@ from headlab.ui import experiments_heads, experiments_report, experiments_store,
 from headlab.ui.experiments_plan import Plan, command, resolvable
 from headlab.ui.shell import Choice
 
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
 FLAGS, OPTIONS = ("--size", "--seed", "--test-size"), ("--method", "-o", "--option")
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 
@@ -38,7 +40,7 @@ def worker(tmp_path, monkeypatch):
     st.cache_resource.clear()
     client = FakeClient()
     client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    connect_with(monkeypatch, lambda: FakeWorker(client))
     shell_worker.supervisor().client(wait=5)
     yield client
     st.cache_resource.clear()
@@ -133,7 +135,7 @@ def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypa
         raise HeadlabError("no worker in this test; start one")
 
     keep(cache, made_up("heads"))
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    connect_with(monkeypatch, refuse)
     st.cache_resource.clear()
     shell_worker.supervisor()._thread.join()
     app = run(experiment="heads")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import reference
 import streamlit as st
-from app_pages import run_page, said
+from app_pages import connect_with, run_page, said
 from cached_scores import GRID as LARGE
 from cached_scores import made_up
 from fake_client import FakeClient, FakeWorker, job
@@ -50,6 +50,8 @@ from headlab.ui.gates_tradeoff import clicked
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
 CHOICE = Choice("e5-small-intents", "intents", ("de",), "shapley")
 WEIGHTS = (0.01, 0.03, 0.06)
 
@@ -62,7 +64,7 @@ def worker(tmp_path, monkeypatch):
     st.cache_resource.clear()
     client = FakeClient()
     client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    connect_with(monkeypatch, lambda: FakeWorker(client))
     shell_worker.supervisor().client(wait=5)
     yield client
     st.cache_resource.clear()

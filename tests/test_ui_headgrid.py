@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
-from headlab.ui.headgrid import score_marks, score_tips, switched, symmetric_limit
+from headlab.ui.headgrid import score_marks, score_tips, symmetric_limit
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
 
@@ -27,16 +27,18 @@ def sent(app):
 
 def page():
     import numpy as np
+    import streamlit as st
 
     from headlab.records import HeadGrid, Stack
     from headlab.ui.headgrid import head_map, head_switches
 
     grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
     values = np.array([0.1, -0.2, np.nan, 0, 0, 0, 0, 0, 0.05])
+    told = st.session_state.setdefault("told", [])
     marks = np.abs(np.nan_to_num(values)) > 0.06
-    head_map(values, grid, key="map", title="<b>", marks=marks, selected=grid.heads[8], on_click=print)
+    head_map(values, grid, key="map", title="<b>", marks=marks, selected=grid.heads[8], on_click=told.append)
     head_map(values, grid, key="plain", title="plain", limit=2.0, compact=True)
-    head_switches(values, grid, values == 0, key="switches", rev=3, on_change=print)
+    head_switches(values, grid, values == 0, key="switches", on_switch=lambda *of: told.append(of))
 
 
 def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
@@ -49,39 +51,33 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     assert first["marks"] == [1, 1, 0, 0, 0, 0, 0, 0, 0]
     assert (first["mode"], first["selected"], first["clickable"]) == ("map", 8, True)
     assert (plain["limit"], plain["compact"], plain["selected"], plain["clickable"]) == (2.0, True, -1, False)
-    assert (switches["mode"], switches["off"], switches["rev"]) == ("switch", [0, 1, 2, 8], 3)
+    assert (switches["mode"], switches["off"], switches["key"]) == ("switch", [0, 1, 2, 8], "switches")
     assert switches["taken"] == {}
 
 
-def test_the_board_is_told_which_of_its_clicks_were_taken():
-    app = AppTest.from_function(page)
-    app.session_state["switches:seen"] = {"x": 4}
-    assert sent(app.run())[2]["taken"] == {"x": 4}
+def press(app, key, value):
+    """What the page is told of one press in the browser."""
+    log, told = app.session_state["_presses"], app.session_state["told"]
+    told.clear()
+    log.take({"tab": "x", "presses": [[log.taken.get("x", 0) + 1, key, value]]})
+    return told
 
 
-def off(states):
-    return [(click, np.flatnonzero(~kept).tolist()) for click, kept in states]
-
-
-def test_an_event_holds_the_whole_state_after_each_click():
-    event = {"rev": 2, "id": "x", "trail": [[1, [0]], [2, [0, 8]], [3, []]]}
-    assert off(switched(event, GRID, 2)) == [(1, [0]), (2, [0, 8]), (3, [])]
-
-
-def test_a_click_is_taken_once():
-    event = {"rev": 2, "id": "x", "trail": [[1, [0]], [2, [0, 8]]]}
-    assert off(switched(event, GRID, 2, seen=1)) == [(2, [0, 8])]
-    assert switched(event, GRID, 2, seen=2) == []
-
-
-@pytest.mark.parametrize("event", [None, {}, {"rev": 1, "trail": [[1, [0]]]}, {"trail": [[1, [0]]]}, {"rev": 2}])
-def test_an_event_that_answers_an_older_mask_is_dropped(event):
-    assert switched(event, GRID, 2) == []
+def test_a_press_switches_the_heads_that_it_names():
+    app = AppTest.from_function(page).run()
+    [(heads, on)] = press(app, "switches", {"heads": [0, 4], "on": False})
+    assert np.flatnonzero(heads).tolist() == [0, 4]
+    assert on is False
+    assert press(app, "map", 4) == [GRID.heads[4]]
+    assert sent(app.run())[2]["taken"] == {"x": 2}
 
 
 def test_heads_that_do_not_exist_are_ignored():
-    event = {"rev": 0, "trail": [[1, [-1, 9, 10**9, "3", 2.5, None, 4]]]}
-    assert off(switched(event, GRID, 0)) == [(1, [4])]
+    app = AppTest.from_function(page).run()
+    strange = [-1, 9, 10**9, "3", 2.5, None]
+    [(heads, _)] = press(app, "switches", {"heads": [*strange, 4], "on": True})
+    assert np.flatnonzero(heads).tolist() == [4]
+    assert [press(app, "map", value) for value in strange] == [[]] * 6
 
 
 def test_tips_say_value_half_width_and_samples_in_points():

@@ -22,11 +22,15 @@ def without(grid, *off):
     return kept
 
 
+def switch_off(now, *heads):
+    now.switch(~without(now.grid, *heads), False)
+
+
 def test_undo_and_redo_walk_the_same_states():
     now = History(GRID)
     masks = [without(GRID, *range(i)) for i in range(1, 5)]
-    for mask in masks:
-        now.click(mask)
+    for i in range(4):
+        switch_off(now, i)
     back = []
     while now.can_undo:
         back.append(now.kept)
@@ -41,34 +45,35 @@ def test_undo_and_redo_walk_the_same_states():
 
 def test_a_change_after_undo_drops_what_was_undone():
     now = History(GRID)
-    now.click(without(GRID, 1))
+    switch_off(now, 1)
     now.undo()
-    now.click(without(GRID, 2))
+    switch_off(now, 2)
     assert not now.can_redo
     now.undo()
     assert now.kept.all()
 
 
-def test_only_changes_from_outside_the_grid_raise_the_revision():
+def test_a_click_changes_its_own_heads_only():
     now = History(GRID)
-    now.click(without(GRID, 1))
-    assert now.rev == 0
-    for change in (now.undo, now.redo, now.reset, lambda: now.put(without(GRID, 5), {})):
-        before = now.rev
-        change()
-        assert now.rev == before + 1
+    switch_off(now, 1, 2)
+    now.undo()  # pressed before the next click, and taken after it was made
+    switch_off(now, 3)
+    assert np.flatnonzero(~now.kept).tolist() == [3]
+    now.switch(~without(GRID, 3, 4), True)
+    assert now.kept.all()
 
 
 def test_the_list_is_told_of_every_change_but_its_own():
     now = History(GRID)
     now.set_list(without(GRID, 1))
-    assert (now.stamp, now.rev) == (0, 1)
-    for change in (lambda: now.click(without(GRID, 2)), now.undo, now.redo, now.reset):
+    assert now.stamp == 0
+    for change in (lambda: switch_off(now, 2), now.undo, now.redo, now.reset, lambda: now.put(without(GRID, 5), {})):
         before = now.stamp
         change()
         assert now.stamp == before + 1
-    now.set_layer(without(GRID, 3))
-    assert np.flatnonzero(~now.kept).tolist() == [3]
+    assert now.chosen == {}
+    switch_off(now, 3)
+    assert np.flatnonzero(~now.kept).tolist() == [3, 5]
     assert now.chosen["rule"] == "by hand"
 
 
@@ -76,12 +81,12 @@ def test_walking_past_either_end_changes_nothing():
     now = History(GRID)
     now.undo()
     now.redo()
-    assert (now.at, now.rev) == (0, 0)
+    assert (now.at, now.stamp) == (0, 0)
 
 
 def test_reset_can_be_undone():
     now = History(GRID)
-    now.click(without(GRID, 3, 4))
+    switch_off(now, 3, 4)
     now.reset()
     assert now.kept.all()
     now.undo()
@@ -91,7 +96,7 @@ def test_reset_can_be_undone():
 def test_a_long_session_keeps_the_newest_states():
     now = History(GRID)
     for i in range(DEPTH + 20):
-        now.click(without(GRID, i % 144))
+        now.put(without(GRID, i % 144), {})
     assert len(now.steps) == DEPTH
     assert np.flatnonzero(~now.kept).tolist() == [(DEPTH + 19) % 144]
 
@@ -99,14 +104,14 @@ def test_a_long_session_keeps_the_newest_states():
 def test_clicks_after_a_suggestion_remember_where_they_started():
     now = History(GRID)
     now.put(without(GRID, 1), {"rule": "harmful", "method": "shapley"})
-    now.click(without(GRID, 1, 2))
-    now.click(without(GRID, 1, 2, 3))
+    switch_off(now, 2)
+    switch_off(now, 3)
     assert now.chosen == {"rule": "by hand", "started_from": {"rule": "harmful", "method": "shapley"}}
 
 
 def test_the_history_keeps_its_own_copy():
     now, mask = History(GRID), without(GRID, 1)
-    now.click(mask)
+    now.put(mask, {})
     mask[:] = False
     assert np.flatnonzero(~now.kept).tolist() == [1]
 
@@ -147,7 +152,7 @@ def page():
     from headlab.ui.history import follow_link, history, write_link
 
     now = history("f" * 64, HeadGrid((Stack("encoder", (12,) * 12),)))
-    st.button("click", on_click=lambda: now.click(np.arange(144) != 7))
+    st.button("click", on_click=lambda: now.put(np.arange(144) != 7, {}))
     st.button("undo", on_click=now.undo)
     arrived = "here" not in st.session_state
     st.session_state["here"] = True

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import run_page, said
+from app_pages import connect_with, run_page, said
 from cached_scores import GRID, fill, made_up
 from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.testing.v1 import AppTest
@@ -30,22 +30,7 @@ from headlab.ui import (
     shell_worker,
 )
 
-
-class Interrupted(dict):
-    """A session's state that ends whoever touches it once more than `left` times."""
-
-    left = 0
-
-    def setdefault(self, key, default=None):
-        self.left -= 1
-        if self.left < 0:
-            raise InterruptedError
-        return super().setdefault(key, default)
-
-    def _fail(self, *_):
-        raise InterruptedError("touched otherwise")
-
-    __setitem__ = __getitem__ = pop = __contains__ = _fail
+pytestmark = pytest.mark.usefixtures("native_buttons")
 
 
 DRAFT = jobs_draft.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
@@ -57,7 +42,7 @@ def worker(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADLAB_CACHE", str(fill(tmp_path / "cache")))
     st.cache_resource.clear()
     client = FakeClient()
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    connect_with(monkeypatch, lambda: FakeWorker(client))
     shell_worker.supervisor().client(wait=5)
     yield client
     st.cache_resource.clear()
@@ -94,8 +79,8 @@ def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_e
     rows[1]["ended"] += 10
     worker.rows = rows
     app = run()
-    opened = [button.label.split(":")[1] for button in app.button if str(button.key).startswith("open-")]
-    assert opened == [f"primary[Job {number}" for number in (3, 4, 5, 2, 1)]
+    opened = [button.label.split(":")[0] for button in app.button if str(button.key).startswith("open-")]
+    assert opened == [f"Job {number}" for number in (3, 4, 5, 2, 1)]
     assert "next in line" in said(app)
     assert "number 2 in line" in said(app)
     assert [error.value for error in app.error] == ["it broke"]
@@ -161,7 +146,7 @@ def test_without_a_worker_the_page_says_so_and_stays_usable(worker, monkeypatch,
     def refuse():
         raise HeadlabError("no worker in this test; start one")
 
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    connect_with(monkeypatch, refuse)
     st.cache_resource.clear()
     watched = shell_worker.supervisor()
     watched._thread.join()
@@ -405,7 +390,6 @@ def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(session):
 
 def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(session):
     jobs_follow.settle([job(1, "running")])
-    assert jobs_follow.watching()
     jobs_follow.settle([job(1, "failed", error="it broke")])
     assert session == [True]
     assert not jobs_do.asked_for().said  # it is theirs
@@ -417,26 +401,6 @@ def test_a_job_that_was_deleted_is_not_waited_for(session):
     jobs_do.asked_for().mine.update({1, 2})
     jobs_follow.settle([job(2, "running")])
     assert jobs_do.asked_for().mine == {2}
-
-
-def test_a_click_that_the_next_event_cuts_short_has_its_job_or_has_not_been(worker, monkeypatch):
-    """Streamlit ends a callback at its next touch of the session's state once another event has come."""
-    state = Interrupted()
-    monkeypatch.setattr(jobs_do.st, "session_state", state)
-    started = 0
-    for touches in range(6):
-        state.clear()
-        worker.rows.clear()
-        state.left = touches
-        try:
-            jobs_do.start("score", dict(SPEC))
-        except InterruptedError:
-            assert worker.rows == []
-        else:
-            state.left = 9
-            assert jobs_do.asked_for().mine == {row["id"] for row in worker.rows} != set()
-            started += 1
-    assert started
 
 
 def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import streamlit as st
+from app_pages import connect_with
 from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
 from headlab.errors import HeadlabError
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
-from headlab.ui import languages_tables, shell_worker
+from headlab.ui import languages_tables
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
 
 ROOT = Path(__file__).parents[1]
 NEW = "owner/new"  # a model whose scores have halves
@@ -55,7 +58,7 @@ def cache(tmp_path_factory):
         def refuse():
             raise HeadlabError("no worker in this test; start one")
 
-        patch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+        connect_with(patch, refuse)
         yield root
     st.cache_resource.clear()
 

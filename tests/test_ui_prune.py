@@ -8,18 +8,13 @@ import time
 
 import numpy as np
 import pytest
-from streamlit.runtime.scriptrunner import RerunData, RerunException
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
-from headlab.ui import headgrid
 from headlab.ui.background import Latest
 from headlab.ui.history import History
-from headlab.ui.once import once
-from headlab.ui.prune_board import GRID as BOARD
-from headlab.ui.prune_board import after_clicks
 from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
 from headlab.ui.prune_files import mask_text, take
 from headlab.ui.prune_suggest import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
@@ -261,55 +256,8 @@ def broken_masks():
 @pytest.mark.parametrize("what", list(broken_masks()))
 def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what):
     now = History(GRID)
-    now.click(mask(2).kept)
+    now.put(mask(2).kept, {})
     with pytest.raises(HeadlabError):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.kept).tolist() == [2]
-    assert (len(now.steps), now.rev) == (2, 0)
-
-
-def test_a_click_that_came_with_undo_is_the_one_taken_back(monkeypatch):
-    """Streamlit may call Undo's callback before the grid's, where both came in one request."""
-    now, kept = History(GRID), np.array([True, False, True, True, True, True])
-    came = iter([lambda: now.click(kept)])
-    waiting = {f"{BOARD}:changed": lambda: next(came, lambda: None)()}
-    monkeypatch.setattr(headgrid.st, "session_state", waiting)
-    after_clicks(now.undo)()
-    assert now.kept.all()
-    assert now.can_redo
-    after_clicks(now.redo)()
-    assert now.kept.tolist() == kept.tolist()
-
-
-def test_a_press_whose_callback_was_cut_short_is_taken_when_it_comes_again():
-    """Streamlit cuts a callback where it touches the session's state once the next request is there."""
-    made = []
-
-    def change():
-        made.append("begun")
-        if len(made) == 1:
-            raise RerunException(RerunData())
-        made.append("done")
-
-    pressed = once(change)
-    with pytest.raises(RerunException):
-        pressed()
-    pressed()
-    pressed()
-    assert made == ["begun", "begun", "done"]
-
-
-def test_streamlit_may_call_a_callback_twice_for_one_press(monkeypatch):
-    """A look at the worker that arrives while callbacks are called makes streamlit call them again, undrawn."""
-    monkeypatch.setattr(headgrid.st, "session_state", {})
-    now = History(GRID)
-    for off in ([0], [0, 3]):
-        kept = np.ones(GRID.size, bool)
-        kept[off] = False
-        now.click(kept)
-    drawn = after_clicks(now.undo)
-    drawn()
-    drawn()
-    assert np.flatnonzero(~now.kept).tolist() == [0]
-    after_clicks(now.undo)()  # drawn again, pressed again
-    assert now.kept.all()
+    assert (len(now.steps), now.stamp) == (2, 1)

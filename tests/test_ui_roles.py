@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import run_page, said
+from app_pages import connect_with, run_page, said
 from cached_reports import keep
 from cached_scores import GRID as LARGE
 from cached_scores import HELPFUL, made_up
@@ -39,6 +39,8 @@ from headlab.ui.roles_remaining import sizes, stacks
 from headlab.ui.roles_store import job_spec
 from headlab.ui.shell import Choice
 
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 TREE = "1\tTime\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tflies\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 
@@ -52,7 +54,7 @@ def worker(tmp_path, monkeypatch):
     st.cache_resource.clear()
     client = FakeClient()
     client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (lambda: FakeWorker(client), 0.0))
+    connect_with(monkeypatch, lambda: FakeWorker(client))
     shell_worker.supervisor().client(wait=5)
     yield client
     st.cache_resource.clear()
@@ -489,7 +491,7 @@ def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypa
         raise HeadlabError("no worker in this test; start one")
 
     keep(cache, made_roles("de"))
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    connect_with(monkeypatch, refuse)
     st.cache_resource.clear()
     shell_worker.supervisor()._thread.join()
     app = run(langs=["de", "th"])

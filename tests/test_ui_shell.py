@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import streamlit as st
+from app_pages import connect_with
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
@@ -36,6 +37,8 @@ from headlab.ui import (
 )
 from headlab.ui.results import matching, select
 
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
 ROOT = Path(__file__).parents[1]
 NO_WORKER = "no worker in this test; start one"
 
@@ -50,7 +53,7 @@ def cache(tmp_path, monkeypatch):
     def refuse():
         raise HeadlabError(NO_WORKER)
 
-    monkeypatch.setattr(shell_worker.Supervisor.__init__, "__defaults__", (refuse, 0.0))
+    connect_with(monkeypatch, refuse)
     yield tmp_path / "cache"
     st.cache_resource.clear()
 
@@ -241,7 +244,7 @@ def test_the_page_server_never_imports_torch(tmp_path):
         "import sys, runpy\n"
         "from streamlit.testing.v1 import AppTest\n"
         "from headlab.ui import shell_worker\n"
-        "shell_worker.Supervisor.__init__.__defaults__ = (shell_worker.connect, 3600.0)\n"
+        "shell_worker.HEAD_START_SECONDS = 3600.0\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
         "for name in ('heads', 'languages', 'jobs', 'overview'):\n"
         "    assert not app.switch_page(f'pages/{name}.py').run().exception\n"

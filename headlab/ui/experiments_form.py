@@ -15,7 +15,7 @@ from headlab.ui.experiments_plan import ABLATIONS, Plan, command
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_offer import refusal
-from headlab.ui.once import once
+from headlab.ui.presses import button
 
 KEPT = "_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
 DEV_HELP = "Examples that heads are chosen on."
@@ -83,8 +83,8 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
     else:
         text = caution(plan.choice.method) if plan.uses_method else ""
         jobs_forecast.draw("experiment", spec, f"{f'Caution: {text}. ' if text else ''}What it will take:", "")
-    icon, held = ":material/play_arrow:", bool(trouble)
-    st.button("Start", type="primary", icon=icon, key="plan-start", disabled=held, on_click=once(_start), args=(plan,))
+    held = bool(trouble)
+    button("Start", kind="primary", icon="play_arrow", key="plan-start", disabled=held, on_press=_start, args=(plan,))
     asked("Its report appears below when it is done.")
     progress()
 

@@ -20,7 +20,7 @@ from headlab.tables import Cell, Table
 from headlab.ui.background import Latest
 from headlab.ui.experiments_store import part
 from headlab.ui.gates_read import Sweep, accuracy_name, worth
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.prune_figures import Figure, Known, Question, figures
 from headlab.ui.results import matching, select
 from headlab.ui.shell import Choice, guarded, listing
@@ -165,9 +165,9 @@ def offer(asked: Mapping[tuple[str, str], Question], language: str) -> None:
         _follow(held[1], len(missing))
         return
     examples = sum(q.size for q in missing)
-    st.button(
-        f"Measure these masks on {missing[0].split}", key="gates-compare", icon=":material/play_arrow:",
-        on_click=once(_ask), args=(key, missing, language),
+    button(
+        f"Measure these masks on {missing[0].split}", key="gates-compare", icon="play_arrow",
+        on_press=_ask, args=(key, missing, language),
         help=f"The worker answers {examples:,} examples under {len(missing)} masks, ahead of its jobs.",
     )  # fmt: skip
 

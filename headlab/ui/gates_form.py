@@ -16,7 +16,7 @@ from headlab.ui.jobs_do import asked_for, start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
 from headlab.ui.names import language_title
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.shell import Choice, languages_of
 
 KEPT = "_gates_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
@@ -94,9 +94,14 @@ def _begin(plan: Plan) -> None:
             f"**{spelled(plan.languages)}**: {many} of {spec['options']['steps']} steps, one after another; λ = {at}."
         )
         jobs_forecast.draw("gates", spec, "What it will take:", "")
-    icon = ":material/play_arrow:"
-    st.button(
-        "Start", type="primary", icon=icon, key="gates-start", disabled=bool(wrong), on_click=once(_start), args=(plan,)
+    button(
+        "Start",
+        kind="primary",
+        icon="play_arrow",
+        key="gates-start",
+        disabled=bool(wrong),
+        on_press=_start,
+        args=(plan,),
     )
     if not wrong:
         with st.expander("The same from a terminal"):

@@ -18,6 +18,7 @@ from headlab.ui.gates_against import mask_of
 from headlab.ui.headgrid import head_map
 from headlab.ui.history import history
 from headlab.ui.names import language_title
+from headlab.ui.presses import button
 from headlab.ui.prune_suggest import risk
 from headlab.ui.shell import Choice, go
 
@@ -81,9 +82,9 @@ def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) 
     if trouble:
         st.caption(trouble)
     with st.container(horizontal=True, gap="small"):
-        st.button(
-            "Try it on the Prune page", key="gates-prune", type="primary", icon=":material/content_cut:",
-            disabled=target is None, on_click=_prune, args=(choice, str(target), mask),
+        button(
+            "Try it on the Prune page", key="gates-prune", kind="primary", icon="content_cut",
+            disabled=target is None, on_press=_prune, args=(choice, str(target), mask),
         )  # fmt: skip
         st.download_button(
             "Export the mask (JSON)", json.dumps(mask.to_json(), ensure_ascii=False, indent=1),

@@ -1,20 +1,18 @@
 """The head grid: a clickable map of one value per head, or the same grid as a board of switches.
 
-A Streamlit component (v2): `static/headgrid.js` draws it, this module feeds it and reads its events.
+A Streamlit component (v2): `static/headgrid.js` draws it, this module feeds it; its clicks go to the log of presses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from headlab.records import Bools, Floats, Head, HeadGrid
 from headlab.scores import HeadScores
+from headlab.ui import presses
 
 
 def head_map(
@@ -42,16 +40,14 @@ def head_map(
         "compact": compact,
         "clickable": on_click is not None,
         "selected": -1 if selected is None else grid.index(selected),
-        "rev": 0,
         "off": [],
     }
 
-    def picked() -> None:
-        index = _event(key, "pick")
+    def picked(index: Any) -> None:
         if on_click is not None and isinstance(index, int) and 0 <= index < grid.size:
             on_click(grid.heads[index])
 
-    _component()(key=key, data=data, on_pick_change=picked)
+    presses.draw("headgrid", key, data | {"key": key}, {key: picked})
 
 
 def head_switches(
@@ -60,65 +56,32 @@ def head_switches(
     kept: Bools,
     *,
     key: str,
-    rev: int,
-    on_change: Callable[[Bools], None],
+    on_switch: Callable[[Bools, bool], None],
     title: str = "Heads",
     limit: float | None = None,
     marks: Bools | None = None,
     tips: Sequence[str] = (),
     signed: bool = True,
 ) -> None:
-    """Draw every head as a switch; each click calls `on_change(kept)` with the whole state, bool [head].
+    """Draw every head as a switch; each click calls `on_switch(heads, on)`: which ones, bool [head], and to what.
 
-    rev: raise it whenever the mask changes by anything but this grid; events that answer an older
-    one are dropped, so that a click on its way cannot undo an import.
+    A click changes what it was made for and nothing else, so one on its way cannot take back an undo or an import.
     """
-    seen: dict[str, int] = st.session_state.setdefault(f"{key}:seen", {})
     data = _data(values, grid, title, limit, marks, tips, signed) | {
         "mode": "switch",
         "compact": False,
         "clickable": True,
         "selected": -1,
-        "rev": rev,
         "off": np.flatnonzero(~kept).tolist(),
-        "taken": seen,
+        "key": key,
     }
 
-    def changed() -> None:
-        event = _event(key, "heads") or {}
-        board = str(event.get("id"))
-        for click, now in switched(event, grid, rev, seen.get(board, 0)):
-            seen[board] = click
-            on_change(now)
+    def switched(change: Any) -> None:
+        heads = np.zeros(grid.size, bool)
+        heads[[i for i in change["heads"] if isinstance(i, int) and 0 <= i < grid.size]] = True
+        on_switch(heads, bool(change["on"]))
 
-    st.session_state[f"{key}:changed"] = changed
-    _component()(key=key, data=data, on_heads_change=changed)
-
-
-def take_clicks(key: str) -> None:
-    """Take the clicks that came with another widget's event: the browser may send both at once, and they came first.
-
-    Called by whatever else changes the mask, before it does: streamlit calls such callbacks in any order.
-    """
-    changed = st.session_state.get(f"{key}:changed")
-    if changed is not None:
-        changed()
-
-
-def switched(event: Any, grid: HeadGrid, rev: int, seen: int = 0) -> list[tuple[int, Bools]]:
-    """Each click's number and the heads kept after it (bool [head]), of an event of the board of switches.
-
-    seen: number of the last click that was taken.  Empty for an event that answers an older `rev`.
-    """
-    if not event or event.get("rev") != rev:
-        return []
-    states = []
-    for click, off in event.get("trail", ()):
-        if click > seen:
-            kept = np.ones(grid.size, bool)
-            kept[[i for i in off if isinstance(i, int) and 0 <= i < grid.size]] = False
-            states.append((click, kept))
-    return states
+    presses.draw("headgrid", key, data, {key: switched})
 
 
 def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
@@ -174,16 +137,3 @@ def _data(
         "tips": list(tips),
         "signed": signed,
     }
-
-
-def _event(key: str, name: str) -> Any:
-    state = st.session_state.get(key)
-    return None if state is None else state.get(name)
-
-
-@cache
-def _component() -> Callable[..., Any]:
-    files = resources.files("headlab.ui") / "static"
-    css, js = ((files / f"headgrid.{kind}").read_text("utf-8") for kind in ("css", "js"))
-    renderer: Callable[..., Any] = st.components.v2.component("headlab-headgrid", css=css, js=js)
-    return renderer

@@ -12,15 +12,14 @@ from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.scores import HeadScores
 from headlab.ui.jobs_do import said, start
-from headlab.ui.jobs_follow import bar, known_jobs, under_way, watching
+from headlab.ui.jobs_follow import bar, known_jobs, watch
 from headlab.ui.jobs_offer import price, refusal, work_of
 from headlab.ui.jobs_sharpening import about_head, language_at, picture, small_picture
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.results import Found, spec_of
 from headlab.ui.shell import Choice, client, guarded
-from headlab.ui.shell_worker import supervisor
 
 SECONDS = 2.0
 AT, PICKED = "_sharpening", "_sharpening_picked"
@@ -30,40 +29,37 @@ HELP = "Its map then sharpens here and, larger, at the top."
 def draw(
     choice: Choice, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
 ) -> None:
-    """The map of the language that a job of this choice is at, drawn again every two seconds.
+    """The map of the language that a job of this choice is at, drawn again every two seconds, and jobs that wait.
 
     It does not take the place of a stored result before the job is done: then the page runs again.
     stored: sets the colour scale.  pick: told of a click, by language and head.
     """
-    if supervisor().connected:
-        every = SECONDS if watching() else None
-        st.fragment(_look, run_every=every)(choice, stored, selected, pick)
-    else:
-        said()
+    said()
+    jobs = known_jobs(choice)
+    if not jobs:
+        return
+    watch(jobs)
+    job = jobs[0]
+    if job["state"] == "running":
+        st.session_state[AT] = language_at(job)
+        room = st.container()
+        bar(job)
+        with room:
+            st.fragment(_look, run_every=SECONDS)(job["id"], stored, selected, pick)
+    for waiting in jobs[job["state"] == "running" :]:
+        bar(waiting)
 
 
 def _look(
-    choice: Choice, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
+    number: int, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
 ) -> None:
+    """The map that sharpens. It takes clicks, which the log of presses keeps however often it is drawn."""
     with guarded():
-        said()  # here, as a click in here runs nothing else
-        jobs = under_way(choice)
-        if st.session_state.pop(PICKED, False):
-            st.rerun()  # the card and the other maps stand outside of this fragment
-        job, scores = client().snapshot(jobs[0]["id"]) if jobs else ({}, None)
-        _follow(job)
+        job, scores = client().snapshot(number)
+        if st.session_state.pop(PICKED, False) or language_at(job) != st.session_state.get(AT):
+            st.rerun()  # the card and the other maps stand outside of this fragment; so does what is stored now
         if scores is not None:
             _sharpening(job, scores, stored, selected, pick)
-        for waiting in jobs[scores is not None :]:
-            bar(waiting)
-
-
-def _follow(job: Job) -> None:
-    """Run the page again when a job has begun or finished a language, or ended: what is stored has changed."""
-    now = (job["id"], language_at(job)) if job.get("state") == "running" else None
-    before, st.session_state[AT] = st.session_state.get(AT), now
-    if now != before:
-        st.rerun()
 
 
 def _sharpening(
@@ -82,7 +78,6 @@ def _sharpening(
     with left:
         picture(job, scores, stored, selected, clicked)
     with right:
-        bar(job, words="")
         about_head(scores, stored, selected)
 
 
@@ -104,7 +99,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
                 st.caption("In line for the worker.")
             else:
                 spec = work_of(choice, [language], results.first)
-                st.button("Compute", key=f"compute-{language}", help=HELP, on_click=once(start), args=("score", spec))
+                button("Compute", key=f"compute-{language}", help=HELP, on_press=start, args=("score", spec))
 
     return {language: partial(draw_one, language) for language in results.missing}
 
@@ -132,4 +127,4 @@ def offer_again(choice: Choice, stored: HeadScores) -> None:
     spec = work_of(choice, [stored.language], stored)
     text = f"Until every head's sign is decided or its half-width is {usual['target']:g}. {price(choice, spec)}"
     label = f"Sharpen {language_title(stored.language)}"
-    st.button(label, key="sharpen", help=text, on_click=once(start), args=("score", spec))
+    button(label, key="sharpen", help=text, on_press=start, args=("score", spec))

@@ -30,15 +30,12 @@ class Step:
 class History:
     """All states of one model's mask in this session.
 
-    rev: raised whenever the mask changes by anything but the grid itself; the grid takes the server's
-    state only then, and the server drops events that answer an older one.  stamp: the same for the list of
-    heads beside the grid.
+    stamp: raised whenever the mask changes by anything but the list of heads beside the grid, which begins anew then.
     """
 
     grid: HeadGrid
     steps: list[Step] = field(default_factory=list)
     at: int = 0
-    rev: int = 0
     stamp: int = 0
 
     def __post_init__(self) -> None:
@@ -64,26 +61,21 @@ class History:
         """Whether a state was undone."""
         return self.at < len(self.steps) - 1
 
-    def click(self, kept: Bools) -> None:
-        """Take the state the grid of switches sent; the grid shows it already."""
+    def switch(self, heads: Bools, on: bool) -> None:
+        """Switch some heads, bool [head], on or off by hand; the others stay as they are."""
+        kept = self.kept.copy()
+        kept[heads] = on
         self.stamp += 1
         self._by_hand(kept)
 
     def put(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
         """Take a mask from elsewhere: a suggestion, a file, a link."""
-        self.rev += 1
         self.stamp += 1
         self._push(kept, chosen)
 
     def set_list(self, kept: Bools) -> None:
-        """Take the state of the list of heads; the list shows it already, the grid must follow."""
-        self.rev += 1
+        """Take the state of the list of heads, which shows it already."""
         self._by_hand(kept)
-
-    def set_layer(self, kept: Bools) -> None:
-        """Take a whole layer's change; grid and list must follow."""
-        self.rev += 1
-        self.click(kept)
 
     def undo(self) -> None:
         """One state back, if there is one."""
@@ -99,7 +91,7 @@ class History:
 
     def _go(self, to: int) -> None:
         if 0 <= to < len(self.steps):
-            self.at, self.rev, self.stamp = to, self.rev + 1, self.stamp + 1
+            self.at, self.stamp = to, self.stamp + 1
 
     def _by_hand(self, kept: Bools) -> None:
         before = self.chosen
@@ -151,9 +143,9 @@ def follow_link(now: History, arrived: bool) -> str | None:
         try:
             now.put(decode(text, now.grid), {"rule": "link"})
         except HeadlabError as error:
-            st.session_state[TROUBLE] = (str(error), now.at, now.rev)
+            st.session_state[TROUBLE] = (str(error), now.at, now.stamp)
     sentence, *when = st.session_state.get(TROUBLE, (None,))
-    return sentence if when == [now.at, now.rev] else None
+    return sentence if when == [now.at, now.stamp] else None
 
 
 def write_link(now: History) -> None:

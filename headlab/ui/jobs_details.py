@@ -15,24 +15,30 @@ from headlab.ui.jobs_queue import actions, reached, trouble
 from headlab.ui.jobs_sharpening import about_head, picture
 from headlab.ui.jobs_words import LIVE, Job, details, ended_line, progress_line, share, title, waiting_line
 from headlab.ui.names import language_title
+from headlab.ui.presses import button
 from headlab.ui.shell import found, guarded
 from headlab.ui.shell_worker import supervisor
 from headlab.worker.client import Client
 
 SECONDS, AGAIN_SECONDS, LOG_HEIGHT = 1.0, 3.0, 260
-HEAD, STATE = "_jobs_head", "_jobs_state"
+HEAD = "_jobs_head"
 
 
 def draw(number: int) -> None:
-    """A job by its number, kept up to date."""
-    st.button("All jobs", icon=":material/arrow_back:", type="tertiary", on_click=jobs_do.show, args=(None,))
+    """A job by its number; what changes while it runs is kept up to date, and stands apart from what is pressed."""
+    button("All jobs", icon="arrow_back", kind="tertiary", key="jobs-all", on_press=jobs_do.show, args=(None,))
     job = _known(number)
     if job is None:
         st.fragment(_ask_again, run_every=AGAIN_SECONDS)(number)
         return
-    st.session_state[STATE] = (number, job["state"])
     st.subheader(f"Job {number}: {title(job)}")
-    st.fragment(_look, run_every=SECONDS)(number, jobs_do.address())
+    with guarded():
+        jobs_do.said()
+        if job["state"] not in LIVE:
+            jobs_do.asked_for().mine.discard(number)  # seen to its end
+        st.fragment(_look, run_every=SECONDS if job["state"] in LIVE else None)(number, job["state"])
+        actions(job)
+        _body(supervisor().client(), job)
 
 
 def _known(number: int) -> Job | None:
@@ -50,40 +56,41 @@ def _ask_again(number: int) -> None:
             st.rerun()
 
 
-def _look(number: int, address: str) -> None:
+def _look(number: int, state: str) -> None:
     with guarded():
-        worker = reached()
-        if worker is None:
-            return
-        if jobs_do.address() != address:
-            st.rerun()  # it was deleted here
-        jobs_do.said()
-        job, scores = worker.snapshot(number)
-        if job["state"] not in LIVE:
-            jobs_do.asked_for().mine.discard(number)  # seen to its end
-        if (number, job["state"]) != st.session_state.get(STATE):
+        worker = supervisor().client()
+        job = worker.job(number)
+        if job["state"] != state:
             st.rerun()  # what stands around this has changed too
         _state(worker, job)
-        _body(worker, job, scores)
 
 
-def _body(worker: Client, job: Job, scores: HeadScores | None) -> None:
+def _body(worker: Client, job: Job) -> None:
     """Left what it computes, right what happened; the log keeps its place whatever the job does."""
     left, right = st.columns([10, 11], gap="large")
-    stored = _stored(job) if scores is not None else {}
+    every = SECONDS if job["state"] in LIVE else None
     with left:
-        if scores is not None:
-            st.markdown(f"##### {language_title(scores.language)}, being computed")
-            picture(job, scores, stored, st.session_state.get(HEAD), _pick)
-            about_head(scores, stored, st.session_state.get(HEAD))
+        if every:
+            st.fragment(_map, run_every=every)(job["id"])
         if job["state"] == "done":
             jobs_results.draw(job)
         _about(job)
     with right:
-        _log(worker, job["id"])
+        st.fragment(_log, run_every=every)(job["id"])
         if line := jobs_results.terminal(job):
             st.caption("The same from a terminal:")
             st.code(line, language="bash", wrap_lines=True)
+
+
+def _map(number: int) -> None:
+    """The map of what is computed now. It takes clicks, which the log of presses keeps however often it is drawn."""
+    with guarded():
+        job, scores = supervisor().client().snapshot(number)
+        if scores is not None:
+            stored = _stored(job)
+            st.markdown(f"##### {language_title(scores.language)}, being computed")
+            picture(job, scores, stored, st.session_state.get(HEAD), _pick)
+            about_head(scores, stored, st.session_state.get(HEAD))
 
 
 def _pick(head: Head) -> None:
@@ -102,16 +109,15 @@ def _state(worker: Client, job: Job) -> None:
         st.markdown(f"{line[0].upper()}{line[1:]}.")
     if job["state"] == "failed":
         st.error(trouble(job))
-    actions(job)
 
 
-def _log(worker: Client, number: int) -> None:
-    st.markdown("##### Log, newest first")
-    lines = worker.log(number)
-    if lines:
-        st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
-    else:
-        st.caption("Nothing is written yet.")
+def _log(number: int) -> None:
+    with guarded():
+        st.markdown("##### Log, newest first")
+        if lines := supervisor().client().log(number):
+            st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
+        else:
+            st.caption("Nothing is written yet.")
 
 
 def _stored(job: Job) -> dict[str, HeadScores]:

@@ -1,10 +1,4 @@
-"""What a click may ask of the job list, as callbacks: streamlit calls them before anything is drawn again.
-
-A button that is read while the page is drawn can lose its click: another event may come in the same request, or
-end the run before the button is reached, or the job may have moved on so that the button is not drawn any more.
-A callback, too, is cut short where it touches the session's state once the next event has come. So it does that before
-it asks the worker, and keeps what came of it in an object that it has in hand.
-"""
+"""What a press may ask of the job list. It is called before anything is drawn again, and is not interrupted."""
 
 from __future__ import annotations
 
@@ -91,11 +85,6 @@ def show(job: int | None) -> None:
         st.query_params.pop("job", None)
     else:
         st.query_params["job"] = str(job)
-
-
-def address() -> str:
-    """What the page's address says about a job; a fragment that sees it change asks for a whole run."""
-    return str(st.query_params.get("job", ""))
 
 
 def cancel(job: int) -> None:

@@ -1,4 +1,4 @@
-"""Following jobs on any page: bars with time left, and the page run again when one ends."""
+"""Following jobs on any page: bars with time left, and the page run again when one begins or ends."""
 
 from __future__ import annotations
 
@@ -11,19 +11,45 @@ from headlab.ui.jobs_forecast import KNOWN
 from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
 from headlab.ui.jobs_words import share as share_of
 from headlab.ui.links import page_link
+from headlab.ui.presses import button
 from headlab.ui.shell import Choice, guarded
 from headlab.ui.shell_worker import client, supervisor
 
 SECONDS, SHOWN = 1.0, 3
+States = tuple[tuple[int, str], ...]
 KEPT = "What is done stays; the same job goes on from there."
 
 
-def progress() -> None:
-    """Jobs under way, kept up to date; when one ends, the page runs again to show its results."""
-    if supervisor().connected:  # not its state, which may be of a slow moment: nothing would look again
-        st.fragment(_board, run_every=SECONDS if watching() else None)()
-    else:
+def progress() -> list[Job]:
+    """Draw the jobs under way, kept up to date, and return them; when one ends, the page runs again."""
+    jobs: list[Job] = []
+    with guarded():
         said()
+        jobs = known_jobs()
+        for job in jobs[:SHOWN]:
+            bar(job)
+        more = f"Jobs: {len(jobs) - SHOWN} more in line" if len(jobs) > SHOWN else "Jobs: queue, logs and time left"
+        if jobs:
+            page_link("jobs", more)
+            watch(jobs)
+    return jobs
+
+
+def watch(jobs: Sequence[Job], seconds: float = SECONDS) -> None:
+    """Run the page again as soon as other jobs are under way than these, or in another state."""
+    st.fragment(_watch, run_every=seconds)(_states(jobs))
+
+
+def _watch(drawn: States) -> None:
+    with guarded():
+        jobs = client().jobs()
+        settle(jobs)
+        if _states(in_order(jobs).live) != drawn:
+            st.rerun()
+
+
+def _states(jobs: Sequence[Job]) -> States:
+    return tuple((job["id"], job["state"]) for job in jobs)
 
 
 def asked(what_then: str) -> None:
@@ -36,37 +62,18 @@ def asked(what_then: str) -> None:
             page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})
 
 
-def watching() -> bool:
-    """Whether there may be a job to watch."""
-    held = asked_for()
-    return supervisor().state().kind == "busy" or bool(held.mine or held.live)
+def known_jobs(choice: Choice | None = None) -> list[Job]:
+    """Jobs that run or wait, as far as a worker can be asked without waiting for it; the running ones first.
 
-
-def _board() -> None:
-    with guarded():
-        said()
-        jobs = under_way()
-        for job in jobs[:SHOWN]:
-            bar(job)
-        more = f"Jobs: {len(jobs) - SHOWN} more in line" if len(jobs) > SHOWN else "Jobs: queue, logs and time left"
-        if jobs:
-            page_link("jobs", more)
-
-
-def under_way(choice: Choice | None = None) -> list[Job]:
-    """Jobs that run or wait, the running ones first; of one model, task and method if a choice is given.
-
-    Runs the page again if one has ended since this session's last look.
+    choice: only score jobs of its model, task and method.  Runs the page again if one has ended since this session's
+    last look.
     """
+    if not supervisor().connected:
+        return []
     jobs = client().jobs()
     settle(jobs)
     live = in_order(jobs).live
     return live if choice is None else [job for job in live if _is_of(job, choice)]
-
-
-def known_jobs(choice: Choice) -> list[Job]:
-    """Score jobs of this choice under way, as far as a worker can be asked without waiting for it."""
-    return under_way(choice) if supervisor().connected else []
 
 
 def _is_of(job: Job, choice: Choice) -> bool:
@@ -98,14 +105,29 @@ def failure(job: Job) -> str:
     return f"{describe(job)}: {job['state']}. {job.get('error') or ''}".rstrip()
 
 
-def bar(job: Job, words: str | None = None) -> None:
-    """A job's bar with a button that cancels it; words: beside it, instead of how far it is."""
-    told = [describe(job), progress_line(job) if words is None else words]
+def bar(job: Job) -> None:
+    """A job with how far it is and a button that cancels it."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{job['id']}"):
-        st.progress(share_of(job), " · ".join(word for word in told if word))
-        cancel_button(job["id"])
+        with st.container():
+            far(job, describe(job))
+        button("Cancel", key=f"cancel-{job['id']}", help=KEPT, on_press=cancel, args=(job["id"],))
 
 
-def cancel_button(job: int) -> None:
-    """The button that cancels a job."""
-    st.button("Cancel", key=f"cancel-{job}", help=KEPT, on_click=cancel, args=(job,))
+def far(job: Job, words: str = "") -> None:
+    """How far a job is, kept up to date while it runs. It holds no button: one could be drawn anew as it is pressed.
+
+    words: before it.
+    """
+    if job["state"] == "running":
+        st.fragment(_far, run_every=SECONDS)(job["id"], words)
+    else:
+        _bar(job, words)
+
+
+def _far(number: int, words: str) -> None:
+    with guarded():
+        _bar(client().job(number), words)
+
+
+def _bar(job: Job, words: str) -> None:
+    st.progress(share_of(job), " · ".join(word for word in (words, progress_line(job)) if word))

@@ -17,7 +17,7 @@ from headlab.ui.jobs_offer import refusal
 from headlab.ui.jobs_words import KINDS
 from headlab.ui.links import page_link
 from headlab.ui.names import language_title
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.shell import Choice, known_models, languages_of
 from headlab.ui.shell_worker import supervisor
 
@@ -73,8 +73,8 @@ def _begin(draft: Draft) -> None:
         shared = draft.place(values) == "ray"
         label = "What this worker would take alone; Ray's workers share it:" if shared else "What it will take:"
         jobs_forecast.draw(kind, spec, label, "")
-    icon, held = ":material/play_arrow:", bool(trouble)
-    st.button("Start", type="primary", icon=icon, key="new-start", disabled=held, on_click=once(_start), args=(draft,))
+    held = bool(trouble)
+    button("Start", kind="primary", icon="play_arrow", key="new-start", disabled=held, on_press=_start, args=(draft,))
     _told()
 
 
@@ -92,7 +92,7 @@ def _told() -> None:
         st.info(f"This is job {made.job} already, {doing} now: the same work asked for twice is one job.")
     else:
         st.success(f"Job {made.job} is in the queue.")
-    st.button(f"Open job {made.job}", key="new-open", on_click=show, args=(made.job,))
+    button(f"Open job {made.job}", key="new-open", on_press=show, args=(made.job,))
 
 
 def _model(draft: Draft) -> None:

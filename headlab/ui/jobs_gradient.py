@@ -11,7 +11,7 @@ from headlab.methods.table import METHODS
 from headlab.ui.background import Latest
 from headlab.ui.jobs_do import ask, asked_for
 from headlab.ui.names import language_title
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.shell import guarded
 from headlab.worker.client import Client
 
@@ -42,9 +42,12 @@ def draw(spec: Mapping[str, Any], label: str) -> None:
     held: tuple[Mapping[str, Any], Latest[str]] | None = st.session_state.get(LIVE)
     if held is None or not _same(held[0], spec):
         # Another choice's request ends when this one is begun.
-        st.button(label, type="primary", key="compute", on_click=once(_begin), args=(spec,))
+        button(label, kind="primary", key="compute", on_press=_begin, args=(spec,))
         return
-    st.fragment(_look, run_every=SECONDS)(held[0]["languages"], held[1])
+    with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
+        with st.container():
+            st.fragment(_look, run_every=SECONDS)(held[0]["languages"], held[1])
+        button("Stop", key="gradient-stop", on_press=_stop, help="What is done stays.")
 
 
 def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
@@ -81,6 +84,4 @@ def _look(languages: Sequence[str], live: Latest[str]) -> None:
             st.rerun()
         at = languages[0] if live.value is None else live.value or languages[-1]
         done = languages.index(at)
-        with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
-            st.progress(done / len(languages), f"{language_title(at)}, {done} of {len(languages)} done")
-            st.button("Stop", key="gradient-stop", on_click=_stop, help="What is done stays.")
+        st.progress(done / len(languages), f"{language_title(at)}, {done} of {len(languages)} done")

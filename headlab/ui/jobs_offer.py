@@ -16,8 +16,8 @@ from headlab.ui import jobs_forecast, jobs_gradient
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import known_jobs, progress
 from headlab.ui.jobs_words import duration, spelled
-from headlab.ui.once import once
 from headlab.ui.overview_coverage import command
+from headlab.ui.presses import button
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, listing
 
@@ -60,9 +60,7 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
     if jobs_gradient.fits(spec):
         jobs_gradient.draw(spec, f"Compute {_many(missing)}")
     else:
-        st.button(
-            f"Compute {_many(missing)}", type="primary", key="compute", on_click=once(start), args=("score", spec)
-        )
+        button(f"Compute {_many(missing)}", kind="primary", key="compute", on_press=start, args=("score", spec))
     jobs_forecast.draw("score", spec, _kind_of_cost(choice), _most(choice, spec))
     with st.expander("The same from a terminal") if folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command goes on where it stopped:")

@@ -22,7 +22,8 @@ from headlab.ui.history import history
 from headlab.ui.jobs_words import Job
 from headlab.ui.names import language_title
 from headlab.ui.overview_coverage import command
-from headlab.ui.shell import Choice, go, going, languages_of
+from headlab.ui.presses import Button, button, row
+from headlab.ui.shell import Choice, go, languages_of
 
 
 def choice_of(job: Job) -> Choice | None:
@@ -35,17 +36,14 @@ def choice_of(job: Job) -> Choice | None:
 
 def draw(job: Job) -> None:
     """The results of a finished job, and the way to them."""
-    if going():
-        st.rerun()  # a page is switched by a whole run, not by a part of one
     choice, result = choice_of(job), job.get("result") or {}
     if job.get("kind") in PAGES:
         name, turn = PAGES[str(job["kind"])]
         label = f"Open on the {name.capitalize()} page"
-        st.button(label, key=f"results-{name}", type="primary", on_click=turn, args=(job,))
+        button(label, key=f"results-{name}", kind="primary", on_press=turn, args=(job,))
     elif choice is not None:
-        with st.container(horizontal=True, gap="small"):
-            for name, label in (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page")):
-                st.button(label, key=f"results-{name}", type="primary", on_click=go, args=(name, choice))
+        pages = (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page"))
+        row(*(Button(label, f"results-{name}", go, (name, choice), "primary") for name, label in pages))
     elif isinstance(result.get("accuracy"), Mapping):
         _trained(result)
     elif result.get("keys"):

@@ -14,6 +14,7 @@ from headlab.ui.history import history
 from headlab.ui.mask_export import file_name
 from headlab.ui.masks_sources import Target
 from headlab.ui.plain import plain
+from headlab.ui.presses import button
 from headlab.ui.prune_suggest import risk
 from headlab.ui.shell import Choice, go
 
@@ -30,8 +31,8 @@ def openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> None:
 
 
 def _opener(choice: Choice, label: str, key: str, mask: Mask, target: Target) -> None:
-    st.button(
-        label, key=key, icon=":material/content_cut:", disabled=bool(trouble(mask, target)), on_click=_open,
+    button(
+        label, key=key, icon="content_cut", disabled=bool(trouble(mask, target)), on_press=_open,
         args=(choice, mask, target.fingerprint),
     )  # fmt: skip
 

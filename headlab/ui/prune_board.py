@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +10,11 @@ import streamlit as st
 
 from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
-from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetric_limit, take_clicks
+from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetric_limit
 from headlab.ui.heads_maps import is_signed
 from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title
-from headlab.ui.once import once
+from headlab.ui.presses import Button, button, row
 from headlab.ui.prune_suggest import MEAN, RULES, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.results import Found
 from headlab.values import shown_unit
@@ -50,28 +49,15 @@ def pick_scores(found: Found) -> HeadScores | None:
     return pooled(found.scores, source)
 
 
-def after_clicks(change: Callable[..., None]) -> Callable[..., None]:
-    """A change of the mask that comes after the clicks in the grid, as it did for the user."""
-
-    def changed(*given: Any) -> None:
-        take_clicks(GRID)
-        change(*given)
-
-    return once(changed)
-
-
 def toolbar(now: History) -> None:
     """Undo, redo, reset."""
-    with st.container(horizontal=True, gap="small"):
-        st.button("Undo", icon=":material/undo:", on_click=after_clicks(now.undo), disabled=not now.can_undo)
-        st.button("Redo", icon=":material/redo:", on_click=after_clicks(now.redo), disabled=not now.can_redo)
-        st.button(
-            "Reset",
-            icon=":material/restart_alt:",
-            on_click=after_clicks(now.reset),
-            disabled=bool(now.kept.all()),
-            help="All heads on",
-        )
+    row(
+        Button("Undo", "prune-undo", now.undo, icon="undo", disabled=not now.can_undo),
+        Button("Redo", "prune-redo", now.redo, icon="redo", disabled=not now.can_redo),
+        Button(
+            "Reset", "prune-reset", now.reset, icon="restart_alt", disabled=bool(now.kept.all()), help="All heads on"
+        ),
+    )
 
 
 def switches(board: Board) -> None:
@@ -87,7 +73,7 @@ def switches(board: Board) -> None:
             "tips": score_tips(scores),
             "signed": is_signed(scores),
         }
-    head_switches(values, board.grid, now.kept, key=GRID, rev=now.rev, on_change=now.click, title="Heads", **coloured)
+    head_switches(values, board.grid, now.kept, key=GRID, on_switch=now.switch, title="Heads", **coloured)
     st.caption(
         "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
         "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."
@@ -110,7 +96,7 @@ def suggestion(board: Board) -> None:
         if sentence := risk(kept):
             st.warning(sentence)
         chosen = how_chosen(scores, wanted, list(board.found.scores))
-        st.button("Switch these off", type="primary", on_click=after_clicks(board.now.put), args=(kept, chosen))
+        button("Switch these off", key="prune-suggest", kind="primary", on_press=board.now.put, args=(kept, chosen))
 
 
 def _whose(board: Board) -> str:
@@ -145,8 +131,8 @@ def twin(now: History) -> None:
     def words(index: int) -> str:
         return head_words(now.grid.heads[index], several)
 
-    # A list of its own for every state that did not come from it, in a form: a multiselect by itself also sends
-    # what it showed before, and would take back a click in the grid.
+    # A list of its own for every state that did not come from it, which counts when the button is pressed: a list by
+    # itself also sends what it showed before, and would take back a click in the grid.
     key = f"twin-heads-{now.stamp}"
 
     def listed() -> None:
@@ -155,10 +141,9 @@ def twin(now: History) -> None:
         now.set_list(kept)
 
     with st.expander("The same switches as a list", icon=":material/list:"):
-        with st.form(f"twin-form-{now.stamp}", border=False):
-            off = np.flatnonzero(~now.kept).tolist()
-            st.multiselect("Heads that are off", list(range(now.grid.size)), default=off, format_func=words, key=key)
-            st.form_submit_button("Switch exactly these off", on_click=after_clicks(listed))
+        off = np.flatnonzero(~now.kept).tolist()
+        st.multiselect("Heads that are off", list(range(now.grid.size)), default=off, format_func=words, key=key)
+        button("Switch exactly these off", key="twin-listed", on_press=listed)
         _whole_layers(now, several)
 
 
@@ -168,15 +153,13 @@ def _whole_layers(now: History, several: bool) -> None:
         for stack, layer in dict.fromkeys((head.stack, head.layer) for head in now.grid.heads)
     }
 
-    def put(layer: tuple[str, int], on: bool) -> None:
-        kept = now.kept.copy()
-        kept[_heads_of(now.grid, layer)] = on
-        now.set_layer(kept)
-
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layer = layers[st.selectbox("A whole layer", list(layers), key="twin-layer", width=150)]
-        st.button("Switch it off", on_click=after_clicks(put), args=(layer, False))
-        st.button("Switch it on", on_click=after_clicks(put), args=(layer, True))
+        heads = _heads_of(now.grid, layer)
+        row(
+            Button("Switch it off", "twin-layer-off", now.switch, (heads, False)),
+            Button("Switch it on", "twin-layer-on", now.switch, (heads, True)),
+        )
     off = [f"{name} {n}" for name, layer in layers.items() if (n := int((~now.kept[_heads_of(now.grid, layer)]).sum()))]
     st.caption("Heads off: " + (", ".join(off) if off else "none") + ".")
 

@@ -12,7 +12,7 @@ from headlab.errors import HeadlabError
 from headlab.masks import Mask, mask_from_text, noted
 from headlab.ui.history import History
 from headlab.ui.mask_export import dialog, file_name, loaded_place
-from headlab.ui.prune_board import after_clicks
+from headlab.ui.presses import uninterrupted
 from headlab.ui.prune_figures import SIZES, Known, Question, evaluated
 
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
@@ -54,14 +54,14 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
         )
         dialog(mask, question.model, place)
     st.file_uploader(
-        "Import a mask", type="json", key=UPLOAD, on_change=after_clicks(_uploaded), args=(now, question.fingerprint)
+        "Import a mask", type="json", key=UPLOAD, on_change=uninterrupted(_uploaded), args=(now, question.fingerprint)
     )
     message = st.session_state.get(MESSAGE)
     if not message:
         return
     # A message stands until the mask changes; a click may have come in with the upload, so count from here.
-    message.setdefault("when", (now.at, now.rev))
-    if message["when"] == (now.at, now.rev):
+    message.setdefault("when", (now.at, now.stamp))
+    if message["when"] == (now.at, now.stamp):
         (st.success if message["ok"] else st.error)(message["text"])
 
 

@@ -15,7 +15,7 @@ from headlab.ui import experiments_store
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import CONFIG
 from headlab.ui.history import History
-from headlab.ui.prune_board import after_clicks
+from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_front_ask import ask
 from headlab.ui.prune_front_read import (
     HEADS,
@@ -109,9 +109,9 @@ def _figure(front: Front, now: History) -> None:
         dots_of(front, cost, value), "parameters kept, millions" if cost == PARAMETERS else cost,
         f"difference of the {value}, points", loss=front.loss, chosen=(answer.order, answer.removed),
     )  # fmt: skip
-    key = f"{FIGURE}-{now.rev}"  # a new one for every mask: what was selected is taken, and may be clicked again
+    key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: what was selected is taken, and may be clicked again
     st.plotly_chart(
-        fig, key=key, config=CONFIG, on_select=lambda: _picked(key, front, now), selection_mode="points",
+        fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: _picked(key, front, now)), selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
     )  # fmt: skip
     st.caption(READING)
@@ -125,7 +125,7 @@ def _picked(key: str, front: Front, now: History) -> None:
     if given is None:
         return
     order, removed = (given["0"], given["1"]) if isinstance(given, dict) else given[:2]
-    after_clicks(_put)(front, now, str(order), int(removed))
+    _put(front, now, str(order), int(removed))
 
 
 def _put(front: Front, now: History, order: str, removed: int) -> None:
@@ -156,7 +156,7 @@ def _list(front: Front, now: History) -> None:
         "The answer, and the best for their size", offered, index=offered.index(front.answer), key=key,
         format_func=lambda point: words(point, answer=point == front.answer),
     )  # fmt: skip
-    st.button(
-        "Make it the present mask", type="primary", icon=":material/check:", key="front-put",
-        on_click=after_clicks(_put), args=(front, now, chosen.order, chosen.removed),
+    button(
+        "Make it the present mask", kind="primary", icon="check", key="front-put", on_press=_put,
+        args=(front, now, chosen.order, chosen.removed),
     )  # fmt: skip

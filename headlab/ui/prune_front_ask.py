@@ -11,7 +11,7 @@ from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast
 from headlab.ui.jobs_follow import asked
 from headlab.ui.jobs_offer import refusal
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.prune_front_read import command
 from headlab.ui.prune_worth import ASKED, begin
 from headlab.ui.shell import Choice
@@ -72,9 +72,9 @@ def _begin(choice: Choice, heads: int) -> None:
         st.warning(trouble)
     else:
         jobs_forecast.draw("front", spec, "What it will take:", "")
-    st.button(
-        "Start", type="primary", icon=":material/play_arrow:", key="front-start", disabled=bool(trouble),
-        on_click=once(_start), args=(choice, heads),
+    button(
+        "Start", kind="primary", icon="play_arrow", key="front-start", disabled=bool(trouble), on_press=_start,
+        args=(choice, heads),
     )  # fmt: skip
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")

@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from headlab.ui.background import Latest
 from headlab.ui.names import language_title
+from headlab.ui.presses import button
 from headlab.ui.prune_figures import Asks, Figure, Known, Question, figures, mean_figure, progress_words, table
 from headlab.ui.shell import guarded
 
@@ -76,6 +77,11 @@ def show(
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
     look()
+    if live.error is not None:
+        with details:
+            button("Ask again", key="prune-again", icon="refresh", on_press=_forget)
+        with guarded():
+            raise live.error
 
 
 def _draw(
@@ -92,9 +98,6 @@ def _draw(
         height = HEADER + ROW * len(languages)
         st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height, placeholder="…")
         st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
-        if live.error is not None:
-            st.button("Ask again", icon=":material/refresh:", on_click=_forget)
-            raise live.error
 
 
 def _forget() -> None:

@@ -14,7 +14,7 @@ from headlab.ui.experiments_report import show
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked
 from headlab.ui.jobs_words import Job
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.shell import Choice
 from headlab.ui.shell_worker import client, supervisor
 from headlab.worth.costs import Costs, Left, saved
@@ -35,9 +35,7 @@ def draw(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[
         return
     measured = newest(known, choice.model, mask)
     label = "Measure the speed" if measured is None else "Measure the speed again"
-    st.button(
-        label, icon=":material/speed:", key="worth-measure", help=HELP, on_click=once(_start), args=(choice, mask)
-    )
+    button(label, icon="speed", key="worth-measure", help=HELP, on_press=_start, args=(choice, mask))
     if st.session_state.get(ASKED) == KIND:
         asked("What it measures appears here when it is done.")
     if measured is not None:

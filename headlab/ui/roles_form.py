@@ -17,7 +17,7 @@ from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
 from headlab.ui.names import language_title
-from headlab.ui.once import once
+from headlab.ui.presses import button
 from headlab.ui.roles_plan import SOURCES, SPLIT, TEXTS, TREES, Plan, command, key, plans, trouble
 from headlab.ui.roles_store import Shelf
 from headlab.ui.shell import Choice, languages_of
@@ -111,8 +111,8 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
         st.warning(wrong)
     else:
         jobs_forecast.draw("roles", spec, "What it will take:", "")
-    icon, name = ":material/play_arrow:", f"roles-start-{plan.source}"
-    st.button("Start", type="primary", icon=icon, key=name, disabled=bool(wrong), on_click=once(_start), args=(plan,))
+    name = f"roles-start-{plan.source}"
+    button("Start", kind="primary", icon="play_arrow", key=name, disabled=bool(wrong), on_press=_start, args=(plan,))
 
 
 def _start(plan: Plan) -> None:

@@ -22,6 +22,7 @@ from headlab.store import Listing, Store
 from headlab.tasks import names, task
 from headlab.ui import shell_tasks, shell_worker
 from headlab.ui.cache_folder import Stamp, listed
+from headlab.ui.presses import Button, row, uninterrupted
 from headlab.ui.results import Found, matching, select, spec_of
 from headlab.ui.shell_worker import client
 
@@ -32,7 +33,6 @@ __all__ = [
     "client",
     "found",
     "go",
-    "going",
     "guarded",
     "known_models",
     "languages_of",
@@ -50,6 +50,8 @@ STYLE = """<style>
   display: grid !important; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 1rem
 }
 [class*="st-key-maps-"] > * { width: auto !important; min-width: 0 }
+.st-key-headlab-presses { position: absolute; width: 0; height: 0 }
+[class*="st-key-row-"] { min-height: 1.6rem }
 [class*="st-key-forecast-"] { min-height: 3rem }
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
@@ -185,9 +187,10 @@ def _pick_languages(options: list[str]) -> None:
         st.session_state["langs"] = chosen
 
     st.pills("Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params")
-    with st.container(horizontal=True, gap="small"):
-        st.button("All", key="langs-all", type="tertiary", on_click=set_all, args=(options,))
-        st.button("None", key="langs-none", type="tertiary", on_click=set_all, args=([],))
+    row(
+        Button("All", "langs-all", set_all, (options,), "tertiary"),
+        Button("None", "langs-none", set_all, ([],), "tertiary"),
+    )
 
 
 def _know(model: str) -> None:
@@ -207,7 +210,10 @@ def _pick_model(options: list[str]) -> str:
     model = st.selectbox("Model", options, key="model", bind="query-params")
     with st.expander("Another model"):
         st.text_input(
-            "Hub id or folder", key="_named", on_change=_name_model, placeholder="owner/name or /path/to/model"
+            "Hub id or folder",
+            key="_named",
+            on_change=uninterrupted(_name_model),
+            placeholder="owner/name or /path/to/model",
         )
     return model
 
@@ -244,11 +250,6 @@ def go(name: str, choice: Choice) -> None:
     The choice is put in place on the way: the browser sends what it showed before along with the switch.
     """
     st.session_state["_go"], st.session_state["_wanted"] = name, choice
-
-
-def going() -> bool:
-    """Whether the next whole run leaves this page; a fragment then asks for one."""
-    return "_go" in st.session_state
 
 
 def _arrive() -> None:

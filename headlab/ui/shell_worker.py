@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.ui.background import Latest
 from headlab.worker import process
 from headlab.worker.client import Client
 
 WAIT_SECONDS = 60.0
 FRESH_SECONDS = 2.0
 RETRY_SECONDS = 10.0
+LOOK_SECONDS, GIVE_WAY_SECONDS = 3.0, 0.1
+T = TypeVar("T")
 # The first page needs the processor too, and needs no worker.
 HEAD_START_SECONDS = 1.5
 SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circle:", "busy": ":material/sync:"}
@@ -48,7 +51,7 @@ def connect() -> process.Worker:
 class Supervisor:
     """Connects to the worker in the background, and again when that failed; all sessions share it."""
 
-    def __init__(self, connect: Callable[[], process.Worker] = connect, delay: float = HEAD_START_SECONDS) -> None:
+    def __init__(self, connect: Callable[[], process.Worker], delay: float) -> None:
         self._connect = connect
         self._delay = delay
         self._worker: process.Worker | None = None
@@ -131,7 +134,7 @@ def describe(health: dict[str, object]) -> State:
 @st.cache_resource(show_spinner=False)
 def supervisor() -> Supervisor:
     """The one supervisor of this server; $HEADLAB_WORKER names a worker elsewhere."""
-    return Supervisor()
+    return Supervisor(connect, HEAD_START_SECONDS)
 
 
 def client() -> Client:
@@ -140,13 +143,34 @@ def client() -> Client:
     if watched.connected:
         return watched.client()
     with st.spinner("Starting the worker that holds the model …"):
-        return watched.client()
+        return waited(watched.client)
 
 
-@st.fragment(run_every=3.0)
+def waited(ask: Callable[[], T]) -> T:
+    """What a slow question is answered. Meanwhile another request, a switch of the page say, may end this run."""
+
+    def answer() -> Generator[T]:
+        yield ask()
+
+    live = Latest(answer)
+    while not live.done:
+        live.wait(2, GIVE_WAY_SECONDS)
+        st.session_state.get("_")  # where streamlit looks for other requests
+    if live.error is not None:
+        raise live.error
+    return cast(T, live.value)
+
+
 def status_line() -> None:
-    """One line in the sidebar that keeps itself up to date."""
+    """One line in the sidebar; it keeps itself up to date unless the worker has nothing to do."""
+    every = None if supervisor().state().kind == "ready" else LOOK_SECONDS
+    st.fragment(_status, run_every=every)(every)
+
+
+def _status(every: float | None) -> None:
     state = supervisor().state()
+    if every is not None and state.kind == "ready":
+        st.rerun()  # which ends the timer
     if state.kind == "away":
         st.warning(state.line)
     else:

@@ -14,8 +14,6 @@ const make = (tag, props = {}, ...children) => {
 
 const number = (v) => Number(v.toPrecision(2)).toString().replace('-', '−');
 
-const RESEND_MS = 8000;
-
 class HeadGrid {
   constructor(parent) {
     this.root = make('div', { class: 'grid-wrap' });
@@ -23,27 +21,18 @@ class HeadGrid {
     this.off = new Set();
     this.focus = 0;
     this.last = null;
-    this.pending = null;
-    this.id = Math.random().toString(36).slice(2);
-    this.clicks = 0;
-    this.trail = [];
     for (const kind of ['click', 'keydown', 'pointerover', 'pointerleave', 'focusin', 'focusout']) {
       this.root.addEventListener(kind, (event) => this[kind](event));
     }
   }
 
-  update({ data, setStateValue, setTriggerValue }) {
-    Object.assign(this, { data, setStateValue, setTriggerValue });
+  update({ data, setTriggerValue }) {
+    Object.assign(this, { data, setTriggerValue });
+    presses.acknowledge(data.taken);
     this.switches = data.mode === 'switch';
-    // The server is the truth about switches only when it sends a newer revision (undo, import, link).
-    if (this.rev !== data.rev) {
-      this.rev = data.rev;
-      this.off = new Set(data.off);
-      this.trail = [];
-      clearTimeout(this.timer);
-    }
-    if (this.switches && data.taken[this.id] >= this.clicks) clearTimeout(this.timer);
-    this.takeSelected(data.selected);
+    this.follow();
+    if (!this.switches && this.selected >= 0 && this.selected !== this.before) this.focus = this.selected;
+    this.before = this.selected;
     const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed]);
     if (this.shape !== shape) {
       this.shape = shape;
@@ -52,15 +41,14 @@ class HeadGrid {
     this.paint();
   }
 
-  // An answer to an earlier click must not take back a later one.
-  takeSelected(given) {
-    const stale = this.pending !== null && given !== this.pending;
-    if (given === this.pending) this.pending = null;
-    if (given === this.given) return;
-    this.given = given;
-    if (stale) return;
-    this.selected = given;
-    if (given >= 0) this.focus = given;
+  // What the server says, and on top of it the presses that it has not taken yet.
+  follow() {
+    const waiting = presses.of(this.data.key);
+    this.off = new Set(this.data.off);
+    for (const { heads, on } of this.switches ? waiting : []) {
+      for (const i of heads) on ? this.off.delete(i) : this.off.add(i);
+    }
+    this.selected = this.switches || !waiting.length ? this.data.selected : waiting[waiting.length - 1];
   }
 
   build() {
@@ -193,9 +181,7 @@ class HeadGrid {
   act(i, range) {
     this.moveFocus(i, false);
     if (!this.switches) {
-      this.pending = this.selected = i;
-      this.paint();
-      this.setTriggerValue('pick', i);
+      this.press(i);
       return;
     }
     const from = this.last;
@@ -223,22 +209,15 @@ class HeadGrid {
     this.set(those, !those.every((i) => this.off.has(i)));
   }
 
+  // What changes is sent, not the whole state: the server may have undone something meanwhile.
   set(those, off) {
-    for (const i of those) off ? this.off.add(i) : this.off.delete(i);
-    this.paint();
-    // Fast clicks reach the server as one event: it carries the states between, so that each can be undone.
-    this.clicks += 1;
-    this.trail = [...this.trail, [this.clicks, [...this.off].sort((a, b) => a - b)]].slice(-20);
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.send(RESEND_MS), 0);
+    this.press({ heads: those, on: !off });
   }
 
-  // Streamlit drops an event that comes while the page is drawn anew and its fragment is not there yet. So it is sent
-  // until the server tells it back, ever more seldom; no click is taken twice.
-  send(wait) {
-    if (!this.root.isConnected) return;
-    this.setStateValue('heads', { rev: this.rev, id: this.id, trail: this.trail, wait });
-    this.timer = setTimeout(() => this.send(2 * wait), wait);
+  press(value) {
+    presses.add(this, this.data.key, value);
+    this.follow();
+    this.paint();
   }
 
   keydown(event) {

@@ -1,0 +1,155 @@
+"""What a person presses is taken once, in order: the log of presses that buttons and head grids share.
+
+Streamlit's own button sends one flag with the next request. Traced at the browser's socket and in the server's runs
+(streamlit 1.67): a second press before the next run is the same flag; a timer's request right after the press repeats
+the flag, so that its callback is called again; and a request that arrives while a callback touches the session's state
+ends the callback there. A fragment's request is dropped while the page is drawn without that fragment.
+
+So the browser numbers the presses of a tab and sends all that are not taken until the server has told the last number
+back (`static/presses.js`), and what a press does is not interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import resources
+from typing import Any, Literal
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+LOG, ROOT = "_presses", "headlab-presses"
+Kind = Literal["primary", "secondary", "tertiary"]
+
+
+@dataclass
+class Log:
+    """The presses of one session. taken: {tab: number of its last press taken}.  actions: {key: what a press does}."""
+
+    taken: dict[str, int] = field(default_factory=dict)
+    actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+
+    def take(self, event: Any) -> None:
+        """Do what the presses of an event ask for that are not taken yet, in the order of their numbers.
+
+        event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key is not drawn any more, or is
+        disabled by now, asks for nothing.
+        """
+        tab = str(event["tab"])
+        for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
+            if number > self.taken.get(tab, 0):
+                self.taken[tab] = number  # first: an action that fails is not tried again
+                if (action := self.actions.get(key)) is not None:
+                    action(value)
+
+
+@dataclass(frozen=True)
+class Button:
+    """One button of a row. on_press: called with `args` before the page is drawn again."""
+
+    label: str
+    key: str
+    on_press: Callable[..., None]
+    args: Sequence[Any] = ()
+    kind: Kind = "secondary"
+    icon: str = ""
+    help: str = ""
+    disabled: bool = False
+
+
+def log() -> Log:
+    """The log of this session."""
+    held: Log = st.session_state.setdefault(LOG, Log())
+    return held
+
+
+def root() -> None:
+    """The part of the log that is on every page. Called by app.py."""
+    draw("root", ROOT, {}, {})
+
+
+def button(
+    label: str,
+    *,
+    key: str,
+    on_press: Callable[..., None],
+    args: Sequence[Any] = (),
+    kind: Kind = "secondary",
+    icon: str = "",
+    help: str = "",
+    disabled: bool = False,
+) -> None:
+    """A button whose presses are taken once each. icon: a name of Material Symbols."""
+    row(Button(label, key, on_press, args, kind, icon, help, disabled))
+
+
+def row(*buttons: Button) -> None:
+    """Several buttons beside each other."""
+    shown = [{name: getattr(b, name) for name in ("label", "key", "kind", "icon", "help", "disabled")} for b in buttons]
+    actions = {b.key: None if b.disabled else partial(_press, b) for b in buttons}
+    draw("buttons", f"row-{buttons[0].key}", {"buttons": shown}, actions, width="content")
+
+
+def _press(pressed: Button, _: Any) -> None:
+    pressed.on_press(*pressed.args)
+
+
+def draw(
+    kind: str,
+    key: str,
+    data: dict[str, Any],
+    actions: Mapping[str, Callable[[Any], None] | None],
+    *,
+    width: Literal["content", "stretch"] = "stretch",
+) -> None:
+    """Draw a component that sends presses. actions: what a press of each key does, None: nothing now."""
+    held = log()
+    for name, action in actions.items():
+        if action is None:
+            held.actions.pop(name, None)
+        else:
+            held.actions[name] = action
+
+    def received() -> None:
+        state = st.session_state.get(key)
+        if state is not None and (event := state.get("presses")):
+            held.take(event)
+
+    component(kind)(key=key, data=data | {"taken": held.taken}, width=width, on_presses_change=uninterrupted(received))
+
+
+@cache
+def component(kind: str) -> Callable[..., Any]:
+    """The component whose script and style are `static/{kind}`."""
+    files = resources.files("headlab.ui") / "static"
+    css = files / f"{kind}.css"
+    script = "\n".join((files / name).read_text("utf-8") for name in ("presses.js", f"{kind}.js"))
+    style = css.read_text("utf-8") if css.is_file() else None
+    made: Callable[..., Any] = st.components.v2.component(f"headlab-{kind}", css=style, js=script)
+    return made
+
+
+def uninterrupted(change: Callable[..., None]) -> Callable[..., None]:
+    """A callback that other requests wait for: streamlit would end it where it touches the session's state."""
+
+    def changed(*given: Any) -> None:
+        with _alone():
+            change(*given)
+
+    return changed
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    requests = getattr(get_script_run_ctx(), "script_requests", None)
+    if requests is None or "on_scriptrunner_yield" in vars(requests):
+        yield
+        return
+    requests.on_scriptrunner_yield = lambda: None
+    try:
+        yield
+    finally:
+        del requests.on_scriptrunner_yield

@@ -1,0 +1,135 @@
+"""The log of presses: each is taken once, in order, and what it does is not interrupted."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from streamlit.runtime.scriptrunner import RerunData
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
+from streamlit.testing.v1 import AppTest
+
+from headlab.ui import presses
+from headlab.ui.presses import Log
+
+
+def event(*numbers: int, tab: str = "a", key: str = "k"):
+    return {"tab": tab, "presses": [[number, key, number] for number in numbers]}
+
+
+def listening(*keys: str) -> tuple[Log, list]:
+    done: list = []
+    return Log(actions=dict.fromkeys(keys or ("k",), done.append)), done
+
+
+def test_what_is_sent_again_is_taken_once():
+    log, done = listening()
+    for sent in (event(1), event(1, 2), event(1, 2), event(2, 3)):
+        log.take(sent)
+    assert done == [1, 2, 3]
+
+
+def test_presses_of_one_message_are_taken_in_the_order_they_were_made():
+    log, done = listening("k", "other")
+    log.take({"tab": "a", "presses": [[3, "k", "third"], [1, "other", "first"], [2, "k", "second"]]})
+    assert done == ["first", "second", "third"]
+
+
+def test_tabs_count_by_themselves():
+    log, done = listening()
+    log.take(event(5, tab="a"))
+    log.take(event(1, tab="b"))
+    assert done == [5, 1]
+
+
+def test_a_button_that_is_gone_or_disabled_does_nothing_and_holds_nothing_up():
+    log, done = listening()
+    log.take({"tab": "a", "presses": [[1, "gone", 1], [2, "k", 2]]})
+    assert done == [2]
+    assert log.taken == {"a": 2}
+
+
+def test_an_action_that_fails_is_not_tried_again_and_the_next_is():
+    log, done = listening()
+    log.actions["bad"] = lambda _: 1 / 0
+    sent = {"tab": "a", "presses": [[1, "bad", 1], [2, "k", 2]]}
+    with pytest.raises(ZeroDivisionError):
+        log.take(sent)
+    log.take(sent)
+    assert done == [2]
+
+
+@given(some.data())
+def test_any_order_of_messages_that_each_hold_all_untaken_presses_takes_each_once(data):
+    """Messages may be repeated, merged into the newest, and lost, as long as another comes."""
+    log, done = listening()
+    pressed = 0
+    for _ in range(data.draw(some.integers(1, 12))):
+        pressed += data.draw(some.integers(0, 3))
+        sent = event(*range(log.taken.get("a", 0) + 1, pressed + 1))
+        for _ in range(data.draw(some.integers(0, 2))):
+            log.take(sent)
+    log.take(event(*range(log.taken.get("a", 0) + 1, pressed + 1)))
+    assert done == list(range(1, pressed + 1))
+
+
+def test_another_request_waits_for_what_a_press_does(monkeypatch):
+    requests = ScriptRequests()
+    requests.on_scriptrunner_ready()  # streamlit asks so before its first run
+    requests = ScriptRequests()
+    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests))
+    seen = []
+
+    def change():
+        requests.request_rerun(RerunData(query_string="next"))
+        seen.append(requests.on_scriptrunner_yield())  # as each touch of the session's state does
+        presses.uninterrupted(lambda: seen.append(requests.on_scriptrunner_yield()))()
+        seen.append(requests.on_scriptrunner_yield())
+
+    presses.uninterrupted(change)()
+    assert seen == [None, None, None]
+    waiting = requests.on_scriptrunner_yield()
+    assert waiting is not None
+    assert waiting.rerun_data.query_string == "next"
+
+
+def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
+    requests = ScriptRequests()
+    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: SimpleNamespace(script_requests=requests))
+    with pytest.raises(ZeroDivisionError):
+        presses.uninterrupted(lambda: 1 / 0)()
+    requests.request_rerun(RerunData())
+    assert requests.on_scriptrunner_yield() is not None
+
+
+def page():
+    import streamlit as st
+
+    from headlab.ui.presses import Button, button, row
+
+    done = st.session_state.setdefault("done", [])
+    button("Start", key="start", on_press=done.append, args=(st.number_input("n", value=1),), kind="primary")
+    row(Button("A", "a", done.append, ("a",)), Button("B", "b", done.append, ("b",), disabled=len(done) > 1))
+    st.text(" ".join(map(str, done)))
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_buttons_do_what_they_were_drawn_for():
+    app = AppTest.from_function(page).run()
+    for key in ("a", "b"):
+        app.button(key=key).click().run()
+    assert app.text[0].value == "a b"
+    assert app.button(key="b").disabled
+    app.session_state["_presses"].take({"tab": "late", "presses": [[1, "b", None]]})
+    assert app.run().text[0].value == "a b"
+
+
+def test_numbers_of_a_tab_only_grow():
+    log, _ = listening()
+    for sent in itertools.permutations([event(1), event(1, 2), event(1, 2, 3)]):
+        for one in sent:
+            log.take(one)
+        assert log.taken["a"] == 3
