@@ -20,6 +20,7 @@ from headlab.tables import Cell, Table
 from headlab.ui.background import Latest
 from headlab.ui.experiments_store import part
 from headlab.ui.gates_read import Sweep, accuracy_name, worth
+from headlab.ui.live import follow
 from headlab.ui.presses import button
 from headlab.ui.prune_figures import Figure, Known, Question, figures
 from headlab.ui.results import matching, select
@@ -193,14 +194,13 @@ def _answers(worker: Any, missing: Sequence[Question], language: str, known: Kno
 def _follow(live: Latest[int], left: int) -> None:
     live.wait(1, FIRST_SECONDS)
 
-    @st.fragment(run_every=None if live.done else POLL_SECONDS)
     def look() -> None:
         with guarded():
             if live.done:
                 _end(live)
             st.caption(f"Asking the worker: mask {1 + (live.value or 0)} of those that are not measured yet …")
 
-    look()
+    follow(look, None if live.done else POLL_SECONDS)()
 
 
 def _end(live: Latest[int]) -> None:

@@ -16,6 +16,7 @@ from headlab.ui.jobs_follow import bar, known_jobs, watch
 from headlab.ui.jobs_offer import price, refusal, work_of
 from headlab.ui.jobs_sharpening import about_head, language_at, picture, small_picture
 from headlab.ui.jobs_words import Job
+from headlab.ui.live import follow
 from headlab.ui.names import language_title
 from headlab.ui.presses import button
 from headlab.ui.results import Found, spec_of
@@ -45,7 +46,7 @@ def draw(
         room = st.container()
         bar(job)
         with room:
-            st.fragment(_look, run_every=SECONDS)(job["id"], stored, selected, pick)
+            follow(_look, SECONDS)(job["id"], stored, selected, pick)
     for waiting in jobs[job["state"] == "running" :]:
         bar(waiting)
 
@@ -91,7 +92,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
 
     def draw_one(language: str) -> None:
         if language == at:
-            st.fragment(_small, run_every=SECONDS)(jobs[0]["id"], language, results.scores)
+            follow(_small, SECONDS)(jobs[0]["id"], language, results.scores)
             return
         with st.container(border=True):
             st.markdown(f"**{language_title(language)}**")

@@ -14,6 +14,7 @@ from headlab.ui import jobs_do, jobs_results
 from headlab.ui.jobs_queue import actions, reached, trouble
 from headlab.ui.jobs_sharpening import about_head, picture
 from headlab.ui.jobs_words import LIVE, Job, details, ended_line, progress_line, share, title, waiting_line
+from headlab.ui.live import follow
 from headlab.ui.names import language_title
 from headlab.ui.presses import button
 from headlab.ui.shell import found, guarded
@@ -29,14 +30,14 @@ def draw(number: int) -> None:
     button("All jobs", icon="arrow_back", kind="tertiary", key="jobs-all", on_press=jobs_do.show, args=(None,))
     job = _known(number)
     if job is None:
-        st.fragment(_ask_again, run_every=AGAIN_SECONDS)(number)
+        follow(_ask_again, AGAIN_SECONDS)(number)
         return
     st.subheader(f"Job {number}: {title(job)}")
     with guarded():
         jobs_do.said()
         if job["state"] not in LIVE:
             jobs_do.asked_for().mine.discard(number)  # seen to its end
-        st.fragment(_look, run_every=SECONDS if job["state"] in LIVE else None)(number, job["state"])
+        follow(_look, SECONDS if job["state"] in LIVE else None)(number, job["state"])
         actions(job)
         _body(supervisor().client(), job)
 
@@ -71,12 +72,12 @@ def _body(worker: Client, job: Job) -> None:
     every = SECONDS if job["state"] in LIVE else None
     with left:
         if every:
-            st.fragment(_map, run_every=every)(job["id"])
+            follow(_map, every)(job["id"])
         if job["state"] == "done":
             jobs_results.draw(job)
         _about(job)
     with right:
-        st.fragment(_log, run_every=every)(job["id"])
+        follow(_log, every)(job["id"])
         if line := jobs_results.terminal(job):
             st.caption("The same from a terminal:")
             st.code(line, language="bash", wrap_lines=True)

@@ -11,6 +11,7 @@ from headlab.ui.jobs_forecast import KNOWN
 from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
 from headlab.ui.jobs_words import share as share_of
 from headlab.ui.links import page_link
+from headlab.ui.live import follow
 from headlab.ui.presses import button
 from headlab.ui.shell import Choice, guarded
 from headlab.ui.shell_worker import client, supervisor
@@ -37,7 +38,7 @@ def progress() -> list[Job]:
 
 def watch(jobs: Sequence[Job], seconds: float = SECONDS) -> None:
     """Run the page again as soon as other jobs are under way than these, or in another state."""
-    st.fragment(_watch, run_every=seconds)(_states(jobs))
+    follow(_watch, seconds, waits=bool(jobs))(_states(jobs))
 
 
 def _watch(drawn: States) -> None:
@@ -119,7 +120,7 @@ def far(job: Job, words: str = "") -> None:
     words: before it.
     """
     if job["state"] == "running":
-        st.fragment(_far, run_every=SECONDS)(job["id"], words)
+        follow(_far, SECONDS)(job["id"], words)
     else:
         _bar(job, words)
 

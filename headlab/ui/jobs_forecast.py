@@ -11,6 +11,7 @@ import streamlit as st
 from headlab.records import content_key
 from headlab.ui.background import Latest
 from headlab.ui.jobs_words import forecast_line
+from headlab.ui.live import follow
 from headlab.ui.shell import guarded
 from headlab.ui.shell_worker import supervisor
 
@@ -34,7 +35,7 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
             st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may yet come
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
-            st.fragment(_poll, run_every=every)(kind, spec, before, otherwise)
+            follow(_poll, every)(kind, spec, before, otherwise)
 
 
 def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> None:

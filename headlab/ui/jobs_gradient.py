@@ -10,6 +10,7 @@ import streamlit as st
 from headlab.methods.table import METHODS
 from headlab.ui.background import Latest
 from headlab.ui.jobs_do import ask, asked_for
+from headlab.ui.live import follow
 from headlab.ui.names import language_title
 from headlab.ui.presses import button
 from headlab.ui.shell import guarded
@@ -46,7 +47,7 @@ def draw(spec: Mapping[str, Any], label: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
-            st.fragment(_look, run_every=SECONDS)(held[0]["languages"], held[1])
+            follow(_look, SECONDS)(held[0]["languages"], held[1])
         button("Stop", key="gradient-stop", on_press=_stop, help="What is done stays.")
 
 

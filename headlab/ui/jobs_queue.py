@@ -9,6 +9,7 @@ import streamlit as st
 from headlab.ui import jobs_do
 from headlab.ui.jobs_follow import KEPT, far, settle, watch
 from headlab.ui.jobs_words import LIVE, Job, ended_line, in_order, title, waiting_line
+from headlab.ui.live import follow
 from headlab.ui.presses import Button, button, row
 from headlab.ui.shell import guarded
 from headlab.ui.shell_worker import supervisor
@@ -35,7 +36,7 @@ def draw() -> None:
     with guarded():
         jobs_do.said()
         if (worker := reached()) is None:
-            st.fragment(_await_worker, run_every=SECONDS)()
+            follow(_await_worker, SECONDS)()
             return
         jobs = worker.jobs()
         settle(jobs, tell=False)

@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from headlab.ui.background import Latest
+from headlab.ui.live import follow
 from headlab.ui.names import language_title
 from headlab.ui.presses import button
 from headlab.ui.prune_figures import Asks, Figure, Known, Question, figures, mean_figure, progress_words, table
@@ -69,14 +70,13 @@ def show(
     polling, patient = not live.done, live.age > PATIENT_SECONDS
     every = SLOW_SECONDS if patient else POLL_SECONDS
 
-    @st.fragment(run_every=every if polling else None)
     def look() -> None:
         with guarded():
             _draw(headline, details, live, languages, question)
         if polling and (live.done or (live.age > PATIENT_SECONDS) != patient):
             st.rerun()  # one full run, which ends the timer or sets a slower one
 
-    look()
+    follow(look, every if polling else None)()
     if live.error is not None:
         with details:
             button("Ask again", key="prune-again", icon="refresh", on_press=_forget)

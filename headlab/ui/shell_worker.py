@@ -13,6 +13,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.ui.background import Latest
+from headlab.ui.live import follow
 from headlab.worker import process
 from headlab.worker.client import Client
 
@@ -164,7 +165,7 @@ def waited(ask: Callable[[], T]) -> T:
 def status_line() -> None:
     """One line in the sidebar; it keeps itself up to date unless the worker has nothing to do."""
     every = None if supervisor().state().kind == "ready" else LOOK_SECONDS
-    st.fragment(_status, run_every=every)(every)
+    follow(_status, every)(every)
 
 
 def _status(every: float | None) -> None:
