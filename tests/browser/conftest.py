@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import pytest
 from cached_scores import fill
 
 from headlab.errors import HeadlabError
+from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -38,6 +40,7 @@ PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
 # another offer, and the first is gone. Tests that download hold that those on the page are there.
 GONE = re.compile(r"/media/\w+\.\w+$")
 OFFER = "Client Error: Download Button source error - 404"
+TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask it too
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 
@@ -45,8 +48,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            # Streamlit loses a click now and then while it draws a page anew. What passes only then is listed as RERUN.
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def free_port() -> int:
@@ -72,7 +73,8 @@ class App:
         command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={self.port}"]
         command.append("--server.fileWatcherType=none")
         environment = {k: v for k, v in os.environ.items() if k != "HEADLAB_WORKER"} | {
-            "HEADLAB_CACHE": str(self.cache)
+            "HEADLAB_CACHE": str(self.cache),
+            "HEADLAB_TOKEN": TOKEN,
         }
         self.started = time.monotonic()
         with (self.cache / "streamlit.log").open("ab") as log:
@@ -89,6 +91,10 @@ class App:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)
         raise AssertionError("streamlit did not answer within a minute")
+
+    def worker(self) -> Client:
+        """The app's own worker; it must be up."""
+        return Client(json.loads((self.cache / ".worker" / "worker.json").read_text())["url"], TOKEN)
 
     def stop(self) -> None:
         if self.process is not None:

@@ -53,14 +53,14 @@ def test_the_head_of_a_link_is_shown_and_a_wrong_one_named(visit):
     expect(frame(page).locator(".heads li")).to_have_text(["Layer 2, head 4"])
 
 
-def test_text_of_the_user_cannot_run(visit):
+def test_text_of_the_user_cannot_run(visit, settled):
     page = visit(f"{HERE}&source=my+own")
     page.get_by_label("one sentence a line").fill(EVIL + "\nzwei Lampen")
     page.get_by_label("one sentence a line").press("Control+Enter")
     expect(frame(page).locator("#bertviz-1")).to_be_visible()
     for view in ("Shaded tokens", "Table of weights"):
         page.get_by_text(view, exact=True).click()
-        page.wait_for_timeout(800)
+        settled()
     assert "PWNED" not in page.title()
 
 

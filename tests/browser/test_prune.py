@@ -86,7 +86,7 @@ def test_a_click_that_gets_lost_on_its_way_is_sent_again(visit, page):
     accuracy(page)
     on["way"] = False
     switch_off(page, "11.2", "11.3")
-    page.wait_for_timeout(1000)
+    page.wait_for_function("document.documentElement.dataset.presses === '2'")
     on["way"] = True
     assert lost
     accuracy(page, 2)
