@@ -315,3 +315,30 @@ def test_every_pin_lies_in_the_range_the_package_declares():
         (version,) = (s.version for s in pin.specifier if s.operator == "==")
         assert ranges[name].specifier.contains(version), f"{name}: {version} is outside {ranges[name].specifier}"
         assert str(pin.marker) == str(ranges[name].marker), name
+
+
+def calls(path: str) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(sources()[path]) if isinstance(node, ast.Call))
+
+
+def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
+    """Streamlit's own buttons lose and repeat presses (headlab/ui/presses.py says how)."""
+    native, bare = [], []
+    for path in sources():
+        for call in calls(path):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            if ast.unparse(call.func) in ("st.button", "st.form_submit_button", "st.chat_input"):
+                native.append(f"{path}:{call.lineno}")
+            for keyword in call.keywords:
+                callback = re.fullmatch(r"on_change|on_select|on_\w+_change|on_click", keyword.arg or "")
+                if not callback or name in ("head_map", "one_map", "small_multiples", "role_map"):
+                    continue  # ours: their clicks are presses
+                if not re.match(r"'ignore'|uninterrupted\(", ast.unparse(keyword.value)):
+                    bare.append(f"{path}:{call.lineno} {keyword.arg}")
+    assert native == []
+    assert bare == []
+
+
+def test_timers_stand_in_one_place():
+    timed = {path for path in sources() for call in calls(path) if any(k.arg == "run_every" for k in call.keywords)}
+    assert timed == {"headlab/ui/live.py"}

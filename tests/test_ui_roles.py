@@ -31,6 +31,7 @@ from headlab.roles.table import KINDS, OPTIONS
 from headlab.store import Store
 from headlab.tables import Report, Table
 from headlab.ui import jobs_results, jobs_words, roles_map, shell_worker
+from headlab.ui.headgrid import picker
 from headlab.ui.roles_examples import examples, markup
 from headlab.ui.roles_languages import across, table_of
 from headlab.ui.roles_plan import TEXTS, TREES, command, plans
@@ -576,11 +577,10 @@ def test_the_command_line_knows_what_the_page_writes():
     assert parse_options(context.params["option"], OPTIONS) == {"margin": 0.2, "examples": 0}
 
 
-def test_the_head_of_a_click_becomes_the_chosen_one(monkeypatch):
+def test_the_head_of_a_click_becomes_the_chosen_one():
     picked: list[Head] = []
-    monkeypatch.setattr(roles_map.st, "session_state", {"map": {"pick": 5}})
-    monkeypatch.setattr(roles_map, "_component", lambda: lambda on_pick_change, **_: on_pick_change())
-    roles_map.role_map(read(made_roles()), key="map", title="x", selected=None, on_click=picked.append)
-    roles_map.st.session_state["map"]["pick"] = 99
-    roles_map.role_map(read(made_roles()), key="map", title="x", selected=None, on_click=picked.append)
+    press = picker(GRID, picked.append)
+    for value in (5, GRID.size, -1, None, "5"):
+        press(value)
     assert picked == [GRID.heads[5]]
+    picker(GRID, None)(5)

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from headlab.plots import PRINT_WIDTH, printed
+from headlab.ui.presses import uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
@@ -31,9 +32,8 @@ def figure(
     """
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
     config = {**CONFIG, "toImageButtonOptions": {"filename": name}}
-    st.plotly_chart(
-        fig, key=chart, config=config, alt=alt or None, on_select=on_point or "ignore", selection_mode="points"
-    )
+    more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
+    st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
     out = printed(fig, name)
     data = {
         "chart": chart, "name": name, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,

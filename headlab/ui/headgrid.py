@@ -43,11 +43,17 @@ def head_map(
         "off": [],
     }
 
+    presses.draw("headgrid", key, data | {"key": key}, {key: picker(grid, on_click)})
+
+
+def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
+    """What a press on a map does: its value is the number of a head."""
+
     def picked(index: Any) -> None:
         if on_click is not None and isinstance(index, int) and 0 <= index < grid.size:
             on_click(grid.heads[index])
 
-    presses.draw("headgrid", key, data | {"key": key}, {key: picked})
+    return picked
 
 
 def head_switches(

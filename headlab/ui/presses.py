@@ -22,6 +22,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 LOG, ROOT = "_presses", "headlab-presses"
+BASES = {"rolegrid": ("headgrid",)}
 Kind = Literal["primary", "secondary", "tertiary"]
 
 
@@ -123,12 +124,15 @@ def draw(
 
 @cache
 def component(kind: str) -> Callable[..., Any]:
-    """The component whose script and style are `static/{kind}`."""
+    """The component whose script and style are `static/{kind}`, after those of its base."""
     files = resources.files("headlab.ui") / "static"
-    css = files / f"{kind}.css"
-    script = "\n".join((files / name).read_text("utf-8") for name in ("presses.js", f"{kind}.js"))
-    style = css.read_text("utf-8") if css.is_file() else None
-    made: Callable[..., Any] = st.components.v2.component(f"headlab-{kind}", css=style, js=script)
+    parts = [*BASES.get(kind, ()), kind]
+    styles = [files / f"{part}.css" for part in parts]
+    scripts = [(files / f"{part}.js").read_text("utf-8") for part in ["presses", *parts]]
+    # Only the last one is mounted.
+    js = "\n".join([*(script.partition("export default")[0] for script in scripts[:-1]), scripts[-1]])
+    css = "".join(style.read_text("utf-8") for style in styles if style.is_file()) or None
+    made: Callable[..., Any] = st.components.v2.component(f"headlab-{kind}", css=css, js=js)
     return made
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import resources
 from typing import Any
-
-import streamlit as st
 
 from headlab.plots.heads_roles import POSITIONAL, look_of
 from headlab.records import Head
+from headlab.ui import presses
+from headlab.ui.headgrid import picker
 from headlab.ui.roles_read import Found, Roles
 
 MINUS = "\N{MINUS SIGN}"
@@ -26,13 +24,7 @@ def role_map(
         "selected": -1 if selected is None else roles.grid.index(selected),
     }
 
-    def picked() -> None:
-        state = st.session_state.get(key)
-        index = None if state is None else state.get("pick")
-        if on_click is not None and isinstance(index, int) and 0 <= index < roles.grid.size:
-            on_click(roles.grid.heads[index])
-
-    _component()(key=key, data=data, on_pick_change=picked)
+    presses.draw("rolegrid", key, data | {"key": key}, {key: picker(roles.grid, on_click)})
 
 
 def picture(roles: Roles) -> dict[str, Any]:
@@ -52,7 +44,6 @@ def picture(roles: Roles) -> dict[str, Any]:
         "mode": "map",
         "compact": False,
         "signed": False,
-        "rev": 0,
         "off": [],
     }
 
@@ -94,13 +85,3 @@ def _share(row: Found) -> str:
 def against(role: str) -> str:
     """What a role's share is compared with: of syntax, always looking at the relation's most frequent offset."""
     return "baseline" if ":" in role else "chance"
-
-
-@cache
-def _component() -> Callable[..., Any]:
-    files = resources.files("headlab.ui") / "static"
-    css = "".join((files / f"{name}.css").read_text("utf-8") for name in ("headgrid", "rolegrid"))
-    grid, _, _ = (files / "headgrid.js").read_text("utf-8").partition("export default")  # its class, without its mount
-    js = grid + (files / "rolegrid.js").read_text("utf-8")
-    renderer: Callable[..., Any] = st.components.v2.component("headlab-rolegrid", css=css, js=js)
-    return renderer
