@@ -19,6 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
+import suite  # noqa: E402 - found there
 from comparison import exactness, guarantee, peers, race, recipe, report, setting  # noqa: E402 - found there
 from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
 from tiny import tiny_model  # noqa: E402
@@ -274,3 +275,17 @@ def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
     assert sum(report["time_of_branching_passes"][kind] for kind in ("matrix products", "attention")) > 0
     assert done.stdout.count("agreement=1.0") >= 3
     assert {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("= 1 failed, 4432 passed, 30 skipped, 1 rerun in 2112.97s (0:35:12) =", (4432, 1, 0, 30, 0, 1)),
+        ("12 passed, 3 deselected in 5.01s", (12, 0, 0, 0, 3, 0)),
+        ("= 2 passed, 1 error in 3.00s =", (2, 0, 1, 0, 0, 0)),
+        ("make: *** [test] Error 2", (0, 0, 0, 0, 0, 0)),
+    ],
+)
+def test_the_suites_closing_line_is_read(line, told):
+    before = "= 9 passed in 1.00s =\n" if any(told) else ""
+    assert tuple(suite.closing(before + line).values()) == told
