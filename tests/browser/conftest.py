@@ -167,30 +167,38 @@ class Watch:
             self.errors.append(message.text)
 
 
+@pytest.fixture(scope="session")
+def profile(app, chromium):
+    """What the tabs of all tests share: the browser's cache of streamlit's own scripts. A tab is a session of its own."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, base_url=app.url)
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def page(app, chromium):
+def page(app, profile):
     """A fresh session; fails if a request left this host, or the console or the page showed an error."""
     watch = Watch(app.url)
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, base_url=app.url)
-    tab = context.new_page()
+    tab = profile.new_page()
     tab.set_default_timeout(30_000)
     tab.on("request", watch.request)
     tab.on("console", watch.console)
     tab.on("pageerror", lambda error: watch.errors.append(str(error)))
     yield tab
     traces = tab.get_by_test_id("stException").count()
-    context.close()
+    for opened in profile.pages:
+        opened.close()
     assert watch.outside == []
     assert watch.errors == []
     assert traces == 0
 
 
 @pytest.fixture(scope="session")
-def warm_up(app, chromium):
+def warm_up(profile):
     """Open a page and wait until something is on it that takes the worker and its model."""
 
     def wait(path: str, selector: str) -> None:
-        tab = chromium.new_page(base_url=app.url)
+        tab = profile.new_page()
         tab.goto(path)
         tab.locator(selector).wait_for(timeout=240_000)
         tab.close()
@@ -219,18 +227,10 @@ def visit(page, settled):
 
 @pytest.fixture
 def choose(page):
-    """Choose from a list. One that is open closes, or keeps what it had, when the page runs: then open it again."""
-    from playwright.sync_api import TimeoutError
+    """Choose from a list."""
 
     def pick(box: str, name: str) -> None:
-        option = page.get_by_role("option", name=name, exact=True)
-        for _ in range(10):
-            page.get_by_role("combobox", name=box, exact=True).click()
-            try:
-                option.click(timeout=2000)
-                return
-            except TimeoutError:
-                page.keyboard.press("Escape")
-        raise AssertionError(f"{name} did not come up in the list {box}")
+        page.get_by_role("combobox", name=box, exact=True).click()
+        page.get_by_role("option", name=name, exact=True).click()
 
     return pick

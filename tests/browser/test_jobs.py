@@ -154,6 +154,30 @@ def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
     expect(card(page, job)).to_have_count(0)
 
 
+def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
+    first = start_long(visit, page, tiny, 6)
+    number(page, "Seed", 7)
+    second = start(page)
+    running(page, first)
+    bar = card(page, first).get_by_role("progressbar")
+    form(page).get_by_role("combobox", name="Method").click()
+    option = page.get_by_role("option", name="Leave one out", exact=True)
+    option.wait_for()
+    before = bar.inner_text()
+    expect(bar).not_to_have_text(before, timeout=SLOW)  # a timer has redrawn it
+    page.context.new_page()  # the list of another tab has the focus of nothing here
+    other = page.context.pages[-1]
+    other.goto(HERE)
+    cancel(other, first)
+    running(page, second)  # the whole page has been drawn anew
+    expect(option).to_be_visible()
+    option.click()
+    expect(form(page).get_by_text("Cost: heads × examples")).to_be_visible()
+    cancel(page, second)
+    for job in (first, second):
+        delete(page, job)
+
+
 def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny):
     job = start_long(visit, page, tiny, 2)
     card(page, job).get_by_role("button", name=f"Job {job}").click()

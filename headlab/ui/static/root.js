@@ -7,7 +7,7 @@ function keepHistory() {
   window.headlabHistory = true;
   let moved = false; // by Back or Forward, and nothing was pressed since: no run has a reason to turn the page
   window.addEventListener('popstate', () => { moved = true; }, true);
-  for (const kind of ['pointerdown', 'keydown']) window.addEventListener(kind, () => { moved = false; }, true);
+  for (const kind of ['pointerdown', 'keydown', 'click']) window.addEventListener(kind, () => { moved = false; }, true);
   const push = window.history.pushState;
   const job = (url) => new URLSearchParams(url.search).get('job');
   window.history.pushState = function pushState(state, title, to) {
