@@ -169,7 +169,7 @@ class Watch:
 
 @pytest.fixture(scope="session")
 def profile(app, chromium):
-    """What the tabs of all tests share: the browser's cache of streamlit's own scripts. A tab is a session of its own."""
+    """What the tabs of all tests share: the cache of streamlit's own scripts. A tab is a session of its own."""
     context = chromium.new_context(viewport={"width": 1440, "height": 900}, base_url=app.url)
     yield context
     context.close()

@@ -123,22 +123,14 @@ GROWN = """(first) => {
 }"""
 
 
-def test_six_cached_maps_redraw_quickly(visit, page):
-    """Click to paint; the issue asks for 0.3 s on two idle cores, so the fastest of ten is what counts here."""
+def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
+    """How soon a click is painted is measured in benchmarks/app_speed.py."""
     visit("/heads?" + "&".join(f"langs={code}" for code in ("de", "th", "fr", "fi", "hu", "ml")))
-    head(page, "German (de)", "9.9").wait_for()
-    times = [page.evaluate(CLICK, i) for i in range(10)]
-    assert min(times) < 300, times
-
-
-CLICK = """async (i) => {
-  const find = (root) => [...root.querySelectorAll('*')].flatMap(
-    (e) => e.shadowRoot ? find(e.shadowRoot) : e.matches(`[data-c="${i}.${i}"]`) ? [e] : []);
-  const cell = find(document)[0], before = performance.now(), wanted = `Layer ${i}, head ${i}`;
-  cell.click();
-  while (!document.querySelector('h3')?.textContent.includes(wanted)) await new Promise(requestAnimationFrame);
-  return performance.now() - before;
-}"""
+    for i in range(10):
+        head(page, "German (de)", f"{i}.{i}").click()
+    expect(card(page)).to_have_text("Layer 9, head 9")
+    page.wait_for_function("document.documentElement.dataset.presses === '0'")
+    expect(card(page)).to_have_text("Layer 9, head 9")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

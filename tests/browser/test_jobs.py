@@ -131,6 +131,7 @@ def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
     for samples in (20, 200_000, 30):  # with a forecast that differs
         before = told.inner_text()
         number(page, "Samples", samples)
+        page.keyboard.press("Tab")  # which ends the number
         expect(told).not_to_have_text(before, timeout=SLOW)
         expect(told).not_to_contain_text("Asking", timeout=SLOW)
     places = page.evaluate("window.places")
@@ -165,8 +166,7 @@ def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
     option.wait_for()
     before = bar.inner_text()
     expect(bar).not_to_have_text(before, timeout=SLOW)  # a timer has redrawn it
-    page.context.new_page()  # the list of another tab has the focus of nothing here
-    other = page.context.pages[-1]
+    other = page.context.new_page()
     other.goto(HERE)
     cancel(other, first)
     running(page, second)  # the whole page has been drawn anew
