@@ -103,11 +103,17 @@ def unwritable(path: Path, error: OSError) -> HeadlabError:
     """The sentence for a file that could not be written."""
     if error.errno in FULL:
         return HeadlabError(
-            f"no space left to write {path}; free some and run the same command again, it goes on where it was"
+            f"no space left to write {path}; free some and run the same command again, it goes on where it was",
+            code="file.no_space",
         )
     if error.errno == errno.EISDIR:
-        return HeadlabError(f"cannot write {path}: a folder has its name; move that away and run the command again")
-    return HeadlabError(f"cannot write {path} ({error.strerror}); choose a folder you may write to")
+        return HeadlabError(
+            f"cannot write {path}: a folder has its name; move that away and run the command again",
+            code="file.is_folder",
+        )
+    return HeadlabError(
+        f"cannot write {path} ({error.strerror}); choose a folder you may write to", code="file.unwritable"
+    )
 
 
 def write_json(path: Path, value: object) -> None:
@@ -120,14 +126,15 @@ def read_json(path: Path) -> Any:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{path} is no file; check the path")
+            raise HeadlabError(f"{path} is no file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
-                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files"
+                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files",
+                code="file.json_too_large",
             )
         text = path.read_bytes()
     except OSError as error:
-        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the path") from error
+        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the path", code="file.unreadable") from error
     return parse_json(text, str(path))
 
 
@@ -140,7 +147,7 @@ def parse_json(text: bytes | str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
-        raise HeadlabError(f"{what} is not valid JSON ({error}); export it again") from error
+        raise HeadlabError(f"{what} is not valid JSON ({error}); export it again", code="json.invalid") from error
 
 
 def is_text(value: str) -> bool:

@@ -70,18 +70,18 @@ class Echo:
 
     def hello(self) -> str:
         if self.fails == "hello":
-            raise HeadlabError("another model under this name")
+            raise HeadlabError("another model under this name", code="ray.other_model")
         return "cpu"
 
     def meet(self, key: str, subject: str) -> None:
         if self.fails == "meet":
-            raise HeadlabError("a text is too long")
+            raise HeadlabError("a text is too long", code="model.text_too_long")
         self.met.add(key)
 
     def answer(self, key: str, number: int) -> int:
         assert key in self.met
         if self.fails == "answer" and number == 3:
-            raise HeadlabError("number 3 is odd")
+            raise HeadlabError("number 3 is odd", code="test.odd")
         time.sleep(0.001 * (number % 5))
         return number * number
 
@@ -167,7 +167,7 @@ def test_a_hire_that_fails_is_told_unless_others_are_there() -> None:
 
     def hire() -> Thread:
         if hired:
-            raise HeadlabError("no room for a second one")
+            raise HeadlabError("no room for a second one", code="memory.model_too_large")
         hired.append(Thread(Echo))
         return hired[0]
 
@@ -175,7 +175,7 @@ def test_a_hire_that_fails_is_told_unless_others_are_there() -> None:
         assert len(list(pool.ask(calls(9), nothing))) == 9
 
     def never() -> Thread:
-        raise HeadlabError("no room at all")
+        raise HeadlabError("no room at all", code="memory.model_too_large")
 
     with pool_of(never, 2) as pool, pytest.raises(HeadlabError, match="no room at all"):
         list(pool.ask(calls(9), nothing))
@@ -224,7 +224,7 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
     class Picky(Echo):
         def meet(self, key: str, subject: str) -> None:
             if key == "bad":
-                raise HeadlabError("a text is too long")
+                raise HeadlabError("a text is too long", code="model.text_too_long")
             super().meet(key, subject)
 
         def answer(self, key: str, number: int) -> int:
@@ -242,7 +242,10 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
     assert found == [n * n for n in range(20)]
 
 
-@pytest.mark.parametrize("cause", [MemoryError(), ValueError("my private sentence"), HeadlabError("no such label")])
+@pytest.mark.parametrize(
+    "cause",
+    [MemoryError(), ValueError("my private sentence"), HeadlabError("no such label", code="data.label_unknown")],
+)
 def test_an_error_elsewhere_is_told_without_what_it_quotes(cause: Exception) -> None:
     class TaskError(Exception):
         pass
@@ -304,7 +307,7 @@ def test_runs_side_by_side_end_together_when_one_fails() -> None:
     def run(name: str, tick: Callable[[], None]) -> str:
         begun.wait(10)
         if name == "b":
-            raise HeadlabError("b has no examples")
+            raise HeadlabError("b has no examples", code="task.no_examples")
         try:
             while True:
                 tick()

@@ -429,7 +429,7 @@ def test_a_train_split_that_cannot_be_read_is_told_and_not_passed_over():
 
     def read(language: str, split: Split, seed: int) -> Any:
         if split == "train":
-            raise HeadlabError("xx.train.tsv, line 7: 2 fields where the header has 3")
+            raise HeadlabError("xx.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch")
         return plain.read(language, split, seed)
 
     with pytest.raises(HeadlabError, match="line 7"):

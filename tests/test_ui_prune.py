@@ -52,7 +52,7 @@ class FakeClient:
             for n in (64, size):
                 self.log.append((language, n))
                 if language == self.broken:
-                    raise HeadlabError("the worker cannot be reached")
+                    raise HeadlabError("the worker cannot be reached", code="worker.unreachable")
                 row = {
                     "language": language,
                     "n": n,

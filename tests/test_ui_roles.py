@@ -489,7 +489,7 @@ def test_without_a_language_the_page_asks_for_one(worker):
 
 def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
     def refuse():
-        raise HeadlabError("no worker in this test; start one")
+        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
 
     keep(cache, made_roles("de"))
     connect_with(monkeypatch, refuse)
@@ -514,7 +514,7 @@ def test_a_report_that_cannot_be_read_is_a_sentence(cache, what):
 
 def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch):
     def refuse(*_: Any) -> Any:
-        raise HeadlabError("the worker has no treebank of th, it has none")
+        raise HeadlabError("the worker has no treebank of th, it has none", code="treebank.missing")
 
     monkeypatch.setattr(worker, "forecast", refuse)
     monkeypatch.setattr(worker, "submit", refuse)

@@ -51,7 +51,7 @@ def cache(tmp_path, monkeypatch):
     st.cache_resource.clear()
 
     def refuse():
-        raise HeadlabError(NO_WORKER)
+        raise HeadlabError(NO_WORKER, code="worker.unreachable")
 
     connect_with(monkeypatch, refuse)
     yield tmp_path / "cache"
@@ -145,7 +145,7 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         def client(self):
             return "client"
 
-    answers = iter([HeadlabError("not yet"), Fake()])
+    answers = iter([HeadlabError("not yet", code="worker.unreachable"), Fake()])
 
     def connect():
         answer = next(answers)

@@ -207,7 +207,7 @@ def test_starting_a_worker_does_not_import_torch() -> None:
 
 def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> None:
     def make() -> FakeBench:
-        raise HeadlabError("device 'cuda' cannot be used here; use cpu")
+        raise HeadlabError("device 'cuda' cannot be used here; use cpu", code="device.unusable")
 
     with running(tmp_path, make, wait=False) as run:
         until(lambda: not run.client.health()["ok"])

@@ -35,7 +35,9 @@ WALK: dict[str, Any] = {"experiment": "iterative", "options": {}}
 
 def absent_task(data: Path | None = None) -> Task:
     def read(*_: Any) -> Any:
-        raise HeadlabError("task absent needs its files: name their folder with --data or $HEADLAB_DATA")
+        raise HeadlabError(
+            "task absent needs its files: name their folder with --data or $HEADLAB_DATA", code="data.folder_missing"
+        )
 
     return Task("absent", ("a", "b"), ("xx",), False, read)
 

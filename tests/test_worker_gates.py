@@ -108,7 +108,7 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
 
     def read(language: str, split: Any, seed: int) -> Any:
         if (language, split) == ("yy", "train"):
-            raise HeadlabError("yy.train.tsv, line 7: 2 fields where the header has 3")
+            raise HeadlabError("yy.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch")
         return whole.read(language, split, seed)
 
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)})

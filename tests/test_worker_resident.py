@@ -67,7 +67,7 @@ def toy(_: str) -> Task:
 
 def load(name: str) -> Model:
     if name != NAME:
-        raise HeadlabError(f"no model {name}; there is {NAME}")
+        raise HeadlabError(f"no model {name}; there is {NAME}", code="model.unknown")
     return tiny_model("bert", torch.float32, tokenizer=words())
 
 
@@ -197,7 +197,7 @@ class Slow:
         if "/" in model:
             assert self.arrived.wait(30)
             if model == "no/such":
-                raise HeadlabError("the hub has no model no/such")
+                raise HeadlabError("the hub has no model no/such", code="hub.model_unknown")
 
 
 @pytest.fixture
