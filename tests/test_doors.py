@@ -183,7 +183,7 @@ def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
     for path in ("/models", "/jobs", "/docs", "/openapi.json", "/nothing", "//health", "/health/", "/HEALTH"):
         answer = httpx.get(f"{locked.url}{path}", headers={"authorization": given.replace("TOKEN", TOKEN).encode()})
         assert answer.status_code == 401
-        assert answer.json().keys() == {"error"}
+        assert answer.json().keys() == {"error", "code"}
     assert httpx.get(f"{locked.url}/health").json()["ok"]
 
 
@@ -464,7 +464,7 @@ def test_a_strange_job_number_is_a_sentence(worker: Running, job: str, after: st
     ask = httpx.post if after in ("/cancel", "/resume") else httpx.get
     answer = ask(f"{worker.url}/jobs/{job}{after}")
     assert answer.status_code in (404, 422)
-    assert answer.json().keys() == {"error"}
+    assert answer.json().keys() == {"error", "code"}
     assert len(answer.text) < 1000
 
 
@@ -534,7 +534,7 @@ def test_no_body_makes_a_route_crash_or_talk(
     assert answer.status_code in (200, 202, 400, 404, 409, 413, 422, 429), (answer.status_code, answer.text)
     assert "Traceback" not in answer.text
     if answer.status_code >= 400:
-        assert answer.json().keys() == {"error"}
+        assert answer.json().keys() == {"error", "code"}
         assert answer.json()["error"].strip()
     assert SECRET not in "".join(logged)
     for job in worker.jobs.list():

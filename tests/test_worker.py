@@ -467,7 +467,7 @@ def test_a_strange_body_is_refused(worker: Fixture, body: bytes, kind: str, stat
     for path in ("/model", "/gradient", "/jobs", "/forecast"):
         answer = httpx.post(worker.url + path, content=body, headers={"content-type": kind})
         assert answer.status_code == status
-        assert answer.json().keys() == {"error"}
+        assert answer.json().keys() == {"error", "code"}
 
 
 def test_a_body_without_a_length_is_cut_off(worker: Fixture) -> None:

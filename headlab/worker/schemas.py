@@ -279,6 +279,7 @@ class Measured(Strict):
 
 
 class Problem(Strict):
-    """Why a request was refused, as a sentence."""
+    """Why a request was refused: a sentence, and which problem it is, in a code that stays when sentences change."""
 
     error: str
+    code: str

@@ -49,7 +49,7 @@ class Settings:
     """How a worker is started.
 
     port: 0 takes a free one.  warm: a model to load at once.  parent: process id whose end ends the
-    worker.  told: a file that takes {"url"} or {"error"} once it is known.  allow: models besides the
+    worker.  told: a file that takes {"url"} or {"error", "code"} once it is known.  allow: models besides the
     embedded ones that a worker which others can reach may load.  ray, workers: where jobs placed on Ray go, as in
     `headlab score`; None has no such place.
     """
