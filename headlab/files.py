@@ -147,7 +147,18 @@ def parse_json(text: bytes | str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
-        raise HeadlabError(f"{what} is not valid JSON ({error}); export it again", code="json.invalid") from error
+        raise HeadlabError(
+            f"{what} is not valid JSON ({error}); export it again",
+            code=error.code if isinstance(error, _Unfit) else "json.invalid",
+        ) from error
+
+
+class _Unfit(ValueError):
+    """JSON that Python's reader would take and headlab does not."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def is_text(value: str) -> bool:
@@ -160,13 +171,13 @@ def is_text(value: str) -> bool:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
+    raise _Unfit(f"{name} is not a JSON number", code="json.constant")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"{digits[:20]} is too large for a number")
+        raise _Unfit(f"{digits[:20]} is too large for a number", code="json.number_too_large")
     return value
 
 
@@ -175,5 +186,6 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"an object names {next(n for n in names if names.count(n) > 1)[:40]!r} twice")
+        twice = next(n for n in names if names.count(n) > 1)
+        raise _Unfit(f"an object names {twice[:40]!r} twice", code="json.name_twice")
     return value

@@ -92,7 +92,7 @@ def _by_key(word: str, store: Store) -> Path:
         )
     found = [folder for folder in store.folders() if folder.name.startswith(word)]
     if not found:
-        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.unknown")
+        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.key_unknown")
     if len(found) > 1:
         keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""

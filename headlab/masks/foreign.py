@@ -98,7 +98,7 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
     flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no head
     if not STACK.fullmatch(stack):
         raise HeadlabError(
-            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.unknown"
+            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.name_invalid"
         )
     if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
         raise HeadlabError(

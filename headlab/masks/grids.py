@@ -22,7 +22,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
     """
     if not STACK.fullmatch(stack):
         raise HeadlabError(
-            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.unknown"
+            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.name_invalid"
         )
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):

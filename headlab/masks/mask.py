@@ -71,7 +71,7 @@ class Mask:
             if not STACK.fullmatch(stack.name):
                 raise HeadlabError(
                     f"the mask: {shown(stack.name)!r} is no name of a stack, like encoder or my_stack",
-                    code="stack.unknown",
+                    code="stack.name_invalid",
                 )
         value = {
             "format": FORMAT,

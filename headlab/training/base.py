@@ -92,7 +92,7 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
             tokenizer = AutoTokenizer.from_pretrained(base.folder, trust_remote_code=False)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the base {base.name} cannot be trained on: {first_line(error)}", code="model.base_unreadable"
+            f"the base {base.name} cannot be trained on: {first_line(error)}", code="model.base_untrainable"
         ) from error
     absent = [name for name in told["missing_keys"] if name.startswith(f"{module.base_model_prefix}.")]
     absent = sorted(name for name in absent if "pooler" not in name)  # many bases come without one
