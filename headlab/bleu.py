@@ -81,7 +81,8 @@ def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level:
     same = (before.groups, before.signature) == (after.groups, after.signature)
     if not same or (before.counts[:, 1] != after.counts[:, 1]).any():
         raise HeadlabError(
-            "the two BLEU scores are of different sentences; compare runs on the same language and split"
+            "the two BLEU scores are of different sentences; compare runs on the same language and split",
+            code="bleu.other_sentences",
         )
     pools = (_pool(before.counts, before.groups, perfect=True), _pool(after.counts, after.groups, perfect=False))
     drawn = _drawn(np.concatenate(pools, axis=1), seed, draws)
@@ -113,7 +114,9 @@ def corpus_bleu(counts: Floats | Ints) -> Floats:
 def sentence_counts(texts: Sequence[str], references: Sequence[str], language: str = "") -> tuple[Ints, str]:
     """Counts of each sentence, int [sentence, 10] as in `Bleu`, and sacrebleu's signature. Raises HeadlabError."""
     if not texts or len(texts) != len(references):
-        raise HeadlabError(f"{len(texts)} translations for {len(references)} references; give one for each")
+        raise HeadlabError(
+            f"{len(texts)} translations for {len(references)} references; give one for each", code="bleu.counts_differ"
+        )
     metric, signature = _metric(language)
     scores = [metric.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
@@ -131,7 +134,8 @@ def _metric(language: str) -> tuple[BLEU, str]:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
         raise HeadlabError(
-            "BLEU is counted by the package sacrebleu, which is not here; pip install 'headlab[translation]'"
+            "BLEU is counted by the package sacrebleu, which is not here; pip install 'headlab[translation]'",
+            code="package.sacrebleu_missing",
         ) from error
     try:
         # Counts are the same whether short sentences use shorter n-grams; only without that it would warn.
@@ -139,7 +143,8 @@ def _metric(language: str) -> tuple[BLEU, str]:
         metric, whole = BLEU(trg_lang=code, effective_order=True), BLEU(trg_lang=code)
     except (ImportError, RuntimeError) as error:
         raise HeadlabError(
-            f"sacrebleu cannot cut {language} into words here ({error}); install what it asks for"
+            f"sacrebleu cannot cut {language} into words here ({error}); install what it asks for",
+            code="bleu.language_unsupported",
         ) from error
     whole.corpus_score(["a"], [["a"]])  # a signature knows the number of references only then
     return metric, str(whole.get_signature())

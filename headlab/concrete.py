@@ -62,7 +62,8 @@ class HardConcrete:
             raise HeadlabError(
                 f"low {self.low!r:.40}, high {self.high!r:.40} and temperature {self.temperature!r:.40} make no gates "
                 f"that can be computed with; choose values nearer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
-                f"{HardConcrete.temperature:g}"
+                f"{HardConcrete.temperature:g}",
+                code="gate.distribution_invalid",
             )
 
     def zero(self, log_alpha: Numbers) -> Floats:

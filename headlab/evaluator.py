@@ -117,7 +117,8 @@ class Evaluator:
         found = np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
         if not np.isfinite(found).all():
             raise HeadlabError(
-                f"{self.model.name} answers with numbers that are not finite; load it with another dtype (float32)"
+                f"{self.model.name} answers with numbers that are not finite; load it with another dtype (float32)",
+                code="model.answers_not_finite",
             )
         return found
 
@@ -223,7 +224,7 @@ class Evaluator:
         if ablation == "zero":
             return None
         if ablation != "mean":
-            raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"')
+            raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown")
         if self._means is None:
             dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whatever is evaluated, test included
             inputs = read(self.model, self.task, dev, self.language)
@@ -265,7 +266,8 @@ def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
     n = min(before.n, after.n)
     if before.ids[:n] != after.ids[:n]:
         raise HeadlabError(
-            "the two evaluations are of different examples; compare runs on the same language, split and size"
+            "the two evaluations are of different examples; compare runs on the same language, split and size",
+            code="evaluation.other_examples",
         )
     old, new = before.correct[:n], after.correct[:n]
     paired = paired_bootstrap(old, new, before.groups[:n], np.random.default_rng(seed))

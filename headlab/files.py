@@ -103,11 +103,17 @@ def unwritable(path: Path, error: OSError) -> HeadlabError:
     """The sentence for a file that could not be written."""
     if error.errno in FULL:
         return HeadlabError(
-            f"no space left to write {path}; free some and run the same command again, it goes on where it was"
+            f"no space left to write {path}; free some and run the same command again, it goes on where it was",
+            code="file.no_space",
         )
     if error.errno == errno.EISDIR:
-        return HeadlabError(f"cannot write {path}: a folder has its name; move that away and run the command again")
-    return HeadlabError(f"cannot write {path} ({error.strerror}); choose a folder you may write to")
+        return HeadlabError(
+            f"cannot write {path}: a folder has its name; move that away and run the command again",
+            code="file.is_folder",
+        )
+    return HeadlabError(
+        f"cannot write {path} ({error.strerror}); choose a folder you may write to", code="file.unwritable"
+    )
 
 
 def write_json(path: Path, value: object) -> None:
@@ -120,14 +126,15 @@ def read_json(path: Path) -> Any:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{path} is no file; check the path")
+            raise HeadlabError(f"{path} is no file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
-                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files"
+                f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files",
+                code="file.json_too_large",
             )
         text = path.read_bytes()
     except OSError as error:
-        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the path") from error
+        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the path", code="file.unreadable") from error
     return parse_json(text, str(path))
 
 
@@ -140,7 +147,18 @@ def parse_json(text: bytes | str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
-        raise HeadlabError(f"{what} is not valid JSON ({error}); export it again") from error
+        raise HeadlabError(
+            f"{what} is not valid JSON ({error}); export it again",
+            code=error.code if isinstance(error, _Unfit) else "json.invalid",
+        ) from error
+
+
+class _Unfit(ValueError):
+    """JSON that Python's reader would take and headlab does not."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def is_text(value: str) -> bool:
@@ -153,13 +171,13 @@ def is_text(value: str) -> bool:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
+    raise _Unfit(f"{name} is not a JSON number", code="json.constant")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"{digits[:20]} is too large for a number")
+        raise _Unfit(f"{digits[:20]} is too large for a number", code="json.number_too_large")
     return value
 
 
@@ -168,5 +186,6 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"an object names {next(n for n in names if names.count(n) > 1)[:40]!r} twice")
+        twice = next(n for n in names if names.count(n) > 1)
+        raise _Unfit(f"an object names {twice[:40]!r} twice", code="json.name_twice")
     return value

@@ -51,7 +51,7 @@ class Decoding:
     def check(self) -> None:
         """Raise HeadlabError for a number of beams that cannot be."""
         if not 1 <= self.beams <= ROWS:
-            raise HeadlabError(f"asked for {self.beams} beams; choose 1 (greedy) to {ROWS}")
+            raise HeadlabError(f"asked for {self.beams} beams; choose 1 (greedy) to {ROWS}", code="beam.out_of_range")
 
     def record(self) -> dict[str, Any]:
         """The options by name, ready for JSON."""
@@ -120,7 +120,10 @@ def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> N
 def _references(task: Task, examples: Sequence[Example]) -> list[str]:
     found = [example.target for example in examples if example.target is not None]
     if len(found) < len(examples):
-        raise HeadlabError(f"task {task.name} asks for labels, not for texts; BLEU needs a translation task")
+        raise HeadlabError(
+            f"task {task.name} asks for labels, not for texts; BLEU needs a translation task",
+            code="task.not_translation",
+        )
     return found
 
 
@@ -186,7 +189,10 @@ def _end(model: Model) -> int:
     settings: Any = model.module.generation_config
     ends = settings.eos_token_id if settings.eos_token_id is not None else model.module.config.eos_token_id
     if ends is None:
-        raise HeadlabError(f"{model.name} names no token that ends a text; set eos_token_id in its generation_config")
+        raise HeadlabError(
+            f"{model.name} names no token that ends a text; set eos_token_id in its generation_config",
+            code="model.no_end_token",
+        )
     return int(ends[0] if isinstance(ends, list) else ends)
 
 
@@ -196,7 +202,8 @@ def check_model(model: Model, language: str) -> None:
     if not (module.config.is_encoder_decoder and module.can_generate()):
         raise HeadlabError(
             f"{model.name} is a {type(module).__name__}, which translates nothing; use a translation model, like "
-            "one that `headlab train translation` makes"
+            "one that `headlab train translation` makes",
+            code="model.not_translation",
         )
     told(module.config, model.tokenizer, language)
 
@@ -205,5 +212,8 @@ def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:
     kept = full_mask(model.grid) if gates is None else gates
     tensor = as_gates(model, kept)
     if tensor.dim() != 2:
-        raise HeadlabError("translations are written under one mask for all; give gates of shape [layer, head]")
+        raise HeadlabError(
+            "translations are written under one mask for all; give gates of shape [layer, head]",
+            code="gate.not_one_mask",
+        )
     return tensor

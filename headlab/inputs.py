@@ -133,7 +133,8 @@ class Pairs:
         if not model.module.config.is_encoder_decoder:
             raise HeadlabError(
                 f"{model.name} is a {type(model.module).__name__}; task {task.name} has targets to be generated "
-                "and needs an encoder-decoder model"
+                "and needs an encoder-decoder model",
+                code="model.not_encoder_decoder",
             )
         self.model, self._told = model, told(model.module.config, model.tokenizer, language)
         self.tokens = encode_sources(model, [e.text for e in examples], self._told)
@@ -204,7 +205,8 @@ def encode(
     """Token ids and what goes with them, one list per example, without padding; `word_ids` too if split."""
     if model.tokenizer.pad_token is None:
         raise HeadlabError(
-            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder"
+            f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder",
+            code="tokenizer.no_padding",
         )
     encoded = model.tokenizer(
         list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
@@ -248,7 +250,8 @@ def require(model: Model, task: Task, ending: str, kind: str) -> None:
     if not type(model.module).__name__.endswith(ending):
         raise HeadlabError(
             f"{model.name} is a {type(model.module).__name__}, no {kind}; "
-            f"task {task.name} needs one that was tuned on it"
+            f"task {task.name} needs one that was tuned on it",
+            code="model.wrong_kind",
         )
 
 
@@ -264,5 +267,6 @@ def label_columns(model: Model, task: Task) -> list[int]:
         return list(range(len(names)))
     raise HeadlabError(
         f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
-        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task"
+        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task",
+        code="model.labels_mismatch",
     )

@@ -65,7 +65,10 @@ def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = D
     Raises HeadlabError where the answers are not the same.
     """
     if before.groups != after.groups:
-        raise HeadlabError("the two are of different answers; compare models with one tokenizer on one language")
+        raise HeadlabError(
+            "the two are of different answers; compare models with one tokenizer on one language",
+            code="likelihood.other_answers",
+        )
     difference = after.nats - before.nats
     low, high, p = group_bootstrap(difference[None], before.groups, np.random.default_rng([seed, STREAM]), draws=draws)
     return Paired(float(difference.mean()), float(low[0]), float(high[0]), float(p[0]))
@@ -96,5 +99,8 @@ def _nats(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]
         choices = wide
     nats = np.concatenate([rows[row] for row in range(len(rows))])
     if not np.isfinite(nats).all():
-        raise HeadlabError(f"{model.name} answers with numbers that are not finite; load it with dtype float32")
+        raise HeadlabError(
+            f"{model.name} answers with numbers that are not finite; load it with dtype float32",
+            code="model.answers_not_finite",
+        )
     return nats, choices

@@ -58,7 +58,7 @@ def halves(batch: Part, error: BaseException) -> list[Part]:
         raise error
     parts = batch.cut()
     if not parts:
-        raise HeadlabError(TOO_LARGE) from error
+        raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
     return list(parts)  # type: ignore[arg-type] # parts of a thing are of its kind
 
 
@@ -98,4 +98,4 @@ def whole() -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        raise HeadlabError(TOO_LARGE) from error
+        raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error

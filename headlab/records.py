@@ -103,14 +103,16 @@ class HeadGrid:
         for s in self.stacks:
             if s.name == name:
                 return s
-        raise HeadlabError(f"no stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}")
+        raise HeadlabError(
+            f"no stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}", code="stack.unknown"
+        )
 
     def index(self, head: Head) -> int:
         """Flat index of a head. Raises HeadlabError if the model has no such head."""
         try:
             return self._index[head]
         except KeyError:
-            raise HeadlabError(f"no head {tuple(head)}; this model has {self}") from None
+            raise HeadlabError(f"no head {tuple(head)}; this model has {self}", code="head.unknown") from None
 
     def gates(self, flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Flat [..., head] -> gate array [..., layer, width]; places without a head hold 0."""
@@ -129,18 +131,24 @@ class HeadGrid:
         """Inverse of `nest`. Raises HeadlabError if the shape is not this grid's."""
         rows = nested if isinstance(nested, Mapping) else {self.stacks[0].name: nested}
         if set(rows) != {s.name for s in self.stacks}:
-            raise HeadlabError(f"{what}: given stacks {sorted(map(str, rows))}; this model has {self}")
+            raise HeadlabError(
+                f"{what}: given stacks {sorted(map(str, rows))}; this model has {self}", code="grid.stacks_mismatch"
+            )
         for s in self.stacks:
             given = rows[s.name]
             if not isinstance(given, list) or not all(isinstance(r, list) for r in given):
-                raise HeadlabError(f"{what}: stack {s.name} must be a list of layers, each a list of heads")
+                raise HeadlabError(
+                    f"{what}: stack {s.name} must be a list of layers, each a list of heads",
+                    code="grid.stack_malformed",
+                )
             if tuple(map(len, given)) != s.heads:
                 raise HeadlabError(
-                    f"{what}: stack {s.name} has {describe(tuple(map(len, given)))}; this model has {self}"
+                    f"{what}: stack {s.name} has {describe(tuple(map(len, given)))}; this model has {self}",
+                    code="grid.layers_mismatch",
                 )
         flat = [v for s in self.stacks for row in rows[s.name] for v in row]
         if not all(isinstance(v, int | float) for v in flat):
-            raise HeadlabError(f"{what}: every head must have one number")
+            raise HeadlabError(f"{what}: every head must have one number", code="grid.value_not_number")
         return np.array(flat)
 
     def to_json(self) -> dict[str, list[int]]:

@@ -140,16 +140,24 @@ class Curve:
         regains after its first fall does not count.  Raises HeadlabError for another `by` or a negative loss.
         """
         if by not in ("estimate", "interval"):
-            raise HeadlabError(f'unknown way to tell a loss {by!r}; use "estimate" or "interval"')
+            raise HeadlabError(
+                f'unknown way to tell a loss {by!r}; use "estimate" or "interval"', code="curve.loss_way_unknown"
+            )
         if not points >= 0:
-            raise HeadlabError(f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one point")
+            raise HeadlabError(
+                f"asked for heads until {points} of accuracy is lost; give 0 or more, 0.01 is one point",
+                code="curve.loss_out_of_range",
+            )
         fallen = np.flatnonzero((self.difference if by == "estimate" else self.low) < -points)
         return int(self.removed[fallen[0] - 1] if len(fallen) else self.removed[-1])
 
     def mask(self, k: int) -> Mask:
         """The mask without the first `k` heads of the order. Raises HeadlabError if there are not so many."""
         if not 0 <= k <= self.grid.size:
-            raise HeadlabError(f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})")
+            raise HeadlabError(
+                f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",
+                code="head.count_out_of_range",
+            )
         order = self.spec.get("order", {})
         languages = [order.get("language", self.language)]
         chosen = {"rule": "bottom", "k": k, "method": self.ordering, "languages": languages, "score": dict(self.spec)}
@@ -191,13 +199,14 @@ def band(curves: Sequence[Curve]) -> Band:
     Raises HeadlabError if there is none, or if they are of other grids or counts of removed heads.
     """
     if not curves:
-        raise HeadlabError("a band needs curves; give at least one")
+        raise HeadlabError("a band needs curves; give at least one", code="band.empty")
     first = curves[0]
     for curve in curves[1:]:
         if curve.grid != first.grid or not np.array_equal(curve.removed, first.removed):
             raise HeadlabError(
                 "a band needs curves of one head grid, measured at the same counts of removed heads; "
-                f"given {first.grid} at {len(first.removed)} points and {curve.grid} at {len(curve.removed)}"
+                f"given {first.grid} at {len(first.removed)} points and {curve.grid} at {len(curve.removed)}",
+                code="band.curves_differ",
             )
     accuracy = np.stack([curve.accuracy for curve in curves])
     middle = np.median(accuracy, axis=0)

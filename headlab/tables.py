@@ -32,12 +32,18 @@ class Table:
     def __post_init__(self) -> None:
         wide = len(self.columns)
         if len(self.formats) != wide or any(len(row) != wide for row in self.rows):
-            raise HeadlabError(f"table {self.name}: a row or the formats have another length than its {wide} columns")
+            raise HeadlabError(
+                f"table {self.name}: a row or the formats have another length than its {wide} columns",
+                code="table.length_mismatch",
+            )
 
     def column(self, name: str) -> list[Any]:
         """Values of a column, row by row. Raises HeadlabError for a column that is not there."""
         if name not in self.columns:
-            raise HeadlabError(f"table {self.name} has no column {name!r}; it has {', '.join(self.columns)}")
+            raise HeadlabError(
+                f"table {self.name} has no column {name!r}; it has {', '.join(self.columns)}",
+                code="table.column_unknown",
+            )
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
@@ -78,7 +84,7 @@ class Table:
             rows = tuple(tuple(_cell(cell) for cell in row) for row in value["rows"])
             (name, title) = _texts([value["name"], value["title"]])
         except (KeyError, TypeError, ValueError) as error:
-            raise HeadlabError(f"this is no table ({type(error).__name__}: {error})") from error
+            raise HeadlabError(f"this is no table ({type(error).__name__}: {error})", code="table.malformed") from error
         return Table(name, title, texts["columns"], texts["formats"], rows, texts["notes"])
 
 
@@ -102,7 +108,10 @@ class Report:
         for table in self.tables:
             if table.name == name:
                 return table
-        raise HeadlabError(f"report {self.name} has no table {name!r}; it has {', '.join(t.name for t in self.tables)}")
+        raise HeadlabError(
+            f"report {self.name} has no table {name!r}; it has {', '.join(t.name for t in self.tables)}",
+            code="report.table_unknown",
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON values."""
@@ -123,7 +132,9 @@ class Report:
             (name,) = _texts([value["name"]])
             spec, forwards, seconds = dict(value["spec"]), int(value["example_forwards"]), float(value["seconds"])
         except (KeyError, TypeError, ValueError) as error:
-            raise HeadlabError(f"this is no report ({type(error).__name__}: {error})") from error
+            raise HeadlabError(
+                f"this is no report ({type(error).__name__}: {error})", code="report.malformed"
+            ) from error
         return Report(name, tables, notes, spec, forwards, seconds)
 
 

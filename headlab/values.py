@@ -48,7 +48,7 @@ VALUES: dict[str, Value] = {
 def value_of(key: str) -> Value:
     """A value function by its key. Raises HeadlabError listing the keys."""
     if key not in VALUES:
-        raise HeadlabError(f"unknown value function {key!r}; use one of {', '.join(VALUES)}")
+        raise HeadlabError(f"unknown value function {key!r}; use one of {', '.join(VALUES)}", code="value.unknown")
     return VALUES[key]
 
 

@@ -50,7 +50,7 @@ class FakeClient:
 
     def _reached(self) -> None:
         if self.trouble:
-            raise HeadlabError(self.trouble)
+            raise HeadlabError(self.trouble, code="worker.unreachable")
 
     def health(self) -> dict[str, Any]:
         self._reached()
@@ -66,7 +66,7 @@ class FakeClient:
         for row in self.rows:
             if row["id"] == number:
                 return row
-        raise HeadlabError(f"there is no job {number}; the list of jobs shows those that exist")
+        raise HeadlabError(f"there is no job {number}; the list of jobs shows those that exist", code="job.unknown")
 
     def snapshot(self, number: int) -> tuple[dict[str, Any], Any]:
         return self.job(number), self.scores

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import reference
+from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +26,6 @@ from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watc
 from tiny import tiny_model  # noqa: E402
 from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
 
-from headlab.errors import HeadlabError  # noqa: E402
 from headlab.evaluator import Evaluator  # noqa: E402
 from headlab.methods.game import Game  # noqa: E402
 from headlab.methods.model_game import ModelGame  # noqa: E402
@@ -241,7 +241,7 @@ def test_a_regression_stays_below_the_size_where_shapiq_lists_all_single_heads()
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "shapiq" else name)
-    with pytest.raises(HeadlabError, match=r"needs shapiq, not installed here; run: pip install -r requirements-bench"):
+    with raises("package.missing", "shapiq", "pip install -r requirements-bench"):
         peers.require()
 
 

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from errors import raises
 
-from headlab.errors import HeadlabError
-from headlab.worker.client import MANY, Client
+from headlab.worker.client import MANY, Client, told_error
 from headlab.worker.connections import REQUEST_SECONDS
 from headlab.worker.serve import server_of
 
@@ -65,9 +65,15 @@ def test_a_question_on_a_connection_that_breaks_is_asked_again(forgetful: Forget
 
 def test_what_changes_something_is_not_sent_twice(forgetful: Forgetful, client: Client) -> None:
     assert client.jobs() == []
-    with pytest.raises(HeadlabError, match=r"cannot be reached \(\w+\)"):
+    with raises("worker.unreachable"):
         client.cancel(1)
     assert forgetful.heads == [b"GET /jobs HTTP/1.1", b"POST /jobs/1/cancel HTTP/1.1"]
+
+
+def test_an_error_keeps_its_code_on_the_way_and_an_older_worker_s_gets_a_general_one() -> None:
+    new, old = told_error({"error": "no job 3", "code": "job.unknown"}), told_error({"error": "no job 3"})
+    assert (str(new), new.code) == ("no job 3", "job.unknown")
+    assert (str(old), old.code) == ("no job 3", "worker.error")
 
 
 def test_a_worker_keeps_connections_for_much_longer_than_its_clients_do() -> None:

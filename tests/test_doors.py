@@ -23,12 +23,12 @@ import pytest
 import uvicorn
 import worker_running
 import yaml
+from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running, until
 
-from headlab.errors import HeadlabError
 from headlab.worker import connections, doors, tokens
 from headlab.worker.__main__ import main
 from headlab.worker.admission import VARIABLE, Allowed, admit_local, embedded_names, named_models
@@ -44,15 +44,15 @@ import api_docs  # noqa: E402 - found there
 
 FAKE = (sys.executable, str(Path(__file__).with_name("worker_fake.py")))
 TOKEN = "a-token-of-some-length"
-WEAK = [
-    "   ",
-    "short",
-    "a" * 40,
-    "fifteen-letters",
-    "with a space inside it",
-    "straße-straße-straße",
-    "line\nbreak-line\nbreak",
-]
+WEAK = {
+    "   ": "token.characters_invalid",
+    "short": "token.too_weak",
+    "a" * 40: "token.too_weak",
+    "fifteen-letters": "token.too_weak",
+    "with a space inside it": "token.characters_invalid",
+    "straße-straße-straße": "token.characters_invalid",
+    "line\nbreak-line\nbreak": "token.characters_invalid",
+}
 SECRET = "turn off the secret lamp"
 BODIED = [path for path, ways in api_docs.description()["paths"].items() if "requestBody" in ways.get("post", {})]
 OURS = "e5-small-intents"
@@ -112,7 +112,7 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
         assert "secrets.token_urlsafe(32)" in said
         assert token.strip() == "" or token not in said
     for make in (lambda: Local(tmp_path, command=FAKE), lambda: Remote("http://127.0.0.1:9")):
-        with pytest.raises(HeadlabError, match="HEADLAB_TOKEN"):
+        with raises(WEAK[token], "HEADLAB_TOKEN"):
             make()
 
 
@@ -121,7 +121,7 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
 def test_beyond_this_machine_a_token_is_required(host: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if token is not None:
         monkeypatch.setenv(tokens.VARIABLE, token)
-    with pytest.raises(HeadlabError, match=f"a worker on {host} could be asked by anyone who reaches it"):
+    with raises("worker.token_missing", host):
         open_entrance(Settings(Path(), host=host, port=0))
 
 
@@ -142,7 +142,7 @@ def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.Mon
     """A line in the hosts file can give `localhost` an address that others reach."""
     real = socket.create_server
     monkeypatch.setattr(socket, "create_server", lambda address, **options: real(("0.0.0.0", 0), backlog=1))
-    with pytest.raises(HeadlabError, match="a worker on localhost could be asked by anyone"):
+    with raises("worker.token_missing", "localhost"):
         open_entrance(Settings(Path(), host="localhost", port=0))
 
 
@@ -156,14 +156,23 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     assert entrance.token == TOKEN
     for name in ("some/model", "other/model", "third/model", "warm/model", OURS):
         assert entrance.admit(name) == name
-    with pytest.raises(Refusal, match="not 'fourth/model'"):
+    with raises("model.not_allowed", "'fourth/model'", kind=Refusal):
         entrance.admit("fourth/model")
 
 
-@pytest.mark.parametrize(("host", "why"), [("", "no address"), ("192.0.2.1", "--host"), ("no.such.invalid", "--host")])
-def test_an_address_that_cannot_be_taken_is_a_sentence(host: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("", ("worker.port_unusable", "no address")),
+        ("192.0.2.1", ("worker.port_unusable", "--host")),
+        ("no.such.invalid", ("worker.port_unusable", "--host")),
+    ],
+)
+def test_an_address_that_cannot_be_taken_is_a_sentence(
+    host: str, expected: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(tokens.VARIABLE, TOKEN)
-    with pytest.raises(HeadlabError, match=why):
+    with raises(*expected):
         open_entrance(Settings(Path(), host=host, port=0))
 
 
@@ -183,7 +192,8 @@ def test_a_wrong_token_opens_nothing(locked: Running, given: str) -> None:
     for path in ("/models", "/jobs", "/docs", "/openapi.json", "/nothing", "//health", "/health/", "/HEALTH"):
         answer = httpx.get(f"{locked.url}{path}", headers={"authorization": given.replace("TOKEN", TOKEN).encode()})
         assert answer.status_code == 401
-        assert answer.json().keys() == {"error"}
+        assert answer.json().keys() == {"error", "code"}
+        assert answer.json()["code"] == "token.wrong"
     assert httpx.get(f"{locked.url}/health").json()["ok"]
 
 
@@ -213,7 +223,7 @@ def test_models_are_compared_letter_by_letter(tmp_path: Path, monkeypatch: pytes
         "someone/model/", "Someone/model", "someone/model@main", " someone/model", "someone／model",
         "someone/modеl", f"{OURS}/", f"{OURS}\x00", "", "\x00", "a" * 100_000, "../" * 5000, "\ud800",
     ):  # fmt: skip
-        with pytest.raises(Refusal) as caught:
+        with raises("model.not_allowed", kind=Refusal) as caught:
             allowed(name)
         assert caught.value.status == 404
 
@@ -236,10 +246,10 @@ def test_a_folder_that_leads_elsewhere_later_is_refused(tmp_path: Path) -> None:
     allowed = Allowed([str(link)])
     assert allowed(str(link)) == str(link)
     link.unlink()
-    with pytest.raises(Refusal, match="not where it was when the worker started"):
+    with raises("model.moved", kind=Refusal):
         allowed(str(link))
     link.symlink_to(tmp_path / "yours")
-    with pytest.raises(Refusal, match="not where it was when the worker started"):
+    with raises("model.moved", kind=Refusal):
         allowed(str(link))
 
 
@@ -250,13 +260,22 @@ def test_a_folder_made_later_does_not_take_the_place_of_a_hub_model(
     allowed = Allowed(["someone/model"])
     assert allowed("someone/model")
     (tmp_path / "someone" / "model").mkdir(parents=True)
-    with pytest.raises(Refusal, match="not where it was when the worker started"):
+    with raises("model.moved", kind=Refusal):
         allowed("someone/model")
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "~/model", "../nothing-there", "a\nb", "a" * 301])
-def test_a_model_that_nobody_could_ask_for_is_refused_at_start(name: str) -> None:
-    with pytest.raises(HeadlabError, match=r"is no folder here|no request can name"):
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("/no/such/folder", "model.folder_missing"),
+        ("~/model", "model.folder_missing"),
+        ("../nothing-there", "model.folder_missing"),
+        ("a\nb", "model.name_invalid"),
+        ("a" * 301, "model.name_invalid"),
+    ],
+)
+def test_a_model_that_nobody_could_ask_for_is_refused_at_start(name: str, code: str) -> None:
+    with raises(code):
         Allowed([name])
 
 
@@ -464,7 +483,7 @@ def test_a_strange_job_number_is_a_sentence(worker: Running, job: str, after: st
     ask = httpx.post if after in ("/cancel", "/resume") else httpx.get
     answer = ask(f"{worker.url}/jobs/{job}{after}")
     assert answer.status_code in (404, 422)
-    assert answer.json().keys() == {"error"}
+    assert answer.json().keys() == {"error", "code"}
     assert len(answer.text) < 1000
 
 
@@ -534,7 +553,7 @@ def test_no_body_makes_a_route_crash_or_talk(
     assert answer.status_code in (200, 202, 400, 404, 409, 413, 422, 429), (answer.status_code, answer.text)
     assert "Traceback" not in answer.text
     if answer.status_code >= 400:
-        assert answer.json().keys() == {"error"}
+        assert answer.json().keys() == {"error", "code"}
         assert answer.json()["error"].strip()
     assert SECRET not in "".join(logged)
     for job in worker.jobs.list():
@@ -550,7 +569,7 @@ def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
         client, url = local.client(), local.url
         assert client.attention(MODEL, SECRET, [["encoder", 0, 0]])["tokens"] == ["a"]
         for language in ("boom", "late"):
-            with pytest.raises(HeadlabError, match="KeyError"):
+            with raises("worker.failed", "KeyError"):
                 list(client.evaluate(MODEL, "intents", language))
         for given in (f"Bearer {TOKEN}", f"Bearer not-the-{TOKEN}"):
             headers = {"authorization": given, "content-type": "application/json", "x-note": SECRET}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab import evaluator as evaluate_module
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
 from headlab.gates import Model
 from headlab.masks import Mask
@@ -120,21 +120,21 @@ def test_ablation_mean_differs_from_zero(model: Model) -> None:
     again = evaluator.evaluate(mask)
     assert (zero.predicted == again.predicted).all()
     assert (mean.predicted != zero.predicted).any()
-    with pytest.raises(HeadlabError, match="median"):
+    with raises("ablation.unknown", "median"):
         evaluator.evaluate(mask_of(model, 1), ablation="median")
 
 
 def test_misuse_is_refused(model: Model) -> None:
     task = tiny_task()
-    with pytest.raises(HeadlabError, match="fingerprint"):
+    with raises("mask.other_model"):
         Evaluator(model, task, "xx").evaluate(
             Mask(model.grid, np.ones(model.grid.size, bool), {"fingerprint": "0" * 64})
         )
     one, two = (Evaluator(model, task, language, "dev", 8).evaluate() for language in ("xx", "yy"))
-    with pytest.raises(HeadlabError, match="different examples"):
+    with raises("evaluation.other_examples"):
         compare(one, two)
-    with pytest.raises(HeadlabError, match="unknown split"):
+    with raises("split.unknown"):
         Evaluator(model, task, "xx", "validation")  # type: ignore[arg-type]
     other = headlab.task("intents")
-    with pytest.raises(HeadlabError, match=r"5 classes.*17"):
+    with raises("model.labels_mismatch", 5, 17):
         Evaluator(model, other, "en")

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from errors import raises
 from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.curves import areas, compare_areas
-from headlab.errors import HeadlabError
 from headlab.experiments import iterative
 from headlab.experiments.iterative import ORDERINGS, cost, difference_table, orderings, summary_table
 from headlab.experiments.pieces import Pieces
@@ -132,7 +132,7 @@ def test_ctrl_c_keeps_the_curves_that_are_done(tmp_path: Path, made: tuple[Repor
 
 @pytest.mark.parametrize("given", ["", "shapley,size", "Random"])
 def test_orderings_that_there_are_not_are_refused(given: str) -> None:
-    with pytest.raises(HeadlabError, match=r"no ordering .*; heads can be ordered by random, monte-carlo"):
+    with raises("experiment.ordering_unknown", "random, monte-carlo"):
         orderings({"orderings": given})
     assert orderings({"orderings": "shapley, random,shapley"}) == ("shapley", "random")
     assert set(orderings({})) <= set(ORDERINGS)

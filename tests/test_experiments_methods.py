@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from errors import raises
 from made_scores import scores_of
 from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import plots
-from headlab.errors import HeadlabError
 from headlab.experiments import methods
 from headlab.experiments.curve_tables import Pair, Walked, area_cells, pairs_of, walked
 from headlab.experiments.method_tables import MEAN, agreement_table, listed, mean_rho, overlap_table
@@ -116,11 +116,11 @@ def test_one_language_has_no_mean(made: tuple[Report, Pieces]) -> None:
 
 
 def test_one_method_is_too_few_and_unknown_ones_are_refused(made: tuple[Report, Pieces]) -> None:
-    with pytest.raises(HeadlabError, match="methods has shapley only; name 2 or more of"):
+    with raises("experiment.list_too_short", "methods", "shapley", 2):
         forecast("methods", made[1], {"methods": "shapley, shapley"})
-    with pytest.raises(HeadlabError, match=r"methods has size; name some of monte-carlo, shapley"):
+    with raises("experiment.list_item_unknown", "methods", "size", "monte-carlo, shapley"):
         run_experiment("methods", made[1], options={"methods": "shapley,size"})
-    with pytest.raises(HeadlabError, match="methods has random"):
+    with raises("experiment.list_item_unknown", "methods", "random"):
         experiment("methods").resolve({"methods": "random,shapley"})
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
+from errors import raises
 from made_scores import scores_of
 
-from headlab.errors import HeadlabError
 from headlab.experiments.remaining import NONE, remaining, staying
 from headlab.scores import HeadScores
 from headlab.tables import Report, Table
@@ -81,15 +81,15 @@ def test_heads_that_may_not_leave_are_neither_counted_nor_drawn(rng: np.random.G
 
 @pytest.mark.parametrize("sizes", [[], [11], [-1, 3]])
 def test_sizes_that_do_not_fit_are_refused(sizes: list[int]) -> None:
-    with pytest.raises(HeadlabError, match="name sizes from 0 to 10"):
+    with raises("roles.sizes_out_of_range", 0, 10):
         remaining(*made(), sizes)
 
 
 def test_roles_of_another_model_or_another_kind_of_report_are_refused() -> None:
     report, scores = made()
-    with pytest.raises(HeadlabError, match="a report of roles is needed, given one of gap"):
+    with raises("report.not_roles", "gap"):
         remaining(replace(report, name="gap"), scores, [1])
-    with pytest.raises(HeadlabError, match=r"the roles are of m .* and the scores of n .*; give those of one model"):
+    with raises("roles.other_model", "m", "scores", "n"):
         remaining(report, replace(scores, spec={"model": {"name": "n", "fingerprint": "1"}}), [1])
-    with pytest.raises(HeadlabError, match="the roles are of head"):
+    with raises("roles.head_unknown"):
         remaining(report, replace(scores_of("xx", VALUES[:4]), spec={"model": MODEL}), [1])

@@ -9,12 +9,12 @@ import pytest
 import reference
 import streamlit as st
 from app_pages import connect_with, run_page, said
+from errors import raises
 from fake_client import FakeClient, FakeWorker, job
 from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POINTS, keep_front, made_front, point
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.errors import HeadlabError
 from headlab.front.report import mask_at
 from headlab.front.table import resolve
 from headlab.masks import Mask
@@ -242,7 +242,7 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
     assert not matching(results, "e" * 64, "intents", ["de"])
     assert not matching(results, FINGERPRINT, "slots", ["de"])
     assert "within" in label(results[0])
-    with pytest.raises(HeadlabError):
+    with raises("front.order_invalid"):
         mask_at(made_front(), "best", 2, GRID)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import gated
 from headlab.memory import out_of_memory
@@ -258,7 +258,7 @@ def test_one_row_that_does_not_fit_is_said_so(what: str) -> None:
     evaluator = bert()
     with (
         room_for(evaluator, 0) as tried,
-        pytest.raises(HeadlabError, match=r"a single example does not fit.*smaller model"),
+        raises("memory.example_too_large"),
     ):
         ask(game_of(evaluator, "accuracy", "zero", 10**6), what, np.random.default_rng(3))
     assert tried[-1] <= 2  # a coalition and one player's side of it

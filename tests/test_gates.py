@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from numpy.testing import assert_allclose
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 
-from headlab.errors import HeadlabError
 from headlab.gates import Active, FanOut, LayerStates, attach, attention, gated, head_means, sum_weights
 from headlab.gates.model import Model
 from headlab.gates.state import Owner
@@ -224,7 +224,7 @@ def test_a_branching_pass_that_fails_leaves_the_model_as_it_was() -> None:
     batch = tiny_batch(model.module)
     whole = logits(model, batch)
     how, gates = FanOut(np.zeros(3, int), np.arange(3), 3), torch.ones(2, 3, 4, dtype=torch.float64)
-    with pytest.raises(HeadlabError, match="2 rows"), model.active(Active(gates=gates, states=how)):
+    with raises("gate.rows_mismatch", 2), model.active(Active(gates=gates, states=how)):
         logits(model, batch)
     assert how.rows is None
     assert torch.equal(logits(model, batch), whole)
@@ -232,15 +232,15 @@ def test_a_branching_pass_that_fails_leaves_the_model_as_it_was() -> None:
 
 def test_shapes_are_refused_before_anything_is_touched() -> None:
     model = tiny_model("bert")
-    with pytest.raises(HeadlabError, match=r"\(2, 2\).*3×4"), gated(model, np.ones((2, 2))):
+    with raises("gate.shape_mismatch", "(2, 2)", "3×4"), gated(model, np.ones((2, 2))):
         pass
     other = Mask(model.grid, np.ones(12, bool), {"fingerprint": "f" * 64, "name": "another"})
-    with pytest.raises(HeadlabError, match="another"), gated(model, other):
+    with raises("mask.other_model", "another"), gated(model, other):
         pass
-    with pytest.raises(HeadlabError, match="mean"), gated(model, ones(model), ablation="mean"):
+    with raises("ablation.needs_means", "mean"), gated(model, ones(model), ablation="mean"):
         pass
     batch = tiny_batch(model.module)
-    with pytest.raises(HeadlabError, match="2 rows"), gated(model, np.ones((2, 3, 4))):
+    with raises("gate.rows_mismatch", 2), gated(model, np.ones((2, 3, 4))):
         logits(model, batch)
 
 
@@ -251,7 +251,7 @@ def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.Mon
         return context
 
     monkeypatch.setattr("headlab.gates.sdpa.apply_gates", watch_only)
-    with pytest.raises(HeadlabError, match=r"self-test failed for BertFor.*closed gate"):
+    with raises("model.closed_gate_differs", "BertFor"):
         attach(Checkpoint("x", "", "x", tiny_module("bert"), None))
 
 

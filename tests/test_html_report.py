@@ -14,12 +14,12 @@ import cached_scores
 import made_gates
 import numpy as np
 import pytest
+from errors import raises
 from fake_client import job
 from made_curves import made_curve
 from streamlit.testing.v1 import AppTest
 
 from headlab.cli import main
-from headlab.errors import HeadlabError
 from headlab.htmlreport import page
 from headlab.htmlreport.document import document, ordered_on
 from headlab.htmlreport.find import find
@@ -119,38 +119,39 @@ def test_a_beginning_of_two_keys_is_refused_and_names_both(store):
     one, other = ("abcd" + letter * 60 for letter in "01")
     for name in (one, other):
         (store.root / name).mkdir(parents=True)
-    with pytest.raises(HeadlabError, match=r"runs in .* begin with .* give more letters") as told:
+    with raises("report.key_ambiguous", one[:12], other[:12]):
         find(["abcd"], store)
-    assert one[:12] in str(told.value)
-    assert other[:12] in str(told.value)
 
 
 @pytest.mark.parametrize(
-    ("word", "sentence"),
+    ("word", "expected"),
     [
-        ("ab", "too short"), ("abcdef", "no run in .* begins with abcdef"), ("nowhere.json", "no run and no file"),
-        ("", "no run and no file ''"), ("\ud800", "no run and no file"),
+        ("ab", ("report.key_too_short", "'ab'")),
+        ("abcdef", ("report.key_unknown", "abcdef")),
+        ("nowhere.json", ("report.unknown", "nowhere.json")),
+        ("", ("report.unknown", "''")),
+        ("\ud800", ("report.unknown",)),
     ],
-)  # fmt: skip
-def test_what_names_nothing_is_a_sentence(store, word, sentence):
-    with pytest.raises(HeadlabError, match=sentence):
+)
+def test_what_names_nothing_is_a_sentence(store, word, expected):
+    with raises(*expected):
         find([word], store)
 
 
 def test_a_run_that_is_not_finished_or_holds_answers_is_a_sentence(store):
     store.run(scores().spec).open()
-    with pytest.raises(HeadlabError, match="is not finished; run its command again"):
+    with raises("report.run_unfinished"):
         find([store.run(scores().spec).key], store)
     answers = store.run({**scores().spec, "kind": "answers"})
     answers.open()
-    with pytest.raises(HeadlabError, match="holds answers, of which there is no report"):
+    with raises("report.kind_unknown", "answers"):
         find([answers.key], store)
 
 
 def test_a_torn_run_is_a_sentence(store):
     key = keep(store, scores())
     (store.root / key / "result.npz").write_bytes(b"PK torn")
-    with pytest.raises(HeadlabError, match="torn"):
+    with raises("arrays.torn"):
         find([key], store)
 
 
@@ -181,17 +182,24 @@ def test_a_folder_with_a_report_is_read(store, tmp_path):
     (tmp_path / "out" / "report.json").write_text(json.dumps(cached_reports.made_up("gap").to_json()), encoding="utf-8")
     (item,) = find([str(tmp_path / "out")], store)
     assert isinstance(item.record, Report)
-    with pytest.raises(HeadlabError, match="neither a run"):
+    with raises("report.folder_empty"):
         find([str(tmp_path)], store)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["{", "[]", "{}", '{"reports": {"a": {"b": {"c": {"d": {}}}}}}', '{"tables": 3}', '{"format": "headlab-mask"}'],
+    ("text", "code"),
+    [
+        ("{", "json.invalid"),
+        ("[]", "report.file_unknown"),
+        ("{}", "report.file_unknown"),
+        ('{"reports": {"a": {"b": {"c": {"d": {}}}}}}', "report.file_unknown"),
+        ('{"tables": 3}', "report.malformed"),
+        ('{"format": "headlab-mask"}', "mask.version_unknown"),
+    ],
 )
-def test_a_file_that_is_none_of_headlabs_is_a_sentence(store, tmp_path, text):
+def test_a_file_that_is_none_of_headlabs_is_a_sentence(store, tmp_path, text, code):
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
-    with pytest.raises(HeadlabError):
+    with raises(code, "x.json"):
         find([str(tmp_path / "x.json")], store)
 
 
@@ -424,7 +432,7 @@ def test_a_file_that_would_be_too_large_has_shorter_tables_and_then_is_refused(m
     found = Read(page.html(document([Item(report, "k")])))
     assert "The first 100 of 400 rows" in found.text
     monkeypatch.setattr(page, "LIMIT", 10)
-    with pytest.raises(HeadlabError, match="name fewer results"):
+    with raises("report.too_large"):
         page.html(document([Item(report, "k")]))
 
 

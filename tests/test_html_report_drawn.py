@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from errors import raises
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_fronts import ORDERS, POINTS, made_front, point
 from reference import between_colours
 
-from headlab.errors import HeadlabError
 from headlab.htmlreport import figures, style, svg, ticks
 from headlab.htmlreport.chart import Box, Chart, Dot, Line, Words, draw
 from headlab.htmlreport.figures import translated
@@ -211,9 +211,9 @@ def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
 
 
 def test_a_figure_that_is_not_known_is_refused_and_not_drawn_in_part():
-    with pytest.raises(HeadlabError, match="has bar, which is not drawn here"):
+    with raises("figure.part_unknown", "bar"):
         translated(go.Figure(go.Bar(x=[1], y=[2])), "f")
-    with pytest.raises(HeadlabError, match="text template"):
+    with raises("figure.template_unknown"):
         translated(go.Figure(go.Heatmap(z=[[1]], texttemplate="%{x}", colorscale=style.SEQUENTIAL)), "f")
 
 
@@ -224,7 +224,7 @@ def test_a_heat_map_of_nothing_is_drawn():
 
 def test_without_plotly_the_reason_is_told(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "headlab.plots", None)
-    with pytest.raises(HeadlabError, match="pip install"):
+    with raises("package.plotly_missing", "pip install"):
         figures.drawn(Report("heads", ()))
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
 from headlab.gates import gated, head_means
 from headlab.inputs import IGNORED, first_tokens
@@ -183,12 +183,12 @@ def test_gradients_of_words_are_those_of_their_summed_loss(words: Evaluator):
 
 
 def test_a_model_of_another_kind_is_refused(words: Evaluator, pairs: Evaluator):
-    for model, task, kind in (
-        (words.model, tiny_task(), "no sequence classifier"),
-        (tiny_model("bert", tokenizer=tiny_tokenizer()), WORDS, "no token classifier"),
-        (words.model, PAIRS, "encoder-decoder"),
+    for model, task, expected in (
+        (words.model, tiny_task(), ("model.wrong_kind", "sequence classifier")),
+        (tiny_model("bert", tokenizer=tiny_tokenizer()), WORDS, ("model.wrong_kind", "token classifier")),
+        (words.model, PAIRS, ("model.not_encoder_decoder",)),
     ):
-        with pytest.raises(HeadlabError, match=kind):
+        with raises(*expected):
             Evaluator(model, task, "xx")
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from numpy.testing import assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.errors import HeadlabError
 from headlab.gates import Model
 from headlab.lanes import Tick, one_thread, spread
 from headlab.memory import Rows
@@ -93,7 +93,7 @@ def test_what_cannot_be_cut_is_said(lanes: int) -> None:
     def run(batch: Rows, tick: Tick) -> None:
         raise torch.OutOfMemoryError("too many")
 
-    with pytest.raises(HeadlabError, match="a single example does not fit"):
+    with raises("memory.example_too_large"):
         list(spread(batches(2, 2), run, device=CPU, tick=nothing))
     assert torch.get_num_threads() == lanes
 

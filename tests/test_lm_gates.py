@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from lm_text import GATES, TINY, attached, corpus, text, tiny_lm, write_text
 from test_lm import Stop, stopping, weights
 
 import headlab
 from headlab.cli.main import FAILED, OK, main
-from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.gates import gated
 from headlab.reproduce import shim, shim_plan
@@ -153,23 +153,25 @@ def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(start
     assert not torch.equal(kept[1], steps.log_alpha.detach())
 
 
-@pytest.mark.parametrize("place", [".", "inside", ".."])
-def test_the_model_that_is_pruned_is_never_replaced(start: Path, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "code"), [(".", "output.is_model"), ("inside", "output.is_model"), ("..", "output.not_replaceable")]
+)
+def test_the_model_that_is_pruned_is_never_replaced(start: Path, tmp_path: Path, place: str, code: str) -> None:
     model = tmp_path / "models" / "lm"
     shutil.copytree(start, model)
     out = model / place
     before = weights(model)
-    with pytest.raises(HeadlabError, match=r"would take the place|holds nothing that"):
+    with raises(code):
         prune_lm(model, text(), out, GATES)
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
 
 
 def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(AllClosed, match="choose a lower weight"):
+    with raises("gate.all_closed", kind=AllClosed):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False))
-    with pytest.raises(HeadlabError, match=r"low is 0\.1; choose a float between"):
+    with raises("training.option_invalid", "low", 0.1, "a float between"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, low=0.1))
-    with pytest.raises(HeadlabError, match="start is 1"):
+    with raises("training.option_invalid", "start", 1):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, start=1.0))
 
 
@@ -250,7 +252,7 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     assert main([*command, "--device", "cpu"]) == OK
     assert (tmp_path / "out" / "shim-models.csv").is_file()
     found = shim_plan.Found(plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())})
-    with pytest.raises(HeadlabError, match="another text"):
+    with raises("reproduce.other_text"):
         found.sums("all-attention")
 
 
@@ -275,7 +277,7 @@ def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(start: Pa
     try:
         for value in spoiled:
             write_json(start / "training.json", value)
-            with pytest.raises(HeadlabError, match=f"{start} is not what this version writes; delete it and run"):
+            with raises("reproduce.folder_other_version", start):
                 found.record("all-attention")
     finally:
         write_json(start / "training.json", whole)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import reference
+from errors import raises
 
 from headlab.cli.evaluate import chosen_ablation
-from headlab.errors import HeadlabError
 from headlab.masks import Mask, combine, compare, mask_from_json, noted, parse_grid
 from headlab.masks.compare import by_layer_table, by_stack_table
 
@@ -67,13 +67,13 @@ def test_a_combined_mask_says_of_what(rng):
 
 
 def test_masks_of_several_models_and_single_ones_are_not_combined(rng):
-    with pytest.raises(HeadlabError, match="two or more"):
+    with raises("mask.too_few"):
         combine([drawn(rng)], "and")
-    with pytest.raises(HeadlabError, match="use and, or, majority"):
+    with raises("mask.way_unknown", "and, or, majority"):
         combine([drawn(rng), drawn(rng)], "xor")
-    with pytest.raises(HeadlabError, match="different models: m"):
+    with raises("mask.other_model", "m"):
         combine([drawn(rng), drawn(rng, model={"name": "n", "fingerprint": "e" * 64})], "and")
-    with pytest.raises(HeadlabError, match="Give masks of one model"):
+    with raises("mask.other_grid"):
         combine([drawn(rng), Mask(parse_grid("2x2"), np.ones(4, bool))], "and")
 
 
@@ -106,5 +106,5 @@ def test_mean_ablation_does_not_get_lost_in_combining(ablations, together, rng):
     assert made.ablation == made.chosen.get("ablation") == together
     assert mask_from_json(made.to_json()).ablation == together
     if together == "mixed":
-        with pytest.raises(HeadlabError, match="--ablation"):
+        with raises("ablation.ambiguous", "--ablation"):
             chosen_ablation(made)

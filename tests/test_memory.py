@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, attention, head_means
 from headlab.masks import Mask
@@ -21,7 +21,7 @@ from headlab.memory import Rows, halving, whole
 from headlab.records import Head
 
 FAMILIES = ["bert", "deberta-v2", "xlm"]  # resumed and branched, gated by a hook, gated and passed in full
-FULL = "a single example does not fit"
+FULL = "memory.example_too_large"
 
 
 @contextmanager
@@ -121,13 +121,13 @@ def test_one_row_that_does_not_fit_is_said(family: str) -> None:
     none = evaluator(family)
     model = none.model
     with room_for(model, 0):
-        with pytest.raises(HeadlabError, match=FULL):
+        with raises(FULL):
             none.evaluate()
-        with pytest.raises(HeadlabError, match=FULL):
+        with raises(FULL):
             none.correct(model.grid.gates(np.ones((2, model.grid.size), bool)), np.array([0, 1]))
-        with pytest.raises(HeadlabError, match=FULL):
+        with raises(FULL):
             none.fill("mean")
-        with pytest.raises(HeadlabError, match=FULL):
+        with raises(FULL):
             attention(model, none.tensors(np.array([3])), [Head("encoder", 2, 1)])
     assert none.evaluate().done  # and it goes on when there is room again
 

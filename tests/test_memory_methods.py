@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from errors import raises
 from numpy.testing import assert_allclose
 from test_memory import FAMILIES, FULL, evaluator, room_for
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.methods import confidence, gradient
 from headlab.methods.table import method
@@ -59,5 +59,5 @@ def test_confidence_is_the_same_from_smaller_batches(family: str) -> None:
 @pytest.mark.parametrize(("key", "module"), [("gradient", gradient), ("confidence", confidence)])
 def test_one_row_that_does_not_fit_is_said(key: str, module: Any) -> None:
     none = evaluator()
-    with room_for(none.model, 0), pytest.raises(HeadlabError, match=FULL):
+    with room_for(none.model, 0), raises(FULL):
         module.run(work(none, key))

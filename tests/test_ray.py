@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from errors import raises
 from saved import save_classifier
 
 from headlab.cluster import rays
 from headlab.cluster.rays import team
-from headlab.errors import HeadlabError
 from headlab.gates import Model, load
 from headlab.methods.run import score
 from headlab.store import Store
@@ -131,7 +131,7 @@ def test_a_node_lost_in_mid_run_changes_no_bit(cluster: Cluster, model: Model, m
 def test_what_is_wrong_elsewhere_is_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
     own = load(str(save_classifier(tmp_path / "model")))
     save_classifier(tmp_path / "model", seed=1)  # other weights under the same name
-    with team(own, "auto", 1) as helpers, pytest.raises(HeadlabError, match="another model under the name"):
+    with team(own, "auto", 1) as helpers, raises("ray.other_model"):
         score(own, task("intents"), helpers=helpers, **ASK)
 
 
@@ -170,7 +170,7 @@ def test_the_command_gives_the_same_hashes_with_and_without_ray(
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense", ""])
 def test_a_cluster_that_is_not_there_is_a_sentence(model: Model, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(HeadlabError, match=f"no Ray cluster at '{address}'.*use local"), team(model, address):
+    with raises("ray.cluster_unreachable", f"'{address}'"), team(model, address):
         pass
 
 
@@ -214,7 +214,7 @@ def marked(mark: str) -> list[str]:
 
 def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(HeadlabError, match="pip install"), rays.team(model, "local"):
+    with raises("package.ray_missing"), rays.team(model, "local"):
         pass
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import reference
 import torch
+from errors import raises
 from role_trees import FREQUENCIES, cutting_tokenizer, made_weights, trees
 from test_inputs import PAIRS
 from tiny import tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.batches import Batch
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, sum_weights
 from headlab.methods.run import score
@@ -516,6 +516,6 @@ def test_sentences_are_a_random_part_that_depends_on_the_seed_alone() -> None:
     assert [bank.index(t) for t in some.trees] == sorted(bank.index(t) for t in some.trees)
     other: Sentences = of_trees([*bank[:-1], bank[0]], "xx", "dev")
     assert other.data_hash != of_trees(bank, "xx", "dev").data_hash
-    for wrong in ([], bank):
-        with pytest.raises(HeadlabError, match=r"no trees|ask for 1"):
+    for wrong, expected in (([], ("roles.no_trees", "xx")), (bank, ("roles.size_too_small", 0))):
+        with raises(*expected):
             of_trees(wrong, "xx", "dev", 0)

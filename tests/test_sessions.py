@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from pydantic import BaseModel
 from tiny import VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 from worker_fake import FakeBench
 from worker_running import Running, running, until
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.gates import Model, attention, gated
 from headlab.gates.state import active_for
@@ -163,7 +163,7 @@ class Session:
             if habit == 1:  # changes the mask before the figures of the one before are there
                 self._supersede(run, language, masks(run_model(run), 1000 + self.number, 1)[0])
             if habit == 2:
-                with pytest.raises(HeadlabError, match=r"the worker failed \(RuntimeError\)"):
+                with raises("worker.failed", "RuntimeError"):
                     ask(run, BROKEN, mask, session=self.name)
             if habit == 3:
                 assert run.client.attention(NAME, TEXT, HEADS)["weights"] == weights
@@ -212,7 +212,7 @@ def test_twenty_sessions_see_their_own_figures_only_while_a_job_runs(
 def test_a_failed_forward_pass_leaves_no_gate_behind(worker: Running, model: Model) -> None:
     weights = weights_alone(model)
     for number, mask in enumerate(masks(model, 77, 4)):
-        with pytest.raises(HeadlabError, match=r"the worker failed \(RuntimeError\)") as caught:
+        with raises("worker.failed", "RuntimeError") as caught:
             ask(worker, BROKEN, mask)
         assert "secret" not in str(caught.value)
         assert ask(worker, "de", None, SIZE - number)[-1] == alone(model, "de", None, SIZE - number)
@@ -374,7 +374,7 @@ def test_one_session_cannot_fill_the_queue() -> None:
     queue = Waiting()
     for number in range(MAX_OF_ONE):
         queue.add(waiting("greedy", f"l{number}"))
-    with pytest.raises(Refusal, match="requests of this session are waiting") as caught:
+    with raises("worker.session_requests_too_many", kind=Refusal) as caught:
         queue.add(waiting("greedy", "one-more"))
     assert caught.value.status == 429
     queue.add(waiting("modest"))

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlab.errors import HeadlabError
 from headlab.records import Evaluation
 from headlab.store import ANSWERS, FORMAT, REPORT, Run, Store
 from headlab.tables import Report, Table
@@ -68,10 +68,10 @@ def test_answers_come_back_as_they_were(tmp_path: Path, largest: int) -> None:
 
 def test_an_evaluation_under_way_is_not_kept(tmp_path: Path) -> None:
     run, begun = Store(tmp_path).run(answers_spec()), evaluation()
-    with pytest.raises(HeadlabError, match="7 of 8 answers are there"):
+    with raises("answers.incomplete", 7, 8):
         run.keep_answers(DIGEST, replace(begun, total=8), UNITS)
     begun.predicted[3] = -1
-    with pytest.raises(HeadlabError, match="an answer is lacking"):
+    with raises("answers.incomplete"):
         run.keep_answers(DIGEST, begun, UNITS)
     assert not run.folder.exists()
 
@@ -174,7 +174,7 @@ def test_answers_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(HeadlabError, match="no space left"):
+    with raises("file.no_space"):
         run.keep_answers(DIGEST, evaluation(largest=1), UNITS)
     monkeypatch.undo()
     found = run.answers(DIGEST, EXAMPLES)
@@ -226,9 +226,9 @@ def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(t
     assert (store.scan().results, store.scan().problems) == ((), ())
     assert (store.curves().results, store.curves().problems) == ((), ())
     assert [r.folder for r in store.reports().results] == [folder]
-    with pytest.raises(HeadlabError, match="it holds a report, not scores"):
+    with raises("result.other_kind", "report", "scores"):
         store.run(report_spec()).result()
-    with pytest.raises(HeadlabError, match="it holds a report, not a curve"):
+    with raises("result.other_kind", "report", "a curve"):
         store.run(report_spec()).curve()
 
 
@@ -236,7 +236,7 @@ def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(t
 def test_a_report_with_a_value_that_cannot_be_written_is_not_kept(tmp_path: Path, value: Any) -> None:
     report = report_of(report_spec())
     table = replace(report.tables[0], rows=(("de", value, 1, True),))
-    with pytest.raises(HeadlabError, match="it is not stored"):
+    with raises("report.value_unstorable"):
         Store(tmp_path).run(report_spec()).finish(replace(report, tables=(table,)), {})
     assert list(tmp_path.iterdir()) == []
 

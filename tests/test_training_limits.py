@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from errors import raises
 from lm_text import GATES, TINY, text
 from toy_language import toy_examples
 
-from headlab.errors import HeadlabError
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.training.lm.prune import prune_lm
 from headlab.training.lm.train import train_lm
@@ -49,14 +49,14 @@ def full(*_: Any, **__: Any) -> None:
 
 def test_an_optimizer_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", full)
-    with pytest.raises(HeadlabError, match=r"optimizer's means do not fit in .* memory; train a model of less width"):
+    with raises("memory.training_too_large", "optimizer's means", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
 
 @pytest.mark.parametrize("where", ["__init__", "to"])
 def test_a_model_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
     monkeypatch.setattr(AllAttentionForCausalLM if where == "__init__" else torch.nn.Module, where, full)
-    with pytest.raises(HeadlabError, match=r"the model does not fit in .* memory; train a model of less width"):
+    with raises("memory.training_too_large", "the model", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
 

@@ -119,7 +119,9 @@ def test_too_few_languages_and_a_method_without_a_sign_hold_the_button(worker):
 
 def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
     def refuse(*_: Any) -> Any:
-        raise HeadlabError("task xnli needs its files: name their folder with --data or $HEADLAB_DATA")
+        raise HeadlabError(
+            "task xnli needs its files: name their folder with --data or $HEADLAB_DATA", code="data.folder_missing"
+        )
 
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
     monkeypatch.setattr(worker, "forecast", refuse)
@@ -132,7 +134,7 @@ def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
 
 def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
     def refuse():
-        raise HeadlabError("no worker in this test; start one")
+        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
 
     keep(cache, made_up("heads"))
     connect_with(monkeypatch, refuse)
@@ -264,7 +266,7 @@ def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cac
 @pytest.mark.parametrize("models", [[], [{"name": "e5-small-intents", "fingerprint": None}], None])
 def test_where_the_weights_are_not_known_the_newest_stands_and_its_own_are_named(worker, cache, models):
     def refuse():
-        raise HeadlabError("the worker is not reachable")
+        raise HeadlabError("the worker is not reachable", code="worker.unreachable")
 
     worker.models = refuse if models is None else lambda: models
     keep(cache, made_up("heads"), day=1)

@@ -15,6 +15,7 @@ import streamlit as st
 from app_pages import connect_with, run_page, said
 from cached_scores import GRID as LARGE
 from cached_scores import made_up
+from errors import raises
 from fake_client import FakeClient, FakeWorker, job
 from made_gates import GRID, THREE, keep, made_gates, measured
 from made_roles import made_roles
@@ -24,7 +25,6 @@ from worker_running import until
 
 from headlab.cli.gates import chosen_options
 from headlab.cli.main import build
-from headlab.errors import HeadlabError
 from headlab.masks import mask_from_json
 from headlab.plots.gates import (
     FRAMES,
@@ -273,7 +273,7 @@ def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
 
 
 def test_gates_of_other_weights_are_not_laid_beside_roles():
-    with pytest.raises(HeadlabError, match="give those of one model"):
+    with raises("roles.other_model"):
         roles_left(sweep_of(0.01, fingerprint="1" * 64), made_roles("de"))
 
 
@@ -559,10 +559,20 @@ def test_without_runs_the_page_says_what_they_cost_and_starts_them(worker, cache
 
 
 @pytest.mark.parametrize(
-    "text", ["", "much", "-1", "nan", "inf", "0,01", "0.1, 0,3", ", ".join(str(n) for n in range(21))]
+    ("text", "what"),
+    [
+        ("", "count_out_of_range"),
+        ("much", "invalid"),
+        ("-1", "invalid"),
+        ("nan", "invalid"),
+        ("inf", "invalid"),
+        ("0,01", "ambiguous"),
+        ("0.1, 0,3", "ambiguous"),
+        (", ".join(str(n) for n in range(21)), "count_out_of_range"),
+    ],
 )
-def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text):
-    with pytest.raises(HeadlabError, match="weight"):
+def test_weights_that_are_none_are_refused_with_a_sentence(worker, cache, text, what):
+    with raises(f"gate.weight_{what}"):
         weights_from(text)
     if text in ("", "much"):
         app = run()

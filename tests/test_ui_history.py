@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from errors import raises
 from hypothesis import given
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
-from headlab.errors import HeadlabError
 from headlab.records import HeadGrid, Stack
 from headlab.ui.history import DEPTH, History, decode, encode
 
@@ -130,17 +130,28 @@ def test_a_12_by_12_mask_takes_24_characters():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "!", "A", "AAAA", "A" * 48, "é" * 24, "AAAAAAAAAAAAAAAAAAAAAA==A", "<script>", "A" * 23 + "="]
+    ("text", "code"),
+    [
+        ("", "link.mask_mismatch"),
+        ("!", "link.mask_malformed"),
+        ("A", "link.mask_malformed"),
+        ("AAAA", "link.mask_mismatch"),
+        ("A" * 48, "link.mask_mismatch"),
+        ("é" * 24, "link.mask_malformed"),
+        ("AAAAAAAAAAAAAAAAAAAAAA==A", "link.mask_malformed"),
+        ("<script>", "link.mask_malformed"),
+        ("A" * 23 + "=", "link.mask_mismatch"),
+    ],
 )
-def test_a_broken_link_is_refused_with_what_fits(text):
-    with pytest.raises(HeadlabError, match=r"encoder 12×12"):
+def test_a_broken_link_is_refused_with_what_fits(text, code):
+    with raises(code, "encoder 12×12"):
         decode(text, GRID)
 
 
 def test_bits_beyond_the_last_head_are_refused():
     fits = encode(without(RAGGED, 8))  # 9 heads: 2 bytes, the last 7 bits unused
     assert decode(fits, RAGGED).sum() == 8
-    with pytest.raises(HeadlabError, match="does not fit"):
+    with raises("link.mask_mismatch"):
         decode("AAE", RAGGED)
 
 

@@ -144,7 +144,7 @@ def test_a_worker_that_cannot_be_reached_is_a_sentence(worker, query):
 @pytest.mark.parametrize("query", [{}, {"job": "1"}])
 def test_without_a_worker_the_page_says_so_and_stays_usable(worker, monkeypatch, query):
     def refuse():
-        raise HeadlabError("no worker in this test; start one")
+        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
 
     connect_with(monkeypatch, refuse)
     st.cache_resource.clear()
@@ -327,7 +327,7 @@ def test_a_long_queue_does_not_fill_the_other_pages(worker):
 
 
 def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
-    worker.forecast = lambda *_: (_ for _ in ()).throw(HeadlabError("not now"))  # type: ignore[method-assign]
+    worker.forecast = lambda *_: (_ for _ in ()).throw(HeadlabError("not now", code="worker.unreachable"))  # type: ignore[method-assign]
     assert "Here at most 73,728 forwards for each language" in said(
         run("languages", method="leave-one-out", langs=["hu", "ml"])
     )

@@ -56,7 +56,7 @@ def cache(tmp_path_factory):
         st.cache_resource.clear()
 
         def refuse():
-            raise HeadlabError("no worker in this test; start one")
+            raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
 
         connect_with(patch, refuse)
         yield root

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from errors import raises
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
@@ -52,7 +53,7 @@ class FakeClient:
             for n in (64, size):
                 self.log.append((language, n))
                 if language == self.broken:
-                    raise HeadlabError("the worker cannot be reached")
+                    raise HeadlabError("the worker cannot be reached", code="worker.unreachable")
                 row = {
                     "language": language,
                     "n": n,
@@ -253,11 +254,23 @@ def broken_masks():
     }
 
 
-@pytest.mark.parametrize("what", list(broken_masks()))
-def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what):
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("not json", "json.invalid"),
+        ("binary", "json.invalid"),
+        ("a list", "mask.not_a_mask"),
+        ("no mask", "mask.not_a_mask"),
+        ("another shape", "mask.other_grid"),
+        ("another model", "mask.other_model"),
+        ("a later version", "mask.version_newer"),
+        ("a wrong entry", "mask.kept_not_binary"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
     now = History(GRID)
     now.put(mask(2).kept, {})
-    with pytest.raises(HeadlabError):
+    with raises(code):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.kept).tolist() == [2]
     assert (len(now.steps), now.stamp) == (2, 1)

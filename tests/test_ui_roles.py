@@ -17,6 +17,7 @@ from app_pages import connect_with, run_page, said
 from cached_reports import keep
 from cached_scores import GRID as LARGE
 from cached_scores import HELPFUL, made_up
+from errors import raises
 from fake_client import FakeClient, FakeWorker, job
 from made_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
 from streamlit.testing.v1 import AppTest
@@ -179,21 +180,21 @@ def with_cell(report: Report, name: str, column: str, value: Any) -> Report:
 
 
 BROKEN = [
-    (without_table(made_roles(), "measures"), "no table 'measures'"),
-    (without_table(made_roles(), "roles"), "no table 'roles'"),
-    (with_cell(made_roles(), "roles", "layer", "three"), "is no head"),
-    (with_cell(made_roles(), "measures", "head", 10**9), "is no head"),
-    (with_cell(made_roles(), "measures", "layer", True), "is no head"),
-    (with_cell(made_roles(), "roles", "has it", 1), "is no answer"),
-    (with_cell(made_roles(), "roles", "role", None), "is no answer"),
-    (with_cell(made_roles(), "roles", "share, %", "much"), "share, % is 'much'"),
-    (with_cell(made_roles(), "measures", "confidence", float("nan")), "confidence is nan"),
+    (without_table(made_roles(), "measures"), ("report.table_unknown", "'measures'")),
+    (without_table(made_roles(), "roles"), ("report.table_unknown", "'roles'")),
+    (with_cell(made_roles(), "roles", "layer", "three"), ("roles.head_malformed",)),
+    (with_cell(made_roles(), "measures", "head", 10**9), ("roles.head_malformed",)),
+    (with_cell(made_roles(), "measures", "layer", True), ("roles.head_malformed",)),
+    (with_cell(made_roles(), "roles", "has it", 1), ("roles.answer_invalid",)),
+    (with_cell(made_roles(), "roles", "role", None), ("roles.answer_invalid",)),
+    (with_cell(made_roles(), "roles", "share, %", "much"), ("roles.number_invalid", "share, %", "'much'")),
+    (with_cell(made_roles(), "measures", "confidence", float("nan")), ("roles.number_invalid", "confidence", "nan")),
 ]
 
 
-@pytest.mark.parametrize(("report", "why"), BROKEN)
-def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, why):
-    with pytest.raises(HeadlabError, match=why):
+@pytest.mark.parametrize(("report", "expected"), BROKEN)
+def test_a_report_of_other_columns_or_cells_is_refused_with_a_sentence(report, expected):
+    with raises(*expected):
         read(report)
 
 
@@ -489,7 +490,7 @@ def test_without_a_language_the_page_asks_for_one(worker):
 
 def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
     def refuse():
-        raise HeadlabError("no worker in this test; start one")
+        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
 
     keep(cache, made_roles("de"))
     connect_with(monkeypatch, refuse)
@@ -514,7 +515,7 @@ def test_a_report_that_cannot_be_read_is_a_sentence(cache, what):
 
 def test_a_task_s_texts_are_refused_where_the_worker_refuses(worker, monkeypatch):
     def refuse(*_: Any) -> Any:
-        raise HeadlabError("the worker has no treebank of th, it has none")
+        raise HeadlabError("the worker has no treebank of th, it has none", code="treebank.missing")
 
     monkeypatch.setattr(worker, "forecast", refuse)
     monkeypatch.setattr(worker, "submit", refuse)

@@ -16,6 +16,7 @@ import pytest
 import streamlit as st
 from app_pages import connect_with
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up
+from errors import raises
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
 
@@ -51,7 +52,7 @@ def cache(tmp_path, monkeypatch):
     st.cache_resource.clear()
 
     def refuse():
-        raise HeadlabError(NO_WORKER)
+        raise HeadlabError(NO_WORKER, code="worker.unreachable")
 
     connect_with(monkeypatch, refuse)
     yield tmp_path / "cache"
@@ -117,7 +118,7 @@ def test_the_listing_follows_the_folder(cache):
 def test_a_worker_that_is_away_is_said_with_what_to_do(cache):
     run()
     watched = shell_worker.supervisor()
-    with pytest.raises(HeadlabError, match=NO_WORKER):
+    with raises("worker.unreachable", NO_WORKER):
         watched.client(wait=5)
     watched._seen = (0.0, watched._seen[1])
     assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
@@ -145,7 +146,7 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
         def client(self):
             return "client"
 
-    answers = iter([HeadlabError("not yet"), Fake()])
+    answers = iter([HeadlabError("not yet", code="worker.unreachable"), Fake()])
 
     def connect():
         answer = next(answers)
@@ -348,7 +349,7 @@ def test_matching_narrows_by_model_task_and_method():
 def test_a_head_in_a_link_is_read_or_refused(text):
     assert names.head_from("cross.3.7") == Head("cross", 3, 7)
     assert names.head_key(names.head_from("encoder.11.0")) == "encoder.11.0"
-    with pytest.raises(HeadlabError, match=r"stack\.layer\.head"):
+    with raises("head.malformed"):
         names.head_from(text)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.values import CLIP, VALUES, value_of, worth
 
@@ -80,7 +80,7 @@ def test_spans_units_and_steps_fit_the_values() -> None:
 
 
 def test_an_unknown_value_function_is_refused() -> None:
-    with pytest.raises(HeadlabError, match=r"'f1'; use one of accuracy, probability, log-probability"):
+    with raises("value.unknown", "'f1'", "accuracy, probability, log-probability"):
         value_of("f1")
 
 

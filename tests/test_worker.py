@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from errors import raises
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running, until
 
@@ -168,7 +169,7 @@ def test_gates_of_a_job_are_unseen_by_live_requests(worker: Fixture) -> None:
 
 def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
     worker.started_job()
-    with pytest.raises(HeadlabError, match="computes scores with fake now; wait"):
+    with raises("worker.other_model_in_use", "fake"):
         worker.client.model("other")
     assert worker.client.model(MODEL)["grid"] == {"encoder": [4, 4]}
 
@@ -207,12 +208,12 @@ def test_starting_a_worker_does_not_import_torch() -> None:
 
 def test_a_device_that_cannot_be_set_up_is_told_to_everyone(tmp_path: Path) -> None:
     def make() -> FakeBench:
-        raise HeadlabError("device 'cuda' cannot be used here; use cpu")
+        raise HeadlabError("device 'cuda' cannot be used here; use cpu", code="device.unusable")
 
     with running(tmp_path, make, wait=False) as run:
         until(lambda: not run.client.health()["ok"])
         assert "use cpu" in run.client.health()["note"]
-        with pytest.raises(HeadlabError, match="use cpu"):
+        with raises("device.unusable", "cuda", "use cpu"):
             run.client.model(MODEL)
 
 
@@ -259,7 +260,7 @@ def test_cancel_a_running_and_a_waiting_job_and_resume(worker: Fixture) -> None:
     until(lambda: worker.client.job(job)["state"] == "done")
     steps = [line for line in worker.bench.log if line.startswith("step")]
     assert steps == [f"step {n}" for n in range(1, STEPS + 1)]
-    with pytest.raises(HeadlabError, match=f"job {job} is done; only a cancelled or failed job"):
+    with raises("job.not_resumable", f"job {job}", "done"):
         worker.client.resume(job)
 
 
@@ -269,7 +270,7 @@ def test_a_cancelled_job_that_was_asked_for_again_is_not_resumed_twice(worker: F
     worker.client.cancel(first)
     again = worker.client.submit(spec={**SPEC, "seed": 5})["id"]
     assert again != first
-    with pytest.raises(HeadlabError, match="already queued or running"):
+    with raises("job.work_queued_elsewhere"):
         worker.client.resume(first)
     worker.client.cancel(running_job)
 
@@ -286,11 +287,11 @@ def test_a_failed_job_says_so_and_the_next_one_runs(worker: Fixture, caplog: pyt
 
 
 def test_params_that_do_not_fit_are_refused_before_they_are_queued(worker: Fixture) -> None:
-    with pytest.raises(HeadlabError, match="unknown method 'magic'; use one of shapley"):
+    with raises("method.unknown", "'magic'", "shapley"):
         worker.client.submit(spec={**SPEC, "method": "magic"})
-    with pytest.raises(HeadlabError, match="no language 'tlh'"):
+    with raises("task.language_unknown", "'tlh'"):
         worker.client.submit(spec={**SPEC, "languages": ["tlh"]})
-    with pytest.raises(HeadlabError, match="has no option depth"):
+    with raises("method.option_unknown", "depth"):
         worker.client.submit(spec={**SPEC, "options": {"depth": 3}})
     assert worker.client.jobs() == []
 
@@ -360,7 +361,7 @@ def test_a_newer_job_list_is_refused_not_overwritten(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "jobs.db")
     db.execute("pragma user_version=99")
     db.close()
-    with pytest.raises(HeadlabError, match="version 99"):
+    with raises("job.list_newer", 99):
         Jobs(tmp_path / "jobs.db")
 
 
@@ -369,7 +370,7 @@ def test_too_many_waiting_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.M
     jobs = Jobs(tmp_path / "jobs.db")
     for seed in range(2):
         jobs.submit("score", {**SPEC, "seed": seed})
-    with pytest.raises(Refusal, match="2 jobs are waiting"):
+    with raises("job.queue_full", 2, kind=Refusal):
         jobs.submit("score", {**SPEC, "seed": 9})
     jobs.close()
 
@@ -378,13 +379,13 @@ def test_too_many_waiting_jobs_are_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_errors_are_sentences(worker: Fixture) -> None:
-    with pytest.raises(HeadlabError, match="has no language 'xx'; it has en, de"):
+    with raises("task.language_unknown", "'xx'", "en, de"):
         list(worker.evaluate("xx"))
-    with pytest.raises(HeadlabError, match="no model missing; there is fake"):
+    with raises("model.unknown", "missing", "fake"):
         worker.client.model("missing")
-    with pytest.raises(HeadlabError, match="there is no job 77"):
+    with raises("job.unknown", 77):
         worker.client.job(77)
-    with pytest.raises(HeadlabError, match="no task 'nothing'"):
+    with raises("task.unknown", "'nothing'"):
         worker.client.sentences("nothing", "de")
     assert list(worker.evaluate())[-1]["done"]
 
@@ -393,7 +394,7 @@ def test_errors_are_sentences(worker: Fixture) -> None:
 def test_the_unexpected_is_logged_without_what_was_typed(
     worker: Fixture, caplog: pytest.LogCaptureFixture, language: str
 ) -> None:
-    with pytest.raises(HeadlabError, match=r"the worker failed \(KeyError\); see the worker's log") as caught:
+    with raises("worker.failed", "KeyError", "worker.log") as caught:
         list(worker.evaluate(language))
     assert "worker_fake.py" in caplog.text
     assert SECRET not in caplog.text + str(caught.value)
@@ -407,7 +408,7 @@ def test_a_crash_outside_the_device_is_a_sentence_too(
         raise KeyError(SECRET)
 
     monkeypatch.setattr("headlab.worker.catalogue.tasks", crash)
-    with pytest.raises(HeadlabError, match=r"the worker failed \(KeyError\)"):
+    with raises("worker.failed", "KeyError"):
         worker.client.tasks()
     assert "GET /tasks: KeyError" in caplog.text
     assert SECRET not in caplog.text
@@ -442,14 +443,14 @@ def typed(body: dict[str, Any]) -> bool:
 
 def test_limits_of_a_request(worker: Fixture) -> None:
     heads = [["encoder", 0, h] for h in range(MAX_HEADS + 1)]
-    with pytest.raises(HeadlabError, match="heads: List should have at most 48"):
+    with raises("request.field_invalid", "heads", 48):
         worker.client.attention(MODEL, "hello", heads)
-    with pytest.raises(HeadlabError, match="text: String should have at most 2000") as caught:
+    with raises("request.field_invalid", "text", 2000) as caught:
         worker.client.attention(MODEL, "a secret" * MAX_CHARACTERS, heads[:1])
     assert "secret" not in str(caught.value)
-    with pytest.raises(HeadlabError, match="language"):
+    with raises("request.field_invalid", "language"):
         list(worker.evaluate("../../etc"))
-    with pytest.raises(HeadlabError, match="size"):
+    with raises("request.field_invalid", "size"):
         list(worker.evaluate(size=0))
     assert worker.client.attention(MODEL, "hello", heads[:1])["tokens"] == ["a"]
 
@@ -467,7 +468,7 @@ def test_a_strange_body_is_refused(worker: Fixture, body: bytes, kind: str, stat
     for path in ("/model", "/gradient", "/jobs", "/forecast"):
         answer = httpx.post(worker.url + path, content=body, headers={"content-type": kind})
         assert answer.status_code == status
-        assert answer.json().keys() == {"error"}
+        assert answer.json().keys() == {"error", "code"}
 
 
 def test_a_body_without_a_length_is_cut_off(worker: Fixture) -> None:
@@ -488,7 +489,7 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
         for wrong in (None, "wrong", "righ", "rightt"):
             stranger = Client(run.url, wrong)
             for ask in (stranger.models, stranger.jobs, partial(stranger.log, 1), partial(stranger.delete, 1)):
-                with pytest.raises(HeadlabError, match="needs a token: set HEADLAB_TOKEN"):
+                with raises("token.wrong", "HEADLAB_TOKEN"):
                     ask()
             assert stranger.health()["ok"]
             stranger.close()
@@ -497,13 +498,13 @@ def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
 def test_an_open_worker_serves_embedded_models_only(tmp_path: Path) -> None:
     with running(tmp_path, lambda: FakeBench(tmp_path), token="right", admit=admit_embedded) as run:
         for name in ("/etc", "../..", "someone/model"):
-            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
+            with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.model(name)
-            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
+            with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.submit(spec={**SPEC, "model": name})
-            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
+            with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.forecast("curve", {**SPEC, "model": name})
-            with pytest.raises(HeadlabError, match="serves e5-small-intents, e5-small-slots only"):
+            with raises("model.not_allowed", "e5-small-intents, e5-small-slots"):
                 run.client.gradient(name, "intents", "de")
 
 
@@ -517,7 +518,7 @@ def test_a_port_in_use_and_an_open_host_without_token_are_refused(
     assert main(["--port", port, "--cache", str(tmp_path)]) == 2
     assert "choose another port with --port" in capsys.readouterr().err
     monkeypatch.delenv("HEADLAB_TOKEN", raising=False)
-    with pytest.raises(HeadlabError, match="set HEADLAB_TOKEN"):
+    with raises("worker.token_missing", "HEADLAB_TOKEN"):
         serve.serve(serve.Settings(tmp_path, host="0.0.0.0", port=0))
 
 
@@ -563,7 +564,7 @@ def test_the_lock_is_freed_with_its_holder(local: Local, tmp_path: Path) -> None
     home = take_home(tmp_path)
     assert home.label == ".worker"
     home.lock.close()
-    with pytest.raises(HeadlabError, match="stopped"):
+    with raises("worker.stopped"):
         local.client().health()
 
 
@@ -585,10 +586,10 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(HeadlabError, match="ended as it started"):
+    with raises("worker.ended_at_start"):
         Local(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(HeadlabError, match="choose a folder you may write to"):
+    with raises("file.unwritable"):
         Local(tmp_path / "file", command=FAKE)
 
 
@@ -599,10 +600,10 @@ def test_a_named_worker_is_checked(worker: Fixture, monkeypatch: pytest.MonkeyPa
     assert named.client().model(MODEL)["name"] == MODEL
     named.stop()
     monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:9")
-    with pytest.raises(HeadlabError, match=r"127\.0\.0\.1:9, cannot be used: the worker cannot be reached"):
+    with raises("worker.unreachable", "127.0.0.1:9"):
         process.connect()
     monkeypatch.setenv("HEADLAB_WORKER", "localhost:8700")
-    with pytest.raises(HeadlabError, match="must look like http://host:port"):
+    with raises("worker.url_invalid"):
         process.ensure_local_worker(Path("nowhere"))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
 from worker_running import Running, running, until
@@ -35,7 +36,9 @@ WALK: dict[str, Any] = {"experiment": "iterative", "options": {}}
 
 def absent_task(data: Path | None = None) -> Task:
     def read(*_: Any) -> Any:
-        raise HeadlabError("task absent needs its files: name their folder with --data or $HEADLAB_DATA")
+        raise HeadlabError(
+            "task absent needs its files: name their folder with --data or $HEADLAB_DATA", code="data.folder_missing"
+        )
 
     return Task("absent", ("a", "b"), ("xx",), False, read)
 
@@ -93,29 +96,34 @@ def test_equal_work_has_equal_params() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
-        ({"experiment": "dance"}, "no experiment 'dance'; there is agreement"),
-        ({"task": "nothing"}, "no task 'nothing'"),
-        ({"task": "absent", "languages": "all"}, "task absent needs its files: name their folder"),
-        ({"languages": ["tlh"]}, "no language 'tlh'"),
-        ({"experiment": "transfer", "languages": ["xx"], "options": {}}, "needs 2 or more, given 1"),
-        ({"method": "gradient"}, "method is 'gradient'"),
-        ({"options": {"k": 0}}, "k is 0"),
-        ({"options": {"size": 4}}, "has no option size"),
-        ({"options": {"method": "shapley"}}, "stands beside the options"),
-        ({"method_options": {"samples": 4}}, "no option samples"),
-        ({"options": {"runs": 10**9}}, "a job may ask for 1000 at most"),
-        ({"method": "shapley", "method_options": {"samples": 10**9}}, "samples is 1000000000; a job may ask for"),
-        ({**WALK, "method_options": {"samples": 10**9}}, "samples is 1000000000; a job may ask for"),
-        ({**WALK, "options": {"monte_carlo_options": {"samples": 10**9}}}, "samples is 1000000000; a job may ask for"),
-        ({**WALK, "method_options": {"samples": -3}}, "samples is -3"),
-        ({**WALK, "options": {"monte_carlo_options": {"nope": 1}}}, "monte-carlo has no option nope"),
-        ({**WALK, "options": {"orderings": "foo"}}, "orderings has foo"),
+        ({"experiment": "dance"}, ("experiment.unknown", "'dance'", "agreement")),
+        ({"task": "nothing"}, ("task.unknown", "'nothing'")),
+        ({"task": "absent", "languages": "all"}, ("data.folder_missing", "absent")),
+        ({"languages": ["tlh"]}, ("task.language_unknown", "'tlh'")),
+        ({"experiment": "transfer", "languages": ["xx"], "options": {}}, ("experiment.languages_too_few", 2, 1)),
+        ({"method": "gradient"}, ("experiment.option_invalid", "method", "'gradient'")),
+        ({"options": {"k": 0}}, ("experiment.option_invalid", "k", 0)),
+        ({"options": {"size": 4}}, ("experiment.option_unknown", "size")),
+        ({"options": {"method": "shapley"}}, ("experiment.option_misplaced", "method")),
+        ({"method_options": {"samples": 4}}, ("method.option_unknown", "samples")),
+        ({"options": {"runs": 10**9}}, ("job.number_too_large", "runs", 1000)),
+        ({"method": "shapley", "method_options": {"samples": 10**9}}, ("job.number_too_large", "samples", 1000000000)),
+        ({**WALK, "method_options": {"samples": 10**9}}, ("job.number_too_large", "samples", 1000000000)),
+        (
+            {**WALK, "options": {"monte_carlo_options": {"samples": 10**9}}},
+            ("job.number_too_large", "samples", 1000000000),
+        ),
+        ({**WALK, "method_options": {"samples": -3}}, ("method.option_invalid", "samples", -3)),
+        ({**WALK, "options": {"monte_carlo_options": {"nope": 1}}}, ("method.option_unknown", "monte-carlo", "nope")),
+        ({**WALK, "options": {"orderings": "foo"}}, ("experiment.list_item_unknown", "orderings", "foo")),
     ],
 )
-def test_params_that_do_not_fit_are_refused(model: Model, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(HeadlabError, match=said) as caught:
+def test_params_that_do_not_fit_are_refused(
+    model: Model, changes: dict[str, Any], expected: tuple[object, ...]
+) -> None:
+    with raises(*expected) as caught:
         KINDS["experiment"].check(spec_of(model, **changes))
     if isinstance(caught.value, Refusal):
         assert caught.value.status == 422
@@ -130,7 +138,7 @@ def test_options_of_orderings_are_in_full_in_the_params() -> None:
 
 
 def test_a_text_longer_than_any_needs_to_be_is_refused() -> None:
-    with pytest.raises(Refusal, match="1000 at most"):
+    with raises("job.text_too_long", 1000, kind=Refusal):
         experiment.modest({"orderings": "x" * 1001})
 
 
@@ -139,7 +147,7 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: 
     for change in (*changes, {"task": "absent", "languages": "all"}, {"options": {"runs": [1]}}, {"test_size": 10**9}):
         body = {"kind": "experiment", "spec": spec_of(model, **change)}
         answer = httpx.post(f"{worker.url}/jobs", json=body)
-        assert (answer.status_code, list(answer.json())) == (422, ["error"])
+        assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
     assert httpx.post(
         f"{worker.url}/jobs", json={"kind": "experiment", "spec": spec_of(model), "place": "ray"}
     ).status_code == 422  # fmt: skip

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from made_gates import keep, made_gates
 from saved import save_family
 from tiny_task import SIZES, tiny_task
@@ -84,19 +85,21 @@ def test_equal_work_has_equal_params() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
-        ({"languages": ["zz"]}, "no language 'zz'"),
-        ({"task": "nothing"}, "no task 'nothing'"),
-        ({"options": {"size": 4, "more": 1}}, "no option more"),
-        ({"options": {"weight": 0.1}}, "weights stand beside its options"),
-        ({"options": {"start": 1.0}}, "start is 1.0"),
-        ({"options": {"stacks": "encoders"}}, "stacks is 'encoders'; name some of encoder, decoder, cross, or all"),
-        ({"options": {"steps": 10**6}}, "steps is 1000000; a job may ask for 100,000 at most"),
+        ({"languages": ["zz"]}, ("task.language_unknown", "'zz'")),
+        ({"task": "nothing"}, ("task.unknown", "'nothing'")),
+        ({"options": {"size": 4, "more": 1}}, ("gate.option_unknown", "more")),
+        ({"options": {"weight": 0.1}}, ("gate.weight_misplaced",)),
+        ({"options": {"start": 1.0}}, ("gate.option_invalid", "start", 1.0)),
+        ({"options": {"stacks": "encoders"}}, ("gate.stacks_invalid", "'encoders'", "encoder, decoder, cross", "all")),
+        ({"options": {"steps": 10**6}}, ("job.number_too_large", "steps", 1000000, "100,000")),
     ],
 )
-def test_params_that_do_not_fit_are_refused(model: Model, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refusal, match=said) as caught:
+def test_params_that_do_not_fit_are_refused(
+    model: Model, changes: dict[str, Any], expected: tuple[object, ...]
+) -> None:
+    with raises(*expected, kind=Refusal) as caught:
         KINDS["gates"].check(spec_of(model, **changes))
     assert caught.value.status == 422
 
@@ -108,12 +111,12 @@ def test_a_job_is_refused_for_a_language_that_cannot_be_read_wherever_it_stands(
 
     def read(language: str, split: Any, seed: int) -> Any:
         if (language, split) == ("yy", "train"):
-            raise HeadlabError("yy.train.tsv, line 7: 2 fields where the header has 3")
+            raise HeadlabError("yy.train.tsv, line 7: 2 fields where the header has 3", code="data.fields_mismatch")
         return whole.read(language, split, seed)
 
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: dataclasses.replace(whole, read=read)})
     KINDS["gates"].check(spec_of(model, languages=["xx"]))
-    with pytest.raises(Refusal, match="line 7"):
+    with raises("data.fields_mismatch", "line 7", kind=Refusal):
         KINDS["gates"].check(spec_of(model, languages=["xx", "yy"]))
 
 
@@ -121,7 +124,7 @@ def test_what_does_not_fit_is_refused_at_the_door_and_nothing_is_queued(worker: 
     changes: tuple[dict[str, Any], ...] = ({"weights": []}, {"weights": [-1]}, {"weights": ["x"]}, {"more": 1})
     for change in (*changes, {"weights": [0.1] * 21}, {"languages": ["zz"]}):
         answer = httpx.post(f"{worker.url}/jobs", json={"kind": "gates", "spec": spec_of(model, **change)})
-        assert (answer.status_code, list(answer.json())) == (422, ["error"])
+        assert (answer.status_code, list(answer.json())) == (422, ["error", "code"])
     assert worker.client.jobs() == []
 
 
@@ -246,7 +249,7 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
     assert examples(whole, "xx", options_of({})) == SIZES["train"]
     assert examples(without, "xx", options_of({})) == SIZES["dev"]
     assert examples(whole, "xx", options_of({"split": "dev", "size": 3})) == 3
-    with pytest.raises(HeadlabError, match="no train examples"):
+    with raises("task.no_examples", "train"):
         examples(without, "xx", options_of({"split": "train"}))
     assert GatesSpec(model="m", task="t", languages="all").weights == [0.01]
 

@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from errors import raises
 from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running, until
 
-from headlab.errors import HeadlabError
 from headlab.store import Run
 from headlab.worker.database import FIRST, VERSION
 from headlab.worker.jobs import LINES, Jobs
@@ -83,7 +83,7 @@ def test_a_job_that_is_done_has_a_result(worker: Running) -> None:
 def test_a_kind_that_does_not_exist_is_refused(worker: Running, body: dict[str, Any]) -> None:
     for path in ("/jobs", "/forecast"):
         assert httpx.post(worker.url + path, json=body).status_code == 422
-    with pytest.raises(Refusal, match="unknown kind of job 'dance'; there is score, curve, finetune"):
+    with raises("job.kind_unknown", "'dance'", "score, curve, finetune", kind=Refusal):
         worker.engine.submit("dance", {})
     assert worker.client.jobs() == []
 
@@ -150,7 +150,7 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
     failed = int(worker.client.submit("score", {**SPEC, "seed": 13})["id"])
     error = ended(worker, failed, "failed")["error"]
     assert lines(worker, failed)[-1] == f"failed: {error}"
-    with pytest.raises(HeadlabError, match="there is no job 99"):
+    with raises("job.unknown", 99):
         worker.client.log(99)
 
 
@@ -195,14 +195,14 @@ def test_a_job_is_deleted_with_its_log_and_checkpoint(worker: Running, tmp_path:
     assert not checkpoint.parent.exists()
     assert worker.client.jobs() == []
     for ask in (worker.client.job, worker.client.log, worker.client.delete):
-        with pytest.raises(HeadlabError, match=f"there is no job {job}"):
+        with raises("job.unknown", f"job {job}"):
             ask(job)
 
 
 def test_a_running_job_is_not_deleted(worker: Running) -> None:
     job = started(worker)
     assert httpx.delete(f"{worker.url}/jobs/{job}").status_code == 409
-    with pytest.raises(HeadlabError, match=f"job {job} runs; cancel it, then delete it"):
+    with raises("job.running", f"job {job}"):
         worker.client.delete(job)
     assert ended(worker, job, "done")["error"] is None
 
@@ -313,7 +313,7 @@ def test_a_change_of_version_is_whole_or_not_at_all(tmp_path: Path, monkeypatch:
     broken = (FIRST, ("alter table jobs add column place text not null default 'here'", "create nonsense"))
     with monkeypatch.context() as patch:
         patch.setattr("headlab.worker.database.STEPS", broken)
-        with pytest.raises(HeadlabError, match="the job list cannot be read or written"):
+        with raises("job.list_unusable"):
             Jobs(tmp_path / "jobs.db")
     jobs = Jobs(tmp_path / "jobs.db")
     assert len(jobs.list()) == 2

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from errors import raises
 from tiny_task import tiny_task
 from worker_running import Running, running, until
 
-from headlab.errors import HeadlabError
 from headlab.gates import Model, load
 from headlab.methods import costs
 from headlab.methods.peek import peek
@@ -142,7 +142,7 @@ def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}])
 def test_an_answer_that_does_not_fit_is_a_sentence(model: Model, tmp_path: Path, broken: dict[str, Any]) -> None:
     answer = told(begin(model, tmp_path, "random")) | broken
-    with pytest.raises(HeadlabError, match="headlab worker of this version"):
+    with raises("worker.snapshot_malformed"):
         scores_of({"scores": {name: value for name, value in answer.items() if value is not ...}})
 
 
@@ -206,7 +206,7 @@ def test_a_running_job_is_looked_at_while_the_device_is_busy(worker: Running, mo
     until(lambda: worker.client.job(job)["state"] == "done", 60)
     told_job, seen = worker.client.snapshot(job)
     assert (told_job["state"], seen) == ("done", None)
-    with pytest.raises(HeadlabError, match="there is no job 99"):
+    with raises("job.unknown", 99):
         worker.client.snapshot(99)
 
 
@@ -238,7 +238,7 @@ def test_only_the_paper_s_recipe_comes_with_a_caution() -> None:
 def test_exact_is_refused_for_more_heads_than_it_can_do() -> None:
     costs.refuse(METHODS["exact"], 16)
     costs.refuse(METHODS["shapley"], 10_000)
-    with pytest.raises(HeadlabError, match=r"2 \*\* 144 coalitions .* up to 16 heads"):
+    with raises("method.heads_too_many", 2, 144, 16):
         costs.refuse(METHODS["exact"], 144)
 
 

@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from errors import raises
 from tiny import VOCAB, tiny_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -67,7 +68,7 @@ def toy(_: str) -> Task:
 
 def load(name: str) -> Model:
     if name != NAME:
-        raise HeadlabError(f"no model {name}; there is {NAME}")
+        raise HeadlabError(f"no model {name}; there is {NAME}", code="model.unknown")
     return tiny_model("bert", torch.float32, tokenizer=words())
 
 
@@ -147,11 +148,11 @@ def test_a_job_done_before_is_found_in_the_store(worker: Running) -> None:
 def test_a_mask_of_another_model_is_refused(worker: Running) -> None:
     model = load(NAME)
     foreign = Mask(model.grid, np.ones(model.grid.size, bool), {"name": "other", "fingerprint": "0" * 64})
-    with pytest.raises(HeadlabError, match="the mask was made for other"):
+    with raises("mask.other_model", "other"):
         ask(worker, "de", foreign)
-    with pytest.raises(HeadlabError, match="has no language 'th'"):
+    with raises("task.language_unknown", "'th'"):
         ask(worker, "th", None)
-    with pytest.raises(HeadlabError, match="no model other"):
+    with raises("model.unknown", "other"):
         worker.client.model("other")
 
 
@@ -165,7 +166,7 @@ def test_attention_of_chosen_heads(worker: Running) -> None:
     for rows in answer["weights"].values():
         np.testing.assert_allclose(np.array(rows).sum(axis=1), 1, atol=64 * 0.0005)
     assert worker.client.attention(NAME, text + " w5", heads)["truncated"]
-    with pytest.raises(HeadlabError, match="no head"):
+    with raises("head.unknown"):
         worker.client.attention(NAME, text, [["encoder", 3, 0]])
 
 
@@ -197,7 +198,7 @@ class Slow:
         if "/" in model:
             assert self.arrived.wait(30)
             if model == "no/such":
-                raise HeadlabError("the hub has no model no/such")
+                raise HeadlabError("the hub has no model no/such", code="hub.model_unknown")
 
 
 @pytest.fixture
@@ -219,7 +220,7 @@ def test_a_model_on_its_way_from_the_hub_keeps_nobody_waiting(hub: tuple[Running
         assert worker.client.health()["model"] == NAME
         slow.arrived.set()
         assert [answer.result()["name"] for answer in coming[:2]] == ["tiny-bert"] * 2
-        with pytest.raises(HeadlabError, match="the hub has no model no/such"):
+        with raises("hub.model_unknown", "no/such"):
             coming[2].result()
     assert sorted(slow.asked) == ["no/such", "some/model", NAME]  # asked for twice, fetched once
 

@@ -56,7 +56,7 @@ class FakeBench:
     def load(self, model: str) -> LoadedModel:
         assert threading.get_ident() == self.thread
         if model.startswith("missing"):
-            raise HeadlabError(f"no model {model}; there is {MODEL}")
+            raise HeadlabError(f"no model {model}; there is {MODEL}", code="model.unknown")
         self.resident = model
         return LoadedModel(
             name=model, revision="1", fingerprint="f" * 64, grid={"encoder": [4, 4]}, device="fake device", note=""
@@ -66,7 +66,7 @@ class FakeBench:
         assert threading.get_ident() == self.thread
         assert LEAK.get() == "clean"
         if request.language == "xx":
-            raise HeadlabError("task intents has no language 'xx'; it has en, de")
+            raise HeadlabError("task intents has no language 'xx'; it has en, de", code="task.language_unknown")
         if request.language == "boom":
             raise KeyError("turn off the secret lamp")
         self.load(request.model)

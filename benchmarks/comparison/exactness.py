@@ -119,4 +119,7 @@ def check(starts: Starts) -> None:
         )
         wrong += [title] if over > 0 else []
     if wrong:
-        raise HeadlabError(f"not the Shapley value of the tiny model: {', '.join(wrong)}; see benchmarks/comparison/")
+        raise HeadlabError(
+            f"not the Shapley value of the tiny model: {', '.join(wrong)}; see benchmarks/comparison/",
+            code="benchmark.not_shapley",
+        )

@@ -37,7 +37,9 @@ def require() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise HeadlabError(
-            f"the comparison needs {', '.join(missing)}, not installed here; run: pip install -r requirements-bench.txt"
+            f"the comparison needs {', '.join(missing)}, not installed here; "
+            "run: pip install -r requirements-bench.txt",
+            code="package.missing",
         )
 
 

@@ -107,13 +107,22 @@ def options_of(about: Experiment, method: str | None, of_method: list[str], of_e
     given = parse_options(of_experiment, about.options)
     if method is not None:
         if METHOD not in about.options:
-            raise HeadlabError(f"experiment {about.key} does not choose a method; leave --method out")
+            raise HeadlabError(
+                f"experiment {about.key} does not choose a method; leave --method out",
+                code="experiment.takes_no_method",
+            )
         given[METHOD] = method_of(method).key
     if of_method:
         if METHOD_OPTIONS not in about.options:
-            raise HeadlabError(f"experiment {about.key} takes no options of a method; leave -o out")
+            raise HeadlabError(
+                f"experiment {about.key} takes no options of a method; leave -o out",
+                code="experiment.takes_no_method_options",
+            )
         if METHOD_OPTIONS in given:
-            raise HeadlabError(f"options of the method are given by -o and by --option {METHOD_OPTIONS}; use one")
+            raise HeadlabError(
+                f"options of the method are given by -o and by --option {METHOD_OPTIONS}; use one",
+                code="option.given_twice",
+            )
         own = method_of(str(given.get(METHOD, "shapley")))
         given[METHOD_OPTIONS] = own.resolve(parse_options(of_method, own.options))
     return about.resolve(given)

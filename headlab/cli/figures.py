@@ -45,7 +45,10 @@ def draw(report: Report, folder: Path) -> list[Path]:
         from headlab.plots import PRINT_WIDTH, printed, report_figures
     except ImportError as error:
         lacking = error.name or "kaleido"
-        raise HeadlabError(f"the package {lacking} is missing; pip install 'headlab[figures]' to have them") from error
+        raise HeadlabError(
+            f"the package {lacking} is missing; pip install 'headlab[figures]' to have them",
+            code="package.figures_missing",
+        ) from error
     jobs: list[dict[str, Any]] = []
     for name, figure in report_figures(report).items():
         file = UNFIT.sub("_", name)
@@ -84,9 +87,11 @@ def _run(jobs: list[dict[str, Any]]) -> None:
         problems = kaleido.write_fig_from_object_sync(jobs, kopts=options)
     except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, KaleidoError, OSError, TimeoutError) as error:
         reason = error.args[0] if error.args else type(error).__name__
-        raise HeadlabError(f"{options['path']}, which draws them, did not start or ended ({reason})") from error
+        raise HeadlabError(
+            f"{options['path']}, which draws them, did not start or ended ({reason})", code="browser.not_started"
+        ) from error
     if problems:
-        raise HeadlabError(f"the browser could not draw one ({problems[0]})")
+        raise HeadlabError(f"the browser could not draw one ({problems[0]})", code="browser.cannot_draw")
 
 
 def browser() -> str:
@@ -95,5 +100,8 @@ def browser() -> str:
     found = shutil.which(given) if given else next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         where = f"$BROWSER_PATH is {given!r}, which is no program" if given else "none is on the PATH"
-        raise HeadlabError(f"they are drawn in Chrome or Chromium, and {where}; install one or set BROWSER_PATH")
+        raise HeadlabError(
+            f"they are drawn in Chrome or Chromium, and {where}; install one or set BROWSER_PATH",
+            code="browser.missing",
+        )
     return found

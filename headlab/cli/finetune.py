@@ -65,7 +65,7 @@ def finetune(
 
 def _one_of(task: str | None, named: str | None) -> str:
     if task and named and task != named:
-        raise HeadlabError(f"two tasks given, {task} and {named}; give one of them")
+        raise HeadlabError(f"two tasks given, {task} and {named}; give one of them", code="option.two_tasks")
     return task or named or TASK
 
 

@@ -93,7 +93,7 @@ def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) 
     given = parse_options(pairs, OPTIONS)
     for name in OWN:
         if name in given:
-            raise HeadlabError(f"{name} is set by {OWN[name]}, not by -o")
+            raise HeadlabError(f"{name} is set by {OWN[name]}, not by -o", code="option.set_elsewhere")
     return options_of(given | {"stacks": stacks, "trained": ALL if train_model else "gates"}, seed)
 
 
@@ -103,12 +103,17 @@ def check_files(weights: Sequence[float], out: Path | None) -> None:
         return
     there = next((path for path in (out, *out.parents) if path.exists()), None)
     if there is not None and not there.is_dir():
-        raise HeadlabError(f"--out is {out}, but {there} is a file; name a folder for the masks")
+        raise HeadlabError(
+            f"--out is {out}, but {there} is a file; name a folder for the masks", code="output.file_in_path"
+        )
     names: dict[str, float] = {}
     for weight in weights:
         other = names.setdefault(_file(weight), weight)
         if other != weight:
-            raise HeadlabError(f"masks of λ = {other!r} and λ = {weight!r} would be one file; give one of them")
+            raise HeadlabError(
+                f"masks of λ = {other!r} and λ = {weight!r} would be one file; give one of them",
+                code="gate.same_mask_file",
+            )
 
 
 def _file(weight: float) -> str:

@@ -92,7 +92,10 @@ def combine(
     masks = [load_mask(file) for file in files]
     for file in files:
         if out.exists() and out.samefile(file):
-            raise HeadlabError(f"--out is {file}, one of the masks to combine, which would be lost; name another file")
+            raise HeadlabError(
+                f"--out is {file}, one of the masks to combine, which would be lost; name another file",
+                code="output.is_input_mask",
+            )
     made = combine_masks(masks, how)
     made.save(out)
     if note := made.chosen.get("note"):

@@ -42,14 +42,19 @@ def convert(
 ) -> None:
     """Make a headlab mask of another tool's, or the other way round."""
     if to not in FORMS:
-        raise HeadlabError(f"unknown form {to!r}; use one of {', '.join(FORMS)}")
+        raise HeadlabError(f"unknown form {to!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
     if lists not in (None, *LISTS):
-        raise HeadlabError(f"--lists is {lists!r}; use kept or removed")
+        raise HeadlabError(f"--lists is {lists!r}; use kept or removed", code="mask.lists_unknown")
     if json and out is None:
-        raise HeadlabError("with --json the mask itself goes to a file; name one with --out")
+        raise HeadlabError(
+            "with --json the mask itself goes to a file; name one with --out", code="option.json_needs_out"
+        )
     binary = out is not None and out.suffix == BINARY
     if binary and to not in ("array", "pairs"):
-        raise HeadlabError(f"{out} would be a .npy file, but form {to} is text; use --to array, or another ending")
+        raise HeadlabError(
+            f"{out} would be a .npy file, but form {to} is text; use --to array, or another ending",
+            code="output.ending_is_npy",
+        )
     raw, what = _read(source)
     form = form_of(raw, what, form)
     reads, writes = _sides(form, to, {"count_from": count_from, "lists": lists})
@@ -85,7 +90,7 @@ def snippet(
     mask = load_mask(file)
     name = model or mask.model.get("name")
     if not name:
-        raise HeadlabError(f"{file} names no model; say which one with --model")
+        raise HeadlabError(f"{file} names no model; say which one with --model", code="snippet.model_unnamed")
     loaded = headlab.load(str(name), device=device)
     mask.check(loaded.grid, loaded.fingerprint)
     text = snippet_of(mask, place_of(loaded))
@@ -105,10 +110,14 @@ def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], 
             continue
         if len(users) != 1:
             option = f"--{name.replace('_', '-')}"
+            if not users:
+                raise HeadlabError(
+                    f"{option} says nothing of {form} or {to}; leave it out", code="mask.form_option_unused"
+                )
             raise HeadlabError(
-                f"{option} says nothing of {form} or {to}; leave it out" if not users else
-                f"{option} could be about {form} or about {to}; convert to headlab first, and from there to {to}"
-            )  # fmt: skip
+                f"{option} could be about {form} or about {to}; convert to headlab first, and from there to {to}",
+                code="mask.form_option_ambiguous",
+            )
         users[0][name] = value
     return sides
 
@@ -117,7 +126,10 @@ def _require_stackless(stack: str | None, form: str, model: str | None, grid: st
     """Refuse a name of the stack where the model says it, or where nothing takes it."""
     if stack is not None and (model is not None or (grid is None and form != "array")):
         who = "--model" if model is not None else f"form {form}"
-        raise HeadlabError(f"--stack names the only stack of --grid or of an array; {who} takes none, so leave it out")
+        raise HeadlabError(
+            f"--stack names the only stack of --grid or of an array; {who} takes none, so leave it out",
+            code="option.stack_unused",
+        )
 
 
 def _about(model: str | None, grid: str | None, stack: str, device: str | None) -> dict[str, Any]:
@@ -125,7 +137,7 @@ def _about(model: str | None, grid: str | None, stack: str, device: str | None) 
     if model is None:
         return {"grid": None if grid is None else parse_grid(grid, stack)}
     if grid is not None:
-        raise HeadlabError("--model says the grid, so leave --grid out")
+        raise HeadlabError("--model says the grid, so leave --grid out", code="option.grid_and_model")
     import headlab
     from headlab.masks import architecture_of
 
@@ -142,12 +154,14 @@ def _read(source: str) -> tuple[bytes, str]:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{source} is no file; check the path")
+            raise HeadlabError(f"{source} is no file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
-            raise HeadlabError(f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is no mask")
+            raise HeadlabError(
+                f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is no mask", code="file.too_large"
+            )
         return path.read_bytes(), source
     except (OSError, ValueError) as error:
         if ":" in source and not path.suffix:
             return source.encode(), "the text"
         why = getattr(error, "strerror", None) or str(error)
-        raise HeadlabError(f"cannot read {source} ({why}); check the path") from error
+        raise HeadlabError(f"cannot read {source} ({why}); check the path", code="file.unreadable") from error

@@ -61,21 +61,23 @@ def split_languages(text: str) -> list[str] | str:
         return text
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise HeadlabError("no language given; name some, like --languages de,th, or all")
+        raise HeadlabError("no language given; name some, like --languages de,th, or all", code="language.none")
     return names
 
 
 def check_ablation(name: str) -> None:
     """Raise HeadlabError unless this is a way to remove a head."""
     if name not in ABLATIONS:
-        raise HeadlabError(f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}")
+        raise HeadlabError(f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}", code="ablation.unknown")
 
 
 def open_store(root: Path | None) -> Store:
     """The store of a command. Raises HeadlabError if its folder is a file."""
     store = Store(root)
     if store.root.exists() and not store.root.is_dir():
-        raise HeadlabError(f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE")
+        raise HeadlabError(
+            f"{store.root} is a file; choose a folder for results with --cache or HEADLAB_CACHE", code="store.is_file"
+        )
     return store
 
 
@@ -149,7 +151,9 @@ def parse_options(pairs: list[str], options: Mapping[str, Option]) -> dict[str, 
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
-            raise HeadlabError(f"option {pair!r} is not of the form name=value, like samples=512")
+            raise HeadlabError(
+                f"option {pair!r} is not of the form name=value, like samples=512", code="option.malformed"
+            )
         optional = name in options and options[name].optional
         out[name] = None if optional and text.lower() == "none" else _json_or_text(text)
     return out

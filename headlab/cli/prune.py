@@ -61,7 +61,10 @@ def prune(
     chosen = headlab.task(task, split_languages(languages), data=data)
     chosen.check(chosen.languages[0], split)
     if out is not None and out.suffix == ".json" and len(chosen.languages) > 1:
-        raise HeadlabError(f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder")
+        raise HeadlabError(
+            f"{out} is one file, but {len(chosen.languages)} languages have a mask each; give a folder",
+            code="output.one_file_for_many",
+        )
     loaded = headlab.load(model, device=device)
     store = open_store(cache)
     results = latest(store, loaded.identity(), chosen, method_of(method).key)
@@ -108,7 +111,10 @@ def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> C
     chosen = select([r for r in named if fits(r, model, task)], task.languages)
     lacking = [language for language in task.languages if language not in chosen.results]
     if lacking:
-        raise HeadlabError(_missing(store, listing, named, chosen, lacking[0], (model["name"], task.name, method)))
+        raise HeadlabError(
+            _missing(store, listing, named, chosen, lacking[0], (model["name"], task.name, method)),
+            code="score.missing",
+        )
     return chosen
 
 

@@ -75,7 +75,10 @@ def voita_gates(
     plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
     parts = gates.parts_of(plan, part)
     if TRANSLATION not in parts and (language or translation_model):
-        raise HeadlabError("--language and --translation-model belong to --part translation; name it, too")
+        raise HeadlabError(
+            "--language and --translation-model belong to --part translation; name it, too",
+            code="reproduce.option_of_other_part",
+        )
     given = gates.given(plan, data, nli=nli_model, pair=language, translator=translation_model, device=place)
     gates.check(given, parts)
     own = None if translation_model is None else Path(translation_model)

@@ -116,7 +116,8 @@ def sentences_of(
     if not found:
         raise HeadlabError(
             f"nothing to judge heads on in {language}: give gold trees with --conllu, a data folder with "
-            f"ud/{language}.{split}.conllu by --data, or a --task"
+            f"ud/{language}.{split}.conllu by --data, or a --task",
+            code="roles.no_sentences",
         )
     return found
 

@@ -77,7 +77,10 @@ def score(
     refuse(about, loaded.grid.size)
     _warn(about, most_forwards(about, options, loaded.grid.size, size))
     if workers is not None and ray is None:
-        raise HeadlabError("--workers says how many Ray workers compute; say where with --ray local or --ray auto")
+        raise HeadlabError(
+            "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
+            code="option.needs_ray",
+        )
     store = open_store(cache)
     with progress_bar("loading") as show, _helpers(loaded, ray, workers) as team:
         board = Board(about.key, chosen.languages, show)

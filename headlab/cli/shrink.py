@@ -107,7 +107,9 @@ def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
     if name is not None:
         return headlab.task(name, split_languages(languages), data=data)
     if data is not None or languages != "all":
-        raise HeadlabError("--data and --languages are a task's; name it with --task, or leave them out")
+        raise HeadlabError(
+            "--data and --languages are a task's; name it with --task, or leave them out", code="option.needs_task"
+        )
     return None
 
 

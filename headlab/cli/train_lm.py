@@ -114,7 +114,7 @@ def lm_prune(
     }  # fmt: skip
     others = _others(option, GATE_OPTIONS, flags)
     if "block" in others:
-        raise HeadlabError("block is that of the model's own training; leave it out")
+        raise HeadlabError("block is that of the model's own training; leave it out", code="lm.block_fixed")
     options = lm_gate_options({"tune_rate": model_rate} | flags | others | {"block": _block_of(model)})
     from headlab.models.load import pick_device
     from headlab.training.lm.prune import prune_lm
@@ -130,7 +130,7 @@ def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mappi
     given = parse_options(pairs or [], options)
     for name in given:
         if name in flags:
-            raise HeadlabError(f"{name} is set by --{name.replace('_', '-')}, not by -o")
+            raise HeadlabError(f"{name} is set by --{name.replace('_', '-')}, not by -o", code="option.set_elsewhere")
     return given
 
 
@@ -140,11 +140,15 @@ def _block_of(model: Path) -> int:
     from headlab.training.lm.judged import FILE
 
     if not (model / FILE).is_file():
-        raise HeadlabError(f"{model} is no folder that headlab train lm wrote; train a model first")
+        raise HeadlabError(
+            f"{model} is no folder that headlab train lm wrote; train a model first", code="lm.folder_missing"
+        )
     found = read_json(model / FILE)
     block = found.get("block") if isinstance(found, dict) else None
     if type(block) is not int or block < 1:
-        raise HeadlabError(f"{model / FILE} does not tell the length of a window; train the model again")
+        raise HeadlabError(
+            f"{model / FILE} does not tell the length of a window; train the model again", code="lm.window_unknown"
+        )
     return block
 
 

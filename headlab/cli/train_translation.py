@@ -46,7 +46,7 @@ def translation(
 
     given = parse_options(option or [], OPTIONS)
     if "seed" in given:
-        raise HeadlabError("give the seed with --seed")
+        raise HeadlabError("give the seed with --seed", code="option.seed_elsewhere")
     options = translation_options(given | {"seed": seed})
     chosen, decoding = headlab.task(task, [language], data=data), Decoding(beams)
     check_bleu(chosen, language, "dev", decoding)

@@ -33,7 +33,10 @@ def worker(
     from headlab.worker.serve import Settings, serve
 
     if workers is not None and ray is None:
-        raise HeadlabError("--workers says how many Ray workers compute; say where with --ray local or --ray auto")
+        raise HeadlabError(
+            "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
+            code="option.needs_ray",
+        )
     serve(
         Settings(open_store(cache).root, host, port, device, warm, allow=tuple(allow or ()), ray=ray, workers=workers)
     )

@@ -72,7 +72,8 @@ def _check_asked(task: str | None, data: Path | None, languages: str) -> None:
     if task is None and given:
         raise HeadlabError(
             f"{given} is given, but no task whose examples that chooses: give --task, too, like --task {TASK}, or "
-            f"leave out {given}"
+            f"leave out {given}",
+            code="option.needs_task",
         )
 
 
@@ -102,5 +103,7 @@ def _sizes(text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or min(found) < 1:
-        raise HeadlabError(f"batch sizes are {text!r}; give whole numbers of 1 or more, like 1,8,32")
+        raise HeadlabError(
+            f"batch sizes are {text!r}; give whole numbers of 1 or more, like 1,8,32", code="worth.batch_sizes_invalid"
+        )
     return found

@@ -97,7 +97,8 @@ class Hand:
     ) -> None:  # fmt: skip
         if version != __version__:
             raise HeadlabError(
-                f"a Ray worker has headlab {__version__}, this process {version}; install the same version everywhere"
+                f"a Ray worker has headlab {__version__}, this process {version}; install the same version everywhere",
+                code="ray.other_version",
             )
         if threads is not None:
             torch.set_num_threads(threads)
@@ -105,7 +106,8 @@ class Hand:
         if self._model.fingerprint != origin.fingerprint:
             raise HeadlabError(
                 f"a Ray worker finds another model under the name {origin.name} "
-                f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same files on every machine"
+                f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same files on every machine",
+                code="ray.other_model",
             )
         self._games: dict[str, ModelGame] = {}
         self._jobs: dict[str, Job] = {}

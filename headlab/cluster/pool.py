@@ -126,7 +126,8 @@ class Pool:
                 if waited > READY_SECONDS:
                     raise HeadlabError(
                         f"none of {self.size} Ray workers was ready within {READY_SECONDS / 60:.0f} minutes: the "
-                        "cluster has no free GPUs or processors; wait for other work on it, or ask for fewer workers"
+                        "cluster has no free GPUs or processors; wait for other work on it, or ask for fewer workers",
+                        code="ray.not_ready",
                     ) from None
 
     # What follows runs in the pool's thread only.
@@ -137,8 +138,13 @@ class Pool:
                 event()
                 self._deal()
             except Exception as error:  # were this thread to end, those who ask would wait for ever
-                self._fail(HeadlabError(f"the pool of Ray workers broke ({type(error).__name__}); run the same again"))
-        self._fail(HeadlabError("the run on many devices was ended"))
+                self._fail(
+                    HeadlabError(
+                        f"the pool of Ray workers broke ({type(error).__name__}); run the same again",
+                        code="ray.pool_broken",
+                    )
+                )
+        self._fail(HeadlabError("the run on many devices was ended", code="ray.ended"))
         for member in self._members:
             member.device.end()
 
@@ -187,7 +193,10 @@ class Pool:
             return
         if not isinstance(error, HeadlabError):
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            error = HeadlabError(f"no Ray worker is left ({said}); see Ray's own logs, then run the same again")
+            error = HeadlabError(
+                f"no Ray worker is left ({said}); see Ray's own logs, then run the same again",
+                code="ray.no_worker_left",
+            )
         self._fail(error)
 
     def _fail(self, error: HeadlabError) -> None:
@@ -246,7 +255,8 @@ class Pool:
                 call,
                 HeadlabError(
                     f"{TRIES} Ray workers were lost at the same part of the run; it may need more memory than a worker "
-                    "has: give each more (fewer workers), and see Ray's own logs"
+                    "has: give each more (fewer workers), and see Ray's own logs",
+                    code="ray.workers_lost",
                 ),
             )
             return

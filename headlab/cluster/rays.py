@@ -49,9 +49,11 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     """
     gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
     if workers is not None and workers < 1:
-        raise HeadlabError(f"{workers} workers cannot do anything; ask for 1 or more")
+        raise HeadlabError(f"{workers} workers cannot do anything; ask for 1 or more", code="ray.workers_too_few")
     if not any(gpus) and not any(cpus):
-        raise HeadlabError("the Ray cluster offers neither GPUs nor processors; start a node that has some")
+        raise HeadlabError(
+            "the Ray cluster offers neither GPUs nor processors; start a node that has some", code="ray.no_devices"
+        )
     if any(gpus):
         count = workers or sum(gpus)
         return Shares(count, 1 / -(-count // sum(gpus)), 0.0, 1)
@@ -134,9 +136,12 @@ def translated(found: Future[Any], errors: Any) -> Future[Any]:
 def _own(error: Any) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadlabError):
-        return HeadlabError(str(cause))
+        return HeadlabError(str(cause), code=cause.code)
     # Its message stays there: it may quote an example.
-    return HeadlabError(f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows more")
+    return HeadlabError(
+        f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows more",
+        code="ray.worker_failed",
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -208,7 +213,8 @@ def _reach(address: str) -> None:
 def _nowhere(address: str, error: Exception) -> HeadlabError:
     why = _first_line(error)
     return HeadlabError(
-        f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or its host:port"
+        f"no Ray cluster at {address!r} ({why}); use local, auto on a machine of the cluster, or its host:port",
+        code="ray.cluster_unreachable",
     )
 
 
@@ -218,5 +224,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise HeadlabError("Ray is not installed here; run: pip install 'headlab[ray]'") from error
+        raise HeadlabError(
+            "Ray is not installed here; run: pip install 'headlab[ray]'", code="package.ray_missing"
+        ) from error
     return ray

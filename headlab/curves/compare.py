@@ -16,7 +16,10 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
     Raises HeadlabError unless both are of the same examples.
     """
     if one.spec.get("task") != other.spec.get("task") or not np.array_equal(one.groups, other.groups):
-        raise HeadlabError("the two curves are of different examples; compare those of one language, split and size")
+        raise HeadlabError(
+            "the two curves are of different examples; compare those of one language, split and size",
+            code="curve.other_examples",
+        )
     gain = areas(one) - areas(other)
     low, high, p = group_bootstrap(gain[None], labels(one.groups), np.random.default_rng(seed))
     return Paired(float(gain.mean()), float(low[0]), float(high[0]), float(p[0]))

@@ -49,7 +49,7 @@ def prune_curve(
     """
     check_scores(scores, model)
     if seed < 0:
-        raise HeadlabError(f"seed is {seed}; choose 0 or more")
+        raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator, scores, points=points, ablation=ablation, seed=seed)
     run = store.run(spec) if store is not None else None

@@ -23,17 +23,22 @@ def check_scores(scores: HeadScores, model: Model) -> None:
     """Raise HeadlabError, with the reason, unless the scores are of this model and can order its heads."""
     if scores.grid != model.grid:
         raise HeadlabError(
-            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score this model first"
+            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score this model first",
+            code="score.other_grid",
         )
     made_for = spec_of(scores, "model", "fingerprint")
     if made_for != model.fingerprint:
         name = spec_of(scores, "model", "name") or "a model that they do not name"
         raise HeadlabError(
             f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "
-            "The shapes agree, but heads of one model say nothing about another's. Score this model first"
+            "The shapes agree, but heads of one model say nothing about another's. Score this model first",
+            code="score.other_model",
         )
     if not np.isfinite(scores.values).all():
-        raise HeadlabError(f"the {scores.method} scores hold a value that is not a number; score the model anew")
+        raise HeadlabError(
+            f"the {scores.method} scores hold a value that is not a number; score the model anew",
+            code="score.not_finite",
+        )
 
 
 def counts(heads: int, points: int | None = None) -> list[int]:
@@ -44,7 +49,10 @@ def counts(heads: int, points: int | None = None) -> list[int]:
     if points is None:
         return list(range(heads + 1))
     if not 2 <= points <= heads + 1:
-        raise HeadlabError(f"asked for {points} points; a curve of {heads} heads has 2 to {heads + 1}")
+        raise HeadlabError(
+            f"asked for {points} points; a curve of {heads} heads has 2 to {heads + 1}",
+            code="curve.points_out_of_range",
+        )
     steps = points - 1
     return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]
 

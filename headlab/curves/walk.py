@@ -150,9 +150,9 @@ class Walk:
     def _go_on_from(self, saved: Arrays) -> None:
         done, seconds = int(saved["done"]), float(saved["seconds"])
         if saved["blocks"].tolist() != [block.stop for block in self.blocks]:
-            raise HeadlabError("other blocks of examples")
+            raise HeadlabError("other blocks of examples", code="checkpoint.other_blocks")
         if not 0 <= done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
-            raise HeadlabError(f"{done} steps in {seconds} s")
+            raise HeadlabError(f"{done} steps in {seconds} s", code="checkpoint.steps_invalid")
         self.correct = unpack_answers(saved["correct"], *self.correct.shape)
         self.done, self.seconds = done, seconds
 

@@ -16,7 +16,9 @@ def without_harmful(scores: HeadScores) -> Bools:
 def without_lowest(scores: HeadScores, k: int) -> Bools:
     """Heads kept, bool [head], when the k lowest scores leave. Raises HeadlabError if there are not so many."""
     if not 0 <= k <= scores.grid.size:
-        raise HeadlabError(f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})")
+        raise HeadlabError(
+            f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})", code="head.count_out_of_range"
+        )
     return kept_without(removal_order(scores.values)[:k], scores.grid.size)
 
 

@@ -35,7 +35,8 @@ def orderings(options: Mapping[str, Any]) -> tuple[str, ...]:
     unknown = [name for name in names if name not in ORDERINGS]
     if unknown or not names:
         raise HeadlabError(
-            f"no ordering {', '.join(unknown) or 'given'}; heads can be ordered by {', '.join(ORDERINGS)}"
+            f"no ordering {', '.join(unknown) or 'given'}; heads can be ordered by {', '.join(ORDERINGS)}",
+            code="experiment.ordering_unknown",
         )
     return tuple(dict.fromkeys(names))
 

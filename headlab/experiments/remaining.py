@@ -91,19 +91,23 @@ def _places(table: Table, grid: HeadGrid) -> Ints:
     ]
     unknown = [head for head in heads if head not in index]
     if unknown:
-        raise HeadlabError(f"the roles are of head {unknown[0]}; the model has {grid}")
+        raise HeadlabError(f"the roles are of head {unknown[0]}; the model has {grid}", code="roles.head_unknown")
     return np.array([index[head] for head in heads], np.int64)
 
 
 def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
     """Raise HeadlabError unless a report is of roles, and of the model that a spec says `what` are of."""
     if report.name != NAME:
-        raise HeadlabError(f"a report of roles is needed, given one of {report.name}; make one with `headlab roles`")
+        raise HeadlabError(
+            f"a report of roles is needed, given one of {report.name}; make one with `headlab roles`",
+            code="report.not_roles",
+        )
     of_roles, other = (dict(one.get("model", {})) for one in (report.spec, spec))
     if of_roles.get("fingerprint") != other.get("fingerprint"):
         raise HeadlabError(
             f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
-            f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model"
+            f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model",
+            code="roles.other_model",
         )
 
 
@@ -112,4 +116,7 @@ def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
     wrong = [left for left in sizes if not 0 <= left <= scores.grid.size]
     if wrong or not sizes:
         given = wrong[0] if wrong else "none"
-        raise HeadlabError(f"asked for the roles of {given} heads left; name sizes from 0 to {scores.grid.size}")
+        raise HeadlabError(
+            f"asked for the roles of {given} heads left; name sizes from 0 to {scores.grid.size}",
+            code="roles.sizes_out_of_range",
+        )

@@ -99,9 +99,12 @@ def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tup
     about = experiment(key)
     least, given = about.least_languages, len(pieces.languages)
     if given < least:
-        raise HeadlabError(f"experiment {key} compares languages; it needs {least} or more, given {given}")
+        raise HeadlabError(
+            f"experiment {key} compares languages; it needs {least} or more, given {given}",
+            code="experiment.languages_too_few",
+        )
     if pieces.seed < 0:
-        raise HeadlabError(f"seed is {pieces.seed}; choose 0 or more")
+        raise HeadlabError(f"seed is {pieces.seed}; choose 0 or more", code="seed.invalid")
     return about, about.resolve(options or {})
 
 

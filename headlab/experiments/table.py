@@ -46,14 +46,18 @@ class Experiment:
         unknown = sorted(set(given) - set(self.options))
         if unknown:
             raise HeadlabError(
-                f"experiment {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}"
+                f"experiment {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}",
+                code="experiment.option_unknown",
             )
         out = {name: given.get(name, option.default) for name, option in self.options.items()}
         for name, option in self.options.items():
             if out[name] is None and option.optional:
                 continue
             if not option.fits(out[name]):
-                raise HeadlabError(f"experiment {self.key}: {name} is {out[name]!r}, but must be {option.range}")
+                raise HeadlabError(
+                    f"experiment {self.key}: {name} is {out[name]!r}, but must be {option.range}",
+                    code="experiment.option_invalid",
+                )
             out[name] = option.kind(out[name])
         if METHOD in out:
             chosen = method_of(out[METHOD])
@@ -68,12 +72,14 @@ class Experiment:
         if unknown or not found:
             raise HeadlabError(
                 f"experiment {self.key}: {name} has {', '.join(unknown) or 'none'}; "
-                f"name some of {', '.join(self.lists[name])}, comma-separated"
+                f"name some of {', '.join(self.lists[name])}, comma-separated",
+                code="experiment.list_item_unknown",
             )
         if len(found) < self.fewest.get(name, 1):
             raise HeadlabError(
                 f"experiment {self.key}: {name} has {', '.join(found)} only; "
-                f"name {self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated"
+                f"name {self.fewest[name]} or more of {', '.join(self.lists[name])}, comma-separated",
+                code="experiment.list_too_short",
             )
         return ",".join(found)
 
@@ -235,5 +241,5 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
 def experiment(key: str) -> Experiment:
     """An experiment by its key. Raises HeadlabError listing the keys."""
     if key not in EXPERIMENTS:
-        raise HeadlabError(f"no experiment {key!r}; there is {', '.join(EXPERIMENTS)}")
+        raise HeadlabError(f"no experiment {key!r}; there is {', '.join(EXPERIMENTS)}", code="experiment.unknown")
     return EXPERIMENTS[key]

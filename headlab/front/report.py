@@ -126,7 +126,10 @@ def read_points(report: Report) -> list[Point]:
     for order, removed, kept, parameters, *mean in zip(*(table.column(name) for name in names), strict=True):
         rows = by.get((order, removed))
         if not rows:
-            raise HeadlabError(f"the front has no languages at {removed} heads of order {order}; make it anew")
+            raise HeadlabError(
+                f"the front has no languages at {removed} heads of order {order}; make it anew",
+                code="front.languages_missing",
+            )
         languages, *parts = zip(*rows, strict=True)
         accuracy, difference, low, high, bound = (tuple(float(v) / 100 for v in part) for part in parts)
         ends = [float(v) / 100 for v in mean]
@@ -163,7 +166,10 @@ def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
     own = sorted((place, Head(stack, layer, head)) for order, place, stack, layer, head in rows if order == key)
     found = np.array([grid.index(head) for _, head in own], dtype=np.int64)
     if not np.array_equal(np.sort(found), np.arange(grid.size)):
-        raise HeadlabError(f"the front's order {key} does not name every head of this model once; make it anew")
+        raise HeadlabError(
+            f"the front's order {key} does not name every head of this model once; make it anew",
+            code="front.order_invalid",
+        )
     return found
 
 

@@ -82,9 +82,14 @@ def fitted(pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options in full. Raises HeadlabError for those that do not exist or do not fit this model."""
     out, size = resolve(options), pieces.model.grid.size
     if out["heads"] is not None and out["heads"] > size:
-        raise HeadlabError(f"heads is {out['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep")
+        raise HeadlabError(
+            f"heads is {out['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
+            code="front.heads_too_many",
+        )
     if out["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # told before the scores are made
-        raise HeadlabError(f"orders is cost alone, but there is no such order: {why}; name mean or weakest too")
+        raise HeadlabError(
+            f"orders is cost alone, but there is no such order: {why}; name mean or weakest too", code="front.no_order"
+        )
     return out
 
 

@@ -44,6 +44,7 @@ def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
     out = ABOUT.resolve(given)
     if out["within"] is not None and out["heads"] is not None:
         raise HeadlabError(
-            "a front answers one question: give within (points that may be lost) or heads (how many to keep), not both"
+            "a front answers one question: give within (points that may be lost) or heads (how many to keep), not both",
+            code="front.two_questions",
         )
     return out | {"within": WITHIN if out["heads"] is None and out["within"] is None else out["within"]}

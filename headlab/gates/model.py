@@ -92,7 +92,10 @@ def gated(model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Te
     Raises HeadlabError for a shape that is not the model's, before anything is touched.
     """
     if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
-        raise HeadlabError(f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, ...)')
+        raise HeadlabError(
+            f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, ...)',
+            code="ablation.needs_means",
+        )
     tensor = as_gates(model, gates)
     with model.active(Active(gates=tensor, fill=means)):
         yield model
@@ -108,6 +111,7 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
     if tensor.dim() not in (2, 3) or tuple(tensor.shape[-2:]) != want:
         raise HeadlabError(
             f"gates have shape {tuple(tensor.shape)}; {model.name} has {model.grid}, so pass {want} "
-            f"or (rows, {want[0]}, {want[1]})"
+            f"or (rows, {want[0]}, {want[1]})",
+            code="gate.shape_mismatch",
         )
     return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)

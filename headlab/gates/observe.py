@@ -41,7 +41,8 @@ def _eager_weights(
     out = model.module(**inputs, output_attentions=True)
     if not out.get("attentions"):
         raise HeadlabError(
-            f"{type(model.module).__name__} does not give attention weights; choose another model for this view"
+            f"{type(model.module).__name__} does not give attention weights; choose another model for this view",
+            code="model.no_attention_weights",
         )
     for row, weights in enumerate(out["attentions"]):
         if wanted is None or row in wanted:
@@ -85,7 +86,7 @@ def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
 
         halving([Rows(np.arange(len(inputs["attention_mask"])))], run)
     if not sums:
-        raise HeadlabError("no examples to take the heads' means over; give at least one")
+        raise HeadlabError("no examples to take the heads' means over; give at least one", code="ablation.no_examples")
     widest = max(total.shape[1] for total in sums.values())  # stacks may differ in head_dim
     out = torch.zeros(grid.layers, grid.width, widest, dtype=torch.float64, device=model.device)
     for row, total in sums.items():

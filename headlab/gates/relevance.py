@@ -110,7 +110,8 @@ class Rules(TorchFunctionMode):
 def no_rule(name: str, user: str) -> HeadlabError:
     """What to raise for an operation that relevance cannot be propagated through."""
     return HeadlabError(
-        f"relevance has no rule for the operation {name!r}, which {user} uses; choose another method, such as gradient"
+        f"relevance has no rule for the operation {name!r}, which {user} uses; choose another method, such as gradient",
+        code="relevance.operation_unknown",
     )
 
 

@@ -22,7 +22,9 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
     grid, module = model.grid, model.module
     kept = np.ones((grid.layers, grid.width))
     with gated(model, kept):
-        _require_close(model, logits(module), untouched, "all gates at 1 change the output")
+        _require_close(
+            model, logits(module), untouched, "all gates at 1 change the output", code="model.open_gates_differ"
+        )
     rng = np.random.default_rng(0)
     sizes = [n for stack in grid.stacks for n in stack.heads]
     column: dict[int, int] = {}
@@ -36,7 +38,11 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
         closed = logits(module)
     with _zeroed_columns(model, kept, sizes):
         _require_close(
-            model, closed, logits(module), "a closed gate differs from zeroed columns of the output projection"
+            model,
+            closed,
+            logits(module),
+            "a closed gate differs from zeroed columns of the output projection",
+            code="model.closed_gate_differs",
         )
     if model.resumable:
         _test_resume(model, kept, untouched, closed)
@@ -47,12 +53,13 @@ def _close(got: torch.Tensor, want: torch.Tensor) -> bool:
     return got.shape == want.shape and torch.allclose(got, want, atol=tolerance * float(1 + want.abs().max()), rtol=0)
 
 
-def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem: str) -> None:
+def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem: str, *, code: str) -> None:
     if _close(got, want):
         return
     raise HeadlabError(
         f"self-test failed for {type(model.module).__name__} (model type {model.module.config.model_type}): {problem}. "
-        "headlab would report wrong numbers for this architecture, so it stops here; please report it"
+        "headlab would report wrong numbers for this architecture, so it stops here; please report it",
+        code=code,
     )
 
 
@@ -91,9 +98,13 @@ def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tens
         states.begin(torch.tensor([half], device=model.device))
         with model.active(Active(gates=gates, states=states)):
             resumed = logits(model.module)
-        _require_close(model, resumed, closed, "a resumed pass differs from a full one")
+        _require_close(
+            model, resumed, closed, "a resumed pass differs from a full one", code="model.resumed_pass_differs"
+        )
         branched = _branched(model, lower, gates, half, first_token=False)
-        _require_close(model, branched, closed, "a branched pass differs from a full one")
+        _require_close(
+            model, branched, closed, "a branched pass differs from a full one", code="model.branched_pass_differs"
+        )
     except (HeadlabError, RuntimeError, IndexError, ValueError):
         model.resumable = model.first_token = False
         return

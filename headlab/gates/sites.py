@@ -30,7 +30,8 @@ def attach(checkpoint: Checkpoint) -> Model:
     except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
         raise HeadlabError(
             f"{type(module).__name__} cannot be run on a short made-up text ({error}); "
-            "headlab works with text models only"
+            "headlab works with text models only",
+            code="model.not_for_text",
         ) from error
     calls, through_function = watch(module)
     grid, rows = grid_of(calls, module)

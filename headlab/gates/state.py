@@ -96,5 +96,8 @@ def _gate_of(active: Active, row: int, heads: int, batch: int) -> torch.Tensor:
     if active.states is not None and active.states.rows is not None:
         gate = gate[active.states.rows]
     if len(gate) != batch:
-        raise HeadlabError(f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per example")
+        raise HeadlabError(
+            f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per example",
+            code="gate.rows_mismatch",
+        )
     return gate[:, None, :, None] if gate.dim() == 2 else gate.transpose(1, 2)[..., None]

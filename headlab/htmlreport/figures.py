@@ -41,7 +41,9 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
         from headlab.plots.front import front_figures
         from headlab.plots.heads_roles import kind_of, look_of
     except ImportError as error:
-        raise HeadlabError(f"they take Plotly, which is not installed: {LACKING}") from error
+        raise HeadlabError(
+            f"they take Plotly, which is not installed: {LACKING}", code="package.plotly_missing"
+        ) from error
     try:
         if report.name == ROLES:
             return {
@@ -52,7 +54,9 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
         found = front_figures(report) if report.name == FRONT else report_figures(report)
         return {name: translated(figure, name) for name, figure in found.items()}
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables of a file may hold anything
-        raise HeadlabError(f"the tables do not have what they are drawn from ({type(error).__name__})") from error
+        raise HeadlabError(
+            f"the tables do not have what they are drawn from ({type(error).__name__})", code="figure.tables_mismatch"
+        ) from error
 
 
 def translated(figure: Any, name: str) -> tuple[str, ...]:
@@ -61,7 +65,9 @@ def translated(figure: Any, name: str) -> tuple[str, ...]:
     traces = [trace.to_plotly_json() for trace in figure.data]
     unknown = sorted({str(trace.get("type")) for trace in traces} - {"heatmap", "scatter"})
     if unknown:
-        raise HeadlabError(f"figure {name} has {', '.join(unknown)}, which is not drawn here")
+        raise HeadlabError(
+            f"figure {name} has {', '.join(unknown)}, which is not drawn here", code="figure.part_unknown"
+        )
     maps = [trace for trace in traces if trace["type"] == "heatmap"]
     if maps:
         return _heatmap(maps[0], layout, name)
@@ -109,7 +115,7 @@ def _text(trace: Part, z: np.ndarray[Any, Any]) -> list[list[str]]:
     if form == "%{z:.0f}":
         return [["" if math.isnan(value) else f"{value:.0f}" for value in row] for row in z.tolist()]
     if form:
-        raise HeadlabError(f"a heat map's text template {form!r} is not known here")
+        raise HeadlabError(f"a heat map's text template {form!r} is not known here", code="figure.template_unknown")
     return [[""] * z.shape[1] for _ in range(z.shape[0])]
 
 

@@ -37,7 +37,7 @@ def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
         for item in _named(word, store):
             found.setdefault(_content(item), item)
     if not found:
-        raise HeadlabError(f"nothing to report; {FITS}")
+        raise HeadlabError(f"nothing to report; {FITS}", code="report.nothing_named")
     return tuple(_told_apart(found.values()))
 
 
@@ -50,7 +50,7 @@ def _named(word: str, store: Store) -> Iterator[Item]:
     elif KEY.fullmatch(word):
         yield _run(_by_key(word, store))
     else:
-        raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}")
+        raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}", code="report.unknown")
 
 
 def _content(item: Item) -> str:
@@ -86,14 +86,20 @@ def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
 def _by_key(word: str, store: Store) -> Path:
     """The one run folder whose name begins so."""
     if len(word) < SHORTEST:
-        raise HeadlabError(f"{word!r} is too short for the beginning of a key; give {SHORTEST} letters or more")
+        raise HeadlabError(
+            f"{word!r} is too short for the beginning of a key; give {SHORTEST} letters or more",
+            code="report.key_too_short",
+        )
     found = [folder for folder in store.folders() if folder.name.startswith(word)]
     if not found:
-        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}")
+        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.key_unknown")
     if len(found) > 1:
         keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        raise HeadlabError(f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more letters")
+        raise HeadlabError(
+            f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more letters",
+            code="report.key_ambiguous",
+        )
     return found[0]
 
 
@@ -103,7 +109,10 @@ def _folder(folder: Path) -> Iterator[Item]:
     elif (folder / "report.json").exists():
         yield from _file(folder / "report.json")
     else:
-        raise HeadlabError(f"{folder.name} holds neither a run (spec.json) nor a report (report.json); {FITS}")
+        raise HeadlabError(
+            f"{folder.name} holds neither a run (spec.json) nor a report (report.json); {FITS}",
+            code="report.folder_empty",
+        )
 
 
 def _run(folder: Path) -> Item:
@@ -111,10 +120,14 @@ def _run(folder: Path) -> Item:
     kind = kind_of(read_json(folder / "spec.json"))
     if kind not in READERS:
         raise HeadlabError(
-            f"{folder.name[:SHOWN]} holds {kind or 'nothing known'}, of which there is no report; {FITS}"
+            f"{folder.name[:SHOWN]} holds {kind or 'nothing known'}, of which there is no report; {FITS}",
+            code="report.kind_unknown",
         )
     if not (folder / "result.npz").exists():
-        raise HeadlabError(f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report")
+        raise HeadlabError(
+            f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report",
+            code="report.run_unfinished",
+        )
     return READERS[kind](folder)
 
 
@@ -144,7 +157,7 @@ READERS: Mapping[str, Callable[[Path], Item]] = {SCORE: _score, CURVE: _curve, R
 def _file(path: Path) -> Iterator[Item]:
     items = list(_reports(read_json(path), path.name, "", DEEP))
     if not items:
-        raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}")
+        raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}", code="report.file_unknown")
     yield from (replace(item, file=str(path.absolute())) for item in items)
 
 
@@ -160,7 +173,7 @@ def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:
         try:
             yield Item(Report.from_json(value), key, {}, command)
         except HeadlabError as error:
-            raise HeadlabError(f"{key}: {error}") from error
+            raise HeadlabError(f"{key}: {error}", code=error.code) from error
         return
     for name, inner in value.items() if deep else ():
         if isinstance(inner, dict):

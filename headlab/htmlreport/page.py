@@ -52,9 +52,14 @@ def check_replaceable(out: Path) -> None:
         with out.open("rb") as file:
             begins = file.read(STARTS)
     except OSError as error:
-        raise HeadlabError(f"{out} is there and cannot be read ({error.strerror}); give --out another name") from error
+        raise HeadlabError(
+            f"{out} is there and cannot be read ({error.strerror}); give --out another name", code="output.unreadable"
+        ) from error
     if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
-        raise HeadlabError(f"{out} is there and is no HTML file, so no report; give --out another name: report.html")
+        raise HeadlabError(
+            f"{out} is there and is no HTML file, so no report; give --out another name: report.html",
+            code="output.not_html",
+        )
 
 
 def html(found: Document) -> bytes:
@@ -69,7 +74,8 @@ def html(found: Document) -> bytes:
             return data
     raise HeadlabError(
         f"the report of these results would have {len(data) / 1e6:.1f} MB, {LIMIT / 1e6:.0f} MB at most are allowed; "
-        "name fewer results, and make several reports"
+        "name fewer results, and make several reports",
+        code="report.too_large",
     )
 
 

@@ -28,9 +28,9 @@ def combine(masks: Sequence[Mask], how: str) -> Mask:
     Raises HeadlabError for another way, for none or a single mask, and for masks of more than one model.
     """
     if how not in WAYS:
-        raise HeadlabError(f"unknown way to combine masks {how!r}; use {', '.join(WAYS)}")
+        raise HeadlabError(f"unknown way to combine masks {how!r}; use {', '.join(WAYS)}", code="mask.way_unknown")
     if len(masks) < 2:
-        raise HeadlabError(f"{len(masks)} mask is given; name two or more to combine")
+        raise HeadlabError(f"{len(masks)} mask is given; name two or more to combine", code="mask.too_few")
     grid, model = same_grid(masks), _one_model(masks)
     kept = combined(np.array([mask.kept for mask in masks]).reshape(len(masks), grid.size), how)
     parts = [_told(mask) for mask in masks]
@@ -71,7 +71,8 @@ def _one_model(masks: Sequence[Mask]) -> Mapping[str, Any]:
         names = ", ".join(f"{shown(str(model.get('name')))} ({shown(str(key)[:12])})" for key, model in named.items())
         raise HeadlabError(
             f"the masks were made for different models: {names}. The shapes agree, but heads of one model say nothing "
-            "about another's"
+            "about another's",
+            code="mask.other_model",
         )
     if not named and len({mask.model.get("name") for mask in masks}) > 1:
         return {"name": None, "fingerprint": None}  # of no one model, as far as anyone knows

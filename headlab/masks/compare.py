@@ -61,12 +61,13 @@ def compare(a: Mask, b: Mask) -> Difference:
 def same_grid(masks: Sequence[Mask]) -> HeadGrid:
     """The grid of all these masks. Raises HeadlabError if there is none, or more than one."""
     if not masks:
-        raise HeadlabError("no mask is given; name at least one mask file")
+        raise HeadlabError("no mask is given; name at least one mask file", code="mask.none")
     for mask in masks[1:]:
         if mask.grid != masks[0].grid:
             raise HeadlabError(
                 f"the masks are of different models: one has {masks[0].grid}, another {mask.grid}. "
-                "Give masks of one model"
+                "Give masks of one model",
+                code="mask.other_grid",
             )
     return masks[0].grid
 

@@ -51,10 +51,10 @@ def convert_in(
 def form_of(raw: bytes, what: str, form: str | None = None) -> str:
     """The form of a file: as named, or as its content says. Raises HeadlabError if it is unknown or not clear."""
     if form is not None and form not in FORMS:
-        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}")
+        raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
     raw = as_utf8(raw)
     if form != "text" and not raw.strip():  # a text without a word removes nothing
-        raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove")
+        raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty")
     return form or guess(raw, what)
 
 
@@ -64,21 +64,27 @@ def _require_used(form: str, how: Iterable[str]) -> None:
         users = [other for other, used in USES.items() if name in used]
         if users and form not in users:
             words = name.replace("_", "-")
-            raise HeadlabError(f"form {form} has no {words}, which is for {', '.join(users)}; leave it out")
+            raise HeadlabError(
+                f"form {form} has no {words}, which is for {', '.join(users)}; leave it out",
+                code="mask.form_option_unused",
+            )
 
 
 def _settle(told: Told, grid: HeadGrid | None, what: str) -> HeadGrid:
     """The grid to use: the model's, which what the file says must fit."""
     if grid is None and told.grid is None:
         raise HeadlabError(
-            f"{what} does not say how many layers and heads its model has; give --model, or --grid like 12x12"
+            f"{what} does not say how many layers and heads its model has; give --model, or --grid like 12x12",
+            code="grid.unknown",
         )
     if grid is None or told.grid is None:
         return grid or told.grid or HeadGrid(())
     theirs = tuple(n for stack in told.grid.stacks for n in stack.heads)
     ours = tuple(n for stack in grid.stacks for n in stack.heads)
     if theirs != ours:
-        raise HeadlabError(f"{what} is for {told.grid}; the model has {grid}. Give the model it was made for")
+        raise HeadlabError(
+            f"{what} is for {told.grid}; the model has {grid}. Give the model it was made for", code="mask.other_grid"
+        )
     return grid
 
 
@@ -98,13 +104,14 @@ def _index(head: Head, grid: HeadGrid, what: str) -> int:
         if len(grid.stacks) > 1:
             raise HeadlabError(
                 f"{what} does not say of which stack layer {head.layer}, head {head.head} is; the model has {grid}. "
-                "Write E:, D: or A: before it, or [stack, layer, head]"
+                "Write E:, D: or A: before it, or [stack, layer, head]",
+                code="mask.stack_unnamed",
             )
         head = head._replace(stack=grid.stacks[0].name)
     try:
         return grid.index(head)
     except HeadlabError as error:
-        raise HeadlabError(f"{what}: {error}, counted from 0") from None
+        raise HeadlabError(f"{what}: {error}, counted from 0", code=error.code) from None
 
 
 def convert_out(
@@ -131,12 +138,15 @@ def convert_out(
     if form == "pairs":
         pairs = _pairs(mask, count_from, kept=lists == "kept")
         return _npy(pairs, np.int64) if binary else _lines(pairs)
-    raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}")
+    raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
 
 
 def _pruned_heads(mask: Mask, count_from: int) -> dict[str, list[int]]:
     if len(mask.grid.stacks) > 1:
-        raise HeadlabError(f"pruned_heads has one stack of layers, this mask is of {mask.grid}; use form text or pairs")
+        raise HeadlabError(
+            f"pruned_heads has one stack of layers, this mask is of {mask.grid}; use form text or pairs",
+            code="mask.several_stacks",
+        )
     table: dict[str, list[int]] = {}
     for head in mask.removed:
         table.setdefault(str(head.layer + count_from), []).append(head.head + count_from)
@@ -148,7 +158,9 @@ def _text(mask: Mask, count_from: int) -> str:
     words: dict[str, list[str]] = {}
     for stack, layer, head in mask.removed:
         if several and stack not in letters:
-            raise HeadlabError(f"the text form has no letter for stack {stack!r}; use form pairs")
+            raise HeadlabError(
+                f"the text form has no letter for stack {stack!r}; use form pairs", code="mask.stack_without_letter"
+            )
         place = (f"{letters[stack]}:" if several else "") + str(layer + count_from)
         words.setdefault(place, []).append(str(head + count_from))
     return " ".join(f"{place}:{','.join(heads)}" for place, heads in words.items())
@@ -170,7 +182,9 @@ def _lines(value: object, indent: int | None = None) -> bytes:
 
 def _npy(rows: list[list[Any]], kind: type) -> bytes:
     if len({len(row) for row in rows}) > 1 or any(isinstance(v, str) for row in rows for v in row):
-        raise HeadlabError("a .npy file has rows of one length, and numbers only; write this mask as .json")
+        raise HeadlabError(
+            "a .npy file has rows of one length, and numbers only; write this mask as .json", code="mask.npy_unfit"
+        )
     out = io.BytesIO()
     np.save(out, np.array(rows, kind), allow_pickle=False)
     return out.getvalue()

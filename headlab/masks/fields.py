@@ -119,8 +119,8 @@ TOP = {
 def check_fields(value: Mapping[str, Any], what: str) -> None:
     """Raise HeadlabError, naming the bad part, unless all but grid and heads is as version 2 of the format has it."""
     for part in ("model", "chosen", "versions"):
-        for place, why in _unwritable(value.get(part), part):
-            raise HeadlabError(f"{what}: {shown(place)} {why}")
+        for problem in _unwritable(value.get(part), part, what):
+            raise problem
     _check(value, TOP, ("model",), what, "")
     model = value["model"]
     _check(model, MODEL, ("name", "fingerprint"), what, "model.")
@@ -137,7 +137,9 @@ def check_evaluated(value: Any, what: str) -> None:
     for split, part in value.items():
         place = f"chosen.evaluated.{split}"
         if split not in SPLITS:
-            raise HeadlabError(f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}")
+            raise HeadlabError(
+                f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}", code="mask.split_unknown"
+            )
         _object(part, what, place)
         _check(part, EVALUATION, ("task", "languages"), what, f"{place}.")
         for language, figure in part["languages"].items():
@@ -151,18 +153,27 @@ def unfit(value: Mapping[str, Any], fields: Mapping[str, Field]) -> list[str]:
     return [name for name, field in fields.items() if name in value and not field.fits(value[name])]
 
 
-def _unwritable(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Places that no file could hold, free fields included, and why."""
+def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
+    """What no file could hold, with its place, free fields included."""
     waiting: list[tuple[Any, str, int]] = [(value, place, 0)]
     while waiting:
         value, place, deep = waiting.pop()
         if isinstance(value, str) and not is_text(value):
-            yield place, "holds half of a surrogate pair, which is no text; write the character itself"
+            yield HeadlabError(
+                f"{what}: {shown(place)} holds half of a surrogate pair, which is no text; write the character itself",
+                code="mask.text_surrogate",
+            )
         elif isinstance(value, float) and not math.isfinite(value):
-            yield place, "holds infinity or NaN, which is no number of JSON; leave it out"
+            yield HeadlabError(
+                f"{what}: {shown(place)} holds infinity or NaN, which is no number of JSON; leave it out",
+                code="mask.number_not_finite",
+            )
         elif isinstance(value, Mapping | list | tuple):
             if deep == DEEPEST:
-                yield place, f"is nested more than {DEEPEST} levels deep; leave out what no reader needs"
+                yield HeadlabError(
+                    f"{what}: {shown(place)} is nested more than {DEEPEST} levels deep; leave out what no reader needs",
+                    code="mask.nested_too_deep",
+                )
                 continue
             pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
             for name, part in pairs:
@@ -171,7 +182,7 @@ def _unwritable(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 def _object(value: Any, what: str, place: str) -> None:
     if not record(value):
-        raise HeadlabError(f"{what}: {place} must be an object")
+        raise HeadlabError(f"{what}: {place} must be an object", code="mask.field_not_object")
 
 
 def _check(
@@ -179,6 +190,8 @@ def _check(
 ) -> None:
     for name in required:
         if name not in value:
-            raise HeadlabError(f"{what}: {place}{name} is missing; it must be {fields[name].words}")
+            raise HeadlabError(
+                f"{what}: {place}{name} is missing; it must be {fields[name].words}", code="mask.field_missing"
+            )
     for name in unfit(value, fields):
-        raise HeadlabError(f"{what}: {place}{name} must be {fields[name].words}")
+        raise HeadlabError(f"{what}: {place}{name} must be {fields[name].words}", code="mask.field_invalid")

@@ -56,11 +56,17 @@ def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -
     config = value if isinstance(value, dict) and "pruned_heads" in value else None
     table = config["pruned_heads"] if config is not None else value
     if not isinstance(table, dict):
-        raise HeadlabError(f'{what} is no table of pruned heads; it should be like {{"0": [2, 5], "11": [0]}}')
+        raise HeadlabError(
+            f'{what} is no table of pruned heads; it should be like {{"0": [2, 5], "11": [0]}}',
+            code="mask.pruned_heads_malformed",
+        )
     heads = set()
     for layer, listed in table.items():
         if not (re.fullmatch("[0-9]{1,6}", layer) and isinstance(listed, list) and all(map(_counted, listed))):
-            raise HeadlabError(f"{what}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]")
+            raise HeadlabError(
+                f"{what}: layer {layer!r} of pruned_heads must hold a list of heads, like [2, 5]",
+                code="mask.layer_malformed",
+            )
         heads |= {_head(ONLY, int(layer), head, count_from, what) for head in listed}
     grid = None if config is None else grid_of_config(config, what)
     return Told(frozenset(heads), grid=grid, model={} if config is None else model_of_config(config))
@@ -71,12 +77,15 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
     try:
         words = raw.decode().split()
     except UnicodeDecodeError as error:
-        raise HeadlabError(f'{what} is not text; expected heads like "9:3 10:10"') from error
+        raise HeadlabError(f'{what} is not text; expected heads like "9:3 10:10"', code="mask.not_text") from error
     heads = set()
     for word in words:
         found = WORD.fullmatch(word)
         if found is None:
-            raise HeadlabError(f'{what}: {word[:40]!r} is no head; write layer:head, as in "9:3 10:10" or "E:9:3,4"')
+            raise HeadlabError(
+                f'{what}: {word[:40]!r} is no head; write layer:head, as in "9:3 10:10" or "E:9:3,4"',
+                code="mask.head_malformed",
+            )
         letter, layer, listed = found.groups()
         stack = LETTERS.get(letter, ONLY)
         heads |= {_head(stack, int(layer), int(head), count_from, what) for head in listed.split(",")}
@@ -88,11 +97,14 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
     rows = _values(raw, what)
     flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no head
     if not STACK.fullmatch(stack):
-        raise HeadlabError(f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross")
+        raise HeadlabError(
+            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.name_invalid"
+        )
     if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
         raise HeadlabError(
             f"{what} is no mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and save "
-            "scores >= threshold"
+            "scores >= threshold",
+            code="mask.array_malformed",
         )
     grid = HeadGrid((Stack(stack, tuple(map(len, rows))),))
     marked = {Head(stack, at, head) for at, row in enumerate(rows) for head, v in enumerate(row) if v}
@@ -103,13 +115,17 @@ def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None 
     """(layer, head) pairs, or (stack, layer, head) triples: heads removed, or kept if `lists` says so."""
     pairs = _values(raw, what)
     if not isinstance(pairs, list):
-        raise HeadlabError(f"{what} is no list of (layer, head) pairs, like [[9, 3], [10, 10]]")
+        raise HeadlabError(
+            f"{what} is no list of (layer, head) pairs, like [[9, 3], [10, 10]]", code="mask.pairs_malformed"
+        )
     heads = set()
     for pair in pairs:
         named = isinstance(pair, list) and len(pair) == 3 and isinstance(pair[0], str)
         place = pair[1:] if named else pair
         if not (isinstance(place, list) and len(place) == 2 and all(map(_counted, place))):
-            raise HeadlabError(f"{what}: {repr(pair)[:40]} is no (layer, head) pair, like [9, 3]")
+            raise HeadlabError(
+                f"{what}: {repr(pair)[:40]} is no (layer, head) pair, like [9, 3]", code="mask.pair_malformed"
+            )
         heads.add(_head(pair[0] if named else ONLY, place[0], place[1], count_from, what))
     return Told(frozenset(heads), keeps=lists == "kept")
 
@@ -139,12 +155,14 @@ def guess(raw: bytes, what: str) -> str:
     if raw.startswith((b"PK\x03\x04", b"\x80")):
         raise HeadlabError(
             f"{what} looks like a pickled tensor, which can run code, so headlab does not read it; where it was made, "
-            "save numpy.save('mask.npy', mask.numpy()) and give that"
+            "save numpy.save('mask.npy', mask.numpy()) and give that",
+            code="mask.pickled",
         )
     if not raw.lstrip().startswith((b"{", b"[")):
         raise HeadlabError(
             f'{what} is neither JSON nor a .npy file nor heads like "9:3 10:10"; forms that are read: '
-            f"{', '.join(FORMS)}"
+            f"{', '.join(FORMS)}",
+            code="mask.form_unrecognised",
         )
     value = parse_json(raw, what)
     if isinstance(value, dict):
@@ -163,7 +181,8 @@ def _array_or_pairs(value: Any, what: str) -> str:
         return "pairs"
     raise HeadlabError(
         f"{what} could be an array of [layer][head] or a list of (layer, head) pairs; say which with --from array or "
-        "--from pairs"
+        "--from pairs",
+        code="mask.form_ambiguous",
     )
 
 
@@ -175,9 +194,14 @@ def _values(raw: bytes, what: str) -> Any:
         array = np.load(io.BytesIO(raw), allow_pickle=False)
     except NO_ARRAY as error:
         why = shown(str(error), longest=2 * LINE)
-        raise HeadlabError(f"{what} is no .npy file of numbers ({why}); save it again with numpy.save") from error
+        raise HeadlabError(
+            f"{what} is no .npy file of numbers ({why}); save it again with numpy.save", code="mask.npy_malformed"
+        ) from error
     if array.dtype.kind not in "biuf":
-        raise HeadlabError(f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save")
+        raise HeadlabError(
+            f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
+            code="mask.npy_not_numbers",
+        )
     return (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()  # longdouble has no number of JSON
 
 
@@ -187,5 +211,8 @@ def _counted(value: Any) -> bool:
 
 def _head(stack: str, layer: int, head: int, count_from: int, what: str) -> Head:
     if min(layer, head) < count_from:
-        raise HeadlabError(f"{what} has layer {layer}, head {head}, though both count from {count_from}; count from 0")
+        raise HeadlabError(
+            f"{what} has layer {layer}, head {head}, though both count from {count_from}; count from 0",
+            code="mask.counted_from_other",
+        )
     return Head(stack, layer - count_from, head - count_from)

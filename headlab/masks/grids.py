@@ -21,7 +21,9 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
     stack: the name of the only stack, where none is given.  Raises HeadlabError for what is none of these.
     """
     if not STACK.fullmatch(stack):
-        raise HeadlabError(f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross")
+        raise HeadlabError(
+            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.name_invalid"
+        )
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):
         found = PART.fullmatch(part.strip())
@@ -29,7 +31,8 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
         if found is None or name in stacks:
             raise HeadlabError(
                 f"grid {text[:80]!r} cannot be read; write layers x heads as 12x12, the heads of each layer as 4/4/3, "
-                "or stacks as encoder=6x8,decoder=6x8,cross=6x8"
+                "or stacks as encoder=6x8,decoder=6x8,cross=6x8",
+                code="grid.malformed",
             )
         _, layers, heads, uneven = found.groups()
         stacks[name] = [int(heads)] * int(layers) if layers else [int(n) for n in uneven.split("/")]
@@ -41,11 +44,14 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
     """The grid of a config.json of one stack. Raises HeadlabError where it has several, or does not say."""
     if config.get("is_encoder_decoder"):
         raise HeadlabError(
-            f"{what} is of an encoder with a decoder, and pruned_heads does not say whose heads they are"
+            f"{what} is of an encoder with a decoder, and pruned_heads does not say whose heads they are",
+            code="grid.ambiguous",
         )
     layers, heads = (next((config[name] for name in names if name in config), None) for names in (LAYERS, HEADS))
     if type(layers) is not int or type(heads) is not int:
-        raise HeadlabError(f"{what} does not say how many layers and heads its model has; give --grid or --model")
+        raise HeadlabError(
+            f"{what} does not say how many layers and heads its model has; give --grid or --model", code="grid.unknown"
+        )
     _require_sizes([[heads] * min(layers, MAX_HEADS + 1)], what)
     backward = config.get("is_decoder") is True or config.get("model_type") in BACKWARD
     return HeadGrid((Stack("decoder" if backward else "encoder", (heads,) * layers),))
@@ -63,4 +69,7 @@ def model_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _require_sizes(stacks: Any, what: str) -> None:
     for heads in stacks:
         if not heads or len(heads) > MAX_HEADS or not all(0 <= n <= MAX_HEADS for n in heads):
-            raise HeadlabError(f"{what} has sizes that no model has; there are 1 to {MAX_HEADS} layers and heads")
+            raise HeadlabError(
+                f"{what} has sizes that no model has; there are 1 to {MAX_HEADS} layers and heads",
+                code="grid.sizes_out_of_range",
+            )

@@ -40,7 +40,9 @@ class Mask:
 
     def __post_init__(self) -> None:
         if self.kept.shape != (self.grid.size,):
-            raise HeadlabError(f"mask has shape {self.kept.shape}; {self.grid} needs ({self.grid.size},)")
+            raise HeadlabError(
+                f"mask has shape {self.kept.shape}; {self.grid} needs ({self.grid.size},)", code="mask.shape_mismatch"
+            )
 
     @property
     def removed(self) -> tuple[Head, ...]:
@@ -67,7 +69,10 @@ class Mask:
         """
         for stack in self.grid.stacks:
             if not STACK.fullmatch(stack.name):
-                raise HeadlabError(f"the mask: {shown(stack.name)!r} is no name of a stack, like encoder or my_stack")
+                raise HeadlabError(
+                    f"the mask: {shown(stack.name)!r} is no name of a stack, like encoder or my_stack",
+                    code="stack.name_invalid",
+                )
         value = {
             "format": FORMAT,
             "version": MASK_VERSION,
@@ -98,14 +103,16 @@ class Mask:
         """
         if self.grid != grid:
             raise HeadlabError(
-                f"the mask is for a model with {self.grid}; this model has {grid}. Load the model it was made for"
+                f"the mask is for a model with {self.grid}; this model has {grid}. Load the model it was made for",
+                code="mask.other_grid",
             )
         made_for = self.model.get("fingerprint")
         if fingerprint and made_for and made_for != fingerprint:
             name, theirs = shown(str(self.model.get("name") or "another model")), shown(str(made_for)[:12])
             raise HeadlabError(
                 f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "
-                "The shapes agree, but heads of one model say nothing about another's"
+                "The shapes agree, but heads of one model say nothing about another's",
+                code="mask.other_model",
             )
 
 

@@ -42,11 +42,12 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise HeadlabError(
             f'{what} is not a headlab mask: it lacks "format": "headlab-mask". Export one from the Prune page, or '
-            "make one of another tool's file with headlab mask convert"
+            "make one of another tool's file with headlab mask convert",
+            code="mask.not_a_mask",
         )
     found = value.get("version")
     if not number(found) or found not in (1, MASK_VERSION):
-        raise HeadlabError(_other_version(found, what))
+        raise _other_version(found, what)
     if found == 1:
         value = _from_version_1(value, what)
     check_fields(value, what)
@@ -54,24 +55,35 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
     kept = _read_kept(value.get("kept"), grid, what)
     off = int((~kept).sum())
     if value.get("removed", off) != off:
-        raise HeadlabError(f"{what}: removed is {value['removed']}, but kept has {off} heads that are 0; correct one")
+        raise HeadlabError(
+            f"{what}: removed is {value['removed']}, but kept has {off} heads that are 0; correct one",
+            code="mask.removed_mismatch",
+        )
     return Mask(grid, kept, value["model"], value.get("chosen", {}), value.get("versions", {}), value.get("created"))
 
 
-def _other_version(found: Any, what: str) -> str:
+def _other_version(found: Any, what: str) -> HeadlabError:
     known = f"this headlab reads versions 1 to {MASK_VERSION}"
     if number(found) and found > MASK_VERSION:
-        return f"{what} has mask version {found}, which a newer headlab wrote; {known}, so update headlab to use it"
-    return f"{what} has mask version {str(found)[:40]!r}; {known}, so export the mask again"
+        return HeadlabError(
+            f"{what} has mask version {found}, which a newer headlab wrote; {known}, so update headlab to use it",
+            code="mask.version_newer",
+        )
+    return HeadlabError(
+        f"{what} has mask version {str(found)[:40]!r}; {known}, so export the mask again", code="mask.version_unknown"
+    )
 
 
 def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
     """The same mask as version 2 has it: `chosen` was free form, `evaluated` of one split, the time not read."""
     model, chosen = value.get("model"), value.get("chosen", {})
     if not record(model) or not record(chosen):
-        raise HeadlabError(f"{what}: model and chosen must be objects")
+        raise HeadlabError(f"{what}: model and chosen must be objects", code="mask.field_not_object")
     if not all(isinstance(model.get(key), str) and model[key] for key in ("name", "fingerprint")):
-        raise HeadlabError(f"{what}: model must hold the name and the fingerprint of the model it was made for")
+        raise HeadlabError(
+            f"{what}: model must hold the name and the fingerprint of the model it was made for",
+            code="mask.model_unnamed",
+        )
     loose = {key: model[key] for key in ("revision", "architecture") if key in model}
     model = {key: part for key, part in model.items() if key not in loose or _named_once(key, part)}
     value = {key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")}
@@ -102,12 +114,14 @@ def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
 
 def _read_kept(value: Any, grid: HeadGrid, what: str) -> Bools:
     if not isinstance(value, dict):
-        raise HeadlabError(f"{what}: kept must be an object {{stack: [layer][head]}}")
+        raise HeadlabError(f"{what}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed")
     for stack in value.values():
         rows = stack if isinstance(stack, list) else []
         for entry in (entry for row in rows if isinstance(row, list) for entry in row):
             if type(entry) not in (bool, int, float) or entry not in (0, 1):
-                raise HeadlabError(f"{what}: every head in kept must have one number, 0 or 1")
+                raise HeadlabError(
+                    f"{what}: every head in kept must have one number, 0 or 1", code="mask.kept_not_binary"
+                )
     return np.array(grid.unnest(value, f"{what}: kept"), dtype=bool)
 
 
@@ -121,7 +135,10 @@ def _read_grid(value: Any, what: str) -> HeadGrid:
         )
     )
     if not good:
-        raise HeadlabError(f'{what}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer')
+        raise HeadlabError(
+            f'{what}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
+            code="mask.grid_malformed",
+        )
     return HeadGrid.from_json({name: [int(n) for n in heads] for name, heads in value.items()})
 
 

@@ -39,20 +39,28 @@ def choose(
     if rule == "harmful":
         _only(rule, k=k, threshold=threshold)
         if high is None:
-            raise HeadlabError("rule harmful needs intervals, which this method does not give; use rule bottom with k")
+            raise HeadlabError(
+                "rule harmful needs intervals, which this method does not give; use rule bottom with k",
+                code="rule.needs_intervals",
+            )
         kept = ~(high < 0)
     elif rule == "bottom":
         _only(rule, threshold=threshold)
         if k is None or not 0 <= k <= grid.size:
-            raise HeadlabError(f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads ({grid})")
+            raise HeadlabError(
+                f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads ({grid})",
+                code="rule.k_out_of_range",
+            )
         kept[removal_order(values)[:k]] = False
     elif rule == "threshold":
         _only(rule, k=k)
         if threshold is None or not np.isfinite(threshold):
-            raise HeadlabError(f"rule threshold needs a finite threshold; given {threshold}")
+            raise HeadlabError(
+                f"rule threshold needs a finite threshold; given {threshold}", code="rule.threshold_not_finite"
+            )
         kept = values >= threshold
     else:
-        raise HeadlabError(f"unknown rule {rule!r}; use harmful, bottom or threshold")
+        raise HeadlabError(f"unknown rule {rule!r}; use harmful, bottom or threshold", code="rule.unknown")
     warn_if_risky(kept)
     return kept
 
@@ -60,7 +68,10 @@ def choose(
 def _only(rule: str, **unused: float | None) -> None:
     given = [name for name, value in unused.items() if value is not None]
     if given:
-        raise HeadlabError(f"rule {rule} takes no {' or '.join(given)}; leave it out, or choose the rule that uses it")
+        raise HeadlabError(
+            f"rule {rule} takes no {' or '.join(given)}; leave it out, or choose the rule that uses it",
+            code="rule.option_unused",
+        )
 
 
 def warn_if_risky(kept: Bools) -> str | None:

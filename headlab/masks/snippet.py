@@ -79,7 +79,8 @@ def snippet(mask: Mask, place: Place) -> str:
     if not CLASS.fullmatch(kind) or place.architecture.get("model_type", "").startswith("headlab"):
         raise HeadlabError(
             f"{kind[:40] or 'the model'} is no class of transformers, so a script without headlab cannot load it; use "
-            "headlab.gated"
+            "headlab.gated",
+            code="snippet.class_unknown",
         )
     width = WIDTH
     while True:
@@ -93,7 +94,8 @@ def snippet(mask: Mask, place: Place) -> str:
         if width > 1 << 16:
             raise HeadlabError(
                 f"the mask has heads off at {len(rows)} kinds of places, too many for {MAX_LINES} lines; "
-                "use headlab shrink, or the mask file"
+                "use headlab shrink, or the mask file",
+                code="snippet.too_long",
             )
         width *= 2
 
@@ -103,7 +105,9 @@ def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[s
     layers = list(by_layer(mask.grid, mask.kept))
     if len(projections) != len(layers):
         raise HeadlabError(
-            f"the mask has {len(layers)} layers, the model {len(projections)} output projections; give the mask's model"
+            f"the mask has {len(layers)} layers, the model {len(projections)} output projections; "
+            "give the mask's model",
+            code="snippet.layers_mismatch",
         )
     shared: dict[str, list[int]] = {}
     rows: dict[tuple[str, int], list[str]] = {}
@@ -112,7 +116,8 @@ def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[s
         if shared.setdefault(path, off) != off:
             raise HeadlabError(
                 f"several layers of this model share the module {path}, and the mask has other heads off in each; a "
-                "script of plain hooks cannot tell the layers apart, so use headlab.gated"
+                "script of plain hooks cannot tell the layers apart, so use headlab.gated",
+                code="snippet.module_shared",
             )
         numbers = NUMBER.findall(path)
         template, layer = (NUMBER.sub("{}", path, count=1), numbers[0]) if numbers else (path, "0")

@@ -27,7 +27,8 @@ def refuse(method: Method, heads: int) -> None:
     if most is not None and heads > most:
         raise HeadlabError(
             f"{method.key} needs 2 ** {heads} coalitions for this model's {heads} heads; it is for up to {most} heads. "
-            "Use shapley, whose intervals say how far off it may be"
+            "Use shapley, whose intervals say how far off it may be",
+            code="method.heads_too_many",
         )
 
 

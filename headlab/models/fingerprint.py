@@ -30,7 +30,9 @@ def file_sha256(path: Path) -> str:
             while block := file.read(BLOCK):
                 digest.update(block)
     except OSError as error:
-        raise HeadlabError(f"cannot read {path.name} ({error.strerror}); check the model's folder") from error
+        raise HeadlabError(
+            f"cannot read {path.name} ({error.strerror}); check the model's folder", code="model.file_unreadable"
+        ) from error
     return digest.hexdigest()
 
 

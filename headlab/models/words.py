@@ -26,7 +26,8 @@ def word_ids(
     if tokenizer.convert_tokens_to_ids([piece for _, piece in pieces]) != list(ids[front : len(ids) - back]):
         raise HeadlabError(
             f"{type(tokenizer).__name__} cuts a sentence otherwise than its words one by one, so its tokens cannot be "
-            f"told by word ({' '.join(words)!r:.60}); use a model whose tokenizer is a fast one"
+            f"told by word ({' '.join(words)!r:.60}); use a model whose tokenizer is a fast one",
+            code="tokenizer.words_unknown",
         )
     return [None] * front + [place for place, _ in pieces] + [None] * back
 

@@ -52,7 +52,9 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
         try:
             nli_folder(data, nli)
         except HeadlabError as error:
-            raise HeadlabError(f"{error}, or leave part {plan.task} out by naming the others with --part") from error
+            raise HeadlabError(
+                f"{error}, or leave part {plan.task} out by naming the others with --part", code=error.code
+            ) from error
     task = task_for(plan, data)
     for split in SPLITS:
         task.examples(SOURCE, split, 1)
@@ -68,7 +70,10 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
     if split != "train" or language != SOURCE:
         return list(task.read(language, split, seed))
     if not path.is_file():
-        raise HeadlabError(f"gates are learned on {path.parent.name}/{path.name} below the data, and it is not there")
+        raise HeadlabError(
+            f"gates are learned on {path.parent.name}/{path.name} below the data, and it is not there",
+            code="reproduce.train_missing",
+        )
     rows = enumerate(read_table(path, PAIR), start=2)
     return [
         Example(f"train-{n}", premise, whole_number(label, path, n, "label", len(task.labels)), hypothesis)

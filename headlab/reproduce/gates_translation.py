@@ -196,7 +196,8 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
     if done.trained_folder is None:
         raise HeadlabError(
             f"the model that was trained along with {title} is not in the cache any more; to train it again, delete "
-            f"folder {done.key[:12]}… of the cache and run the same command"
+            f"folder {done.key[:12]}… of the cache and run the same command",
+            code="reproduce.model_gone",
         )
     made = Made(opened(done.trained_folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
     return Pruned(series, weight, gates, judged(work, made, title, Mask(gates.grid, gates.kept)))

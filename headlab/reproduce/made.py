@@ -17,4 +17,7 @@ def as_written(folder: Path) -> Iterator[None]:
     try:
         yield
     except (HeadlabError, LookupError, TypeError, ValueError, OverflowError) as error:
-        raise HeadlabError(f"{folder} is not what this version writes; delete it and run the command again") from error
+        raise HeadlabError(
+            f"{folder} is not what this version writes; delete it and run the command again",
+            code="reproduce.folder_other_version",
+        ) from error

@@ -32,7 +32,10 @@ def nli_folder(data: Path, given: Path | None) -> Path:
     """
     folder = given or data.resolve().parent / "models" / NLI
     if not (folder / "config.json").is_file():
-        raise HeadlabError(f"{folder} holds no model fine-tuned on NLI; name its folder with --nli-model")
+        raise HeadlabError(
+            f"{folder} holds no model fine-tuned on NLI; name its folder with --nli-model",
+            code="reproduce.nli_model_missing",
+        )
     return folder
 
 
@@ -75,4 +78,7 @@ def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
     if tagger is None:
         task_of(UDPOS, data=data).examples("en", "train", 1)
     elif not (tagger / "config.json").is_file():
-        raise HeadlabError(f"{tagger} holds no model; name the folder of one with --udpos-model, or leave it out")
+        raise HeadlabError(
+            f"{tagger} holds no model; name the folder of one with --udpos-model, or leave it out",
+            code="reproduce.tagger_missing",
+        )

@@ -83,7 +83,9 @@ class Found:
         folder = self.folders[name]
         found = None if folder is None else read_sums(folder, self.data, self.plan.model.block)
         if found is None:
-            raise HeadlabError(f"{folder} was judged on another text; delete it and run the command again")
+            raise HeadlabError(
+                f"{folder} was judged on another text; delete it and run the command again", code="reproduce.other_text"
+            )
         return found[SPLIT]
 
     @property

@@ -56,7 +56,8 @@ def languages(plan: Plan, data: Path) -> tuple[str, ...]:
     if lacking:
         raise HeadlabError(
             f"{data} has no treebank of {', '.join(lacking)}; put ud/{lacking[0]}.dev.conllu there (it has "
-            f"{', '.join(there) or 'none'})"
+            f"{', '.join(there) or 'none'})",
+            code="treebank.missing",
         )
     return wanted
 

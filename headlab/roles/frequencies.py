@@ -59,7 +59,7 @@ def corpus_frequencies(path: Path) -> Frequencies:
     for line in read_lines(path):
         counts.update(line.lower().split())
     if not counts:
-        raise HeadlabError(f"{path} holds no words; give a text file with one sentence a line")
+        raise HeadlabError(f"{path} holds no words; give a text file with one sentence a line", code="file.no_words")
     told = hashlib.sha256("\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()).hexdigest()
     return Frequencies(counts, {"source": "corpus", "words": counts.total(), "sha256": told})
 

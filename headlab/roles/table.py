@@ -73,11 +73,13 @@ def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
     """All options, given ones checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise HeadlabError(f"roles have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}")
+        raise HeadlabError(
+            f"roles have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}", code="roles.option_unknown"
+        )
     out = {}
     for name, option in OPTIONS.items():
         value = given.get(name, option.default)
         if not option.fits(value):
-            raise HeadlabError(f"roles: {name} is {value!r}, but must be {option.range}")
+            raise HeadlabError(f"roles: {name} is {value!r}, but must be {option.range}", code="roles.option_invalid")
         out[name] = option.kind(value)
     return out

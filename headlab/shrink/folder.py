@@ -84,7 +84,8 @@ def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedMode
     place, path = pick_device(device), Path(folder)
     if not (path / PROOF).is_file():
         raise HeadlabError(
-            f"{folder} is no folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models"
+            f"{folder} is no folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models",
+            code="shrink.not_a_folder",
         )
     module = read_folder(path, "folder", str(folder)).module
     torch.nn.Module.to(module, device=place)
@@ -117,7 +118,8 @@ def _proved(
     if not proof.holds:
         raise HeadlabError(
             f"rounding the weights to {numbers} changes the logits by up to {proof.max_logit_difference:.3g}, more "
-            f"than the {proof.tolerance:.3g} that is taken for rounding, so nothing was written; leave --dtype out"
+            f"than the {proof.tolerance:.3g} that is taken for rounding, so nothing was written; leave --dtype out",
+            code="shrink.rounding_too_large",
         )
     return proof, cut
 

@@ -79,7 +79,8 @@ def require_zero(mask: Mask) -> None:
     if not {"mean", "mixed"}.isdisjoint(_ablations(mask.chosen)):
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, and a head "
-            "that is gone gives 0; choose a mask with --ablation zero"
+            "that is gone gives 0; choose a mask with --ablation zero",
+            code="shrink.mask_of_means",
         )
 
 
@@ -98,7 +99,8 @@ def require_family(model: Model) -> None:
     if family not in FAMILIES:
         raise HeadlabError(
             f"{model.name} is of the family {family}, which headlab cannot shrink; it can shrink "
-            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself works on {model.name}"
+            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself works on {model.name}",
+            code="shrink.family_unknown",
         )
 
 
@@ -115,7 +117,8 @@ def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
         if [unit.heads for unit in layers if unit.heads] != [len(row) for row in own]:
             raise HeadlabError(
                 f"{model.name} is a {type(model.module).__name__}, whose {name} heads are not where headlab looks for "
-                "them; it cannot be shrunk"
+                "them; it cannot be shrunk",
+                code="shrink.heads_not_found",
             )
         left = iter(own)
         found += [(unit, next(left) if unit.heads else np.zeros(0, bool)) for unit in layers]
@@ -148,7 +151,10 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
             output_loading_info=True,
         )  # fmt: skip
     if told["missing_keys"] or told["mismatched_keys"]:
-        raise HeadlabError(f"{type(module).__name__} has weights that are not where headlab looks; it cannot be shrunk")
+        raise HeadlabError(
+            f"{type(module).__name__} has weights that are not where headlab looks; it cannot be shrunk",
+            code="shrink.weights_not_found",
+        )
     torch.nn.Module.to(smaller, device=module.device)
     if module.can_generate():
         smaller.generation_config = copy.deepcopy(module.generation_config)

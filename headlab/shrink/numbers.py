@@ -19,7 +19,8 @@ def check_numbers(name: str | None) -> None:
     """Raise HeadlabError unless weights can be written in these numbers; None are the checkpoint's own."""
     if name is not None and name not in DTYPES:
         raise HeadlabError(
-            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the model's own"
+            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the model's own",
+            code="dtype.unknown",
         )
 
 

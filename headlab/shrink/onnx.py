@@ -58,13 +58,15 @@ def require_onnx(dtype: str) -> None:
     """Raise HeadlabError, saying what to do, unless a model of these numbers can be written and run as ONNX here."""
     if dtype == "bfloat16":
         raise HeadlabError(
-            "onnxruntime computes no bfloat16 on a processor; load the model in float32 to write it as ONNX"
+            "onnxruntime computes no bfloat16 on a processor; load the model in float32 to write it as ONNX",
+            code="onnx.bfloat16",
         )
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise HeadlabError(
             f"ONNX export needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not here; run: "
-            "pip install 'headlab[onnx]'"
+            "pip install 'headlab[onnx]'",
+            code="package.onnx_missing",
         )
 
 
@@ -111,7 +113,8 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
             reason = (str(error.__cause__ or error).splitlines() or [""])[0][:200]
             raise HeadlabError(
                 f"{type(module).__name__} cannot be written as ONNX by torch {torch.__version__} ({reason}); leave "
-                "--onnx out, the folder without it is complete"
+                "--onnx out, the folder without it is complete",
+                code="onnx.export_failed",
             ) from error
         assert program is not None
         program.save(str(path), external_data=not _small(module))

@@ -21,7 +21,10 @@ def check_out(out: Path, model: str | None = None) -> None:
     require_folder(out, SHRINK.do)
     place = resolved(out)
     if model is not None and Path(model).is_dir() and Path(model).resolve() == place:
-        raise HeadlabError(f"{out} is the model that is shrunk, and would be lost; name another folder with --out")
+        raise HeadlabError(
+            f"{out} is the model that is shrunk, and would be lost; name another folder with --out",
+            code="output.is_model",
+        )
     check_replaced(out, SHRINK)
 
 

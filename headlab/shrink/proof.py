@@ -54,12 +54,14 @@ class Proof:
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
                 f"{what} cannot be compared: the original itself answers NaN or inf on these examples, so nothing was "
-                "written; use --dtype float32, and if that is the same, other weights: these are broken"
+                "written; use --dtype float32, and if that is the same, other weights: these are broken",
+                code="shrink.original_not_finite",
             )
         if not self.holds:
             raise HeadlabError(
                 f"{what} differs from the masked model by up to {self.max_logit_difference:.3g} in its logits, more "
-                f"than the {self.tolerance:.3g} that rounding makes, so nothing was written; please report this"
+                f"than the {self.tolerance:.3g} that rounding makes, so nothing was written; please report this",
+                code="shrink.model_differs",
             )
 
 
@@ -82,7 +84,7 @@ def compare(
 ) -> Proof:  # fmt: skip
     """The same, with a function from a batch to logits."""
     if not inputs:
-        raise HeadlabError("there is no example to compare the models on; give one or more")
+        raise HeadlabError("there is no example to compare the models on; give one or more", code="shrink.no_examples")
     largest = changes = difference = 0.0
     others, digest, different = 0, hashlib.sha256(), set[bytes]()
     for batch in inputs:

@@ -27,7 +27,10 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapp
     Raises HeadlabError for an evaluation that is still under way.
     """
     if not evaluation.done:
-        raise HeadlabError(f"{evaluation.n} of {evaluation.total} answers are there; only whole evaluations are kept")
+        raise HeadlabError(
+            f"{evaluation.n} of {evaluation.total} answers are there; only whole evaluations are kept",
+            code="answers.incomplete",
+        )
     arrays = {
         "correct": np.packbits(evaluation.correct),
         "predicted": _small(evaluation.predicted),
@@ -52,19 +55,21 @@ def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: 
     about = _about(arrays)
     lacking = {"correct", "predicted", "units"} - set(arrays)
     if lacking:
-        raise HeadlabError(f"{path.name} lacks {', '.join(sorted(lacking))}")
+        raise HeadlabError(f"{path.name} lacks {', '.join(sorted(lacking))}", code="answers.fields_missing")
     if about.get("format") != FORMAT:
-        raise HeadlabError(f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}")
+        raise HeadlabError(
+            f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}", code="answers.format_unknown"
+        )
     if about.get("run") != content_key(dict(spec)) or about.get("mask") != digest:
-        raise HeadlabError(f"{path.name} is of another run or mask")
+        raise HeadlabError(f"{path.name} is of another run or mask", code="answers.other_run")
     if about.get("sha256") != _sha256(arrays):
-        raise HeadlabError(f"{path.name} holds other answers than were written")
+        raise HeadlabError(f"{path.name} holds other answers than were written", code="answers.changed")
     units, predicted = _counts("units", arrays), _counts("predicted", arrays)
     if len(units) != len(examples) or int(units.sum()) != len(predicted):
-        raise HeadlabError(f"{path.name} is of another number of examples or answers")
+        raise HeadlabError(f"{path.name} is of another number of examples or answers", code="answers.counts_mismatch")
     ids, groups = named(examples, units)
     if about.get("ids_sha256") != content_key(list(ids)):
-        raise HeadlabError(f"{path.name} is of other examples")
+        raise HeadlabError(f"{path.name} is of other examples", code="answers.other_examples")
     return Evaluation(spec["task"]["language"], _correct(arrays["correct"], len(ids)), predicted, ids, groups, len(ids))
 
 
@@ -77,14 +82,16 @@ def named(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tu
 
 def _small(values: Ints) -> Array:
     if len(values) and int(values.min()) < 0:
-        raise HeadlabError("an answer is lacking; only whole evaluations are kept")
+        raise HeadlabError("an answer is lacking; only whole evaluations are kept", code="answers.incomplete")
     return values.astype(next(kind for kind in COUNTS if int(values.max(initial=0)) <= np.iinfo(kind).max))
 
 
 def _counts(name: str, arrays: Arrays) -> Ints:
     array = arrays[name]
     if array.ndim != 1 or array.dtype not in COUNTS:
-        raise HeadlabError(f"its {name} is {array.dtype} {array.shape}, not counts in a row")
+        raise HeadlabError(
+            f"its {name} is {array.dtype} {array.shape}, not counts in a row", code="answers.counts_invalid"
+        )
     return array.astype(np.int64)
 
 
@@ -96,10 +103,10 @@ def _correct(packed: Array, answers: int) -> Bools:
 def _about(arrays: Arrays) -> Mapping[str, Any]:
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
-        raise HeadlabError("its answers lack the text about them")
+        raise HeadlabError("its answers lack the text about them", code="answers.about_missing")
     about = parse_json(str(text), "about")
     if not isinstance(about, dict):
-        raise HeadlabError("its answers mangle the text about them")
+        raise HeadlabError("its answers mangle the text about them", code="answers.about_torn")
     return about
 
 

@@ -30,16 +30,19 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """Arrays of an npz file, never unpickling. Raises HeadlabError if it is torn, too large or not one."""
     try:
         if not path.is_file():  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{path.name} is missing or no file")
+            raise HeadlabError(f"{path.name} is missing or no file", code="arrays.missing")
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > MAX_ARRAY_BYTES:
                 raise HeadlabError(
-                    f"{path.name} unpacks to more than {MAX_ARRAY_BYTES >> 20} MiB; it is not one of headlab's"
+                    f"{path.name} unpacks to more than {MAX_ARRAY_BYTES >> 20} MiB; it is not one of headlab's",
+                    code="arrays.too_large",
                 )
             return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise HeadlabError(f"{path.name} is torn or not an npz file ({type(error).__name__})") from error
+        raise HeadlabError(
+            f"{path.name} is torn or not an npz file ({type(error).__name__})", code="arrays.torn"
+        ) from error
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:

@@ -60,7 +60,7 @@ def read_curve(folder: Path) -> CurveResult:
     with telling(folder, "curve"):
         spec = read_spec(folder)
         if kind_of(spec) != CURVE:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not a curve")
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not a curve", code="result.other_kind")
         about, arrays = read_content(folder)
         return CurveResult(folder.name, folder, _curve(arrays, about, spec), dict(about["meta"]))
 
@@ -69,7 +69,7 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     grid = read_grid(about.get("grid"))
     lacking = {*FLOATS, "order", "removed", "groups", "correct"} - set(arrays)
     if lacking:
-        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}")
+        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
     points, answers = len(np.atleast_1d(arrays["removed"])), len(np.atleast_1d(arrays["groups"]))
     check_array("order", arrays["order"], (grid.size,), np.int64)
     check_array("removed", arrays["removed"], (points,), np.int64)
@@ -82,7 +82,7 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     fields = {name: read_field(about, name, kind) for name, kind in FIELDS.items()}
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if curve.values_sha256() != about.get("values_sha256") or _said(curve) != _named(spec):
-        raise HeadlabError("its values do not fit what is written beside them")
+        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
     return curve
 
 
@@ -90,11 +90,11 @@ def _check_counts(arrays: Arrays, size: int) -> None:
     """Raise HeadlabError unless the order names every head once, and the counts rise from none to all."""
     order, removed = arrays["order"], arrays["removed"]
     if not np.array_equal(np.sort(order), np.arange(size)):
-        raise HeadlabError("its order does not name every head once")
+        raise HeadlabError("its order does not name every head once", code="curve.order_invalid")
     if len(removed) < 2 or removed[0] != 0 or removed[-1] != size or (np.diff(removed) <= 0).any():
-        raise HeadlabError("its counts of removed heads do not rise from 0 to all heads")
+        raise HeadlabError("its counts of removed heads do not rise from 0 to all heads", code="curve.counts_invalid")
     if not len(arrays["groups"]) or (arrays["groups"] < 0).any():
-        raise HeadlabError("it has no answers, or groups that are not counted from 0")
+        raise HeadlabError("it has no answers, or groups that are not counted from 0", code="curve.answers_invalid")
 
 
 def _said(curve: Curve) -> tuple[object, ...]:

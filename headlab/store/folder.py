@@ -25,7 +25,7 @@ def telling(folder: Path, command: str) -> Iterator[None]:
         yield
     except HeadlabError as error:
         raise HeadlabError(
-            f"{folder.name}: {error}. Delete that folder of the cache and run the {command} again"
+            f"{folder.name}: {error}. Delete that folder of the cache and run the {command} again", code=error.code
         ) from error
 
 
@@ -39,17 +39,22 @@ def read_spec(folder: Path) -> dict[str, Any]:
     spec = read_json(folder / "spec.json")
     if not isinstance(spec, dict) or spec.get("format") != FORMAT:
         raise HeadlabError(
-            f"its spec has format {spec.get('format') if isinstance(spec, dict) else '?'}; this headlab reads {FORMAT}"
+            f"its spec has format {spec.get('format') if isinstance(spec, dict) else '?'}; this headlab reads {FORMAT}",
+            code="result.format_unknown",
         )
     if _key(spec) != folder.name:
-        raise HeadlabError("its name does not fit its spec, so it was changed or copied by hand")
+        raise HeadlabError(
+            "its name does not fit its spec, so it was changed or copied by hand", code="result.name_mismatch"
+        )
     wanted = {"model": ("name", "fingerprint"), "task": ("name", "language", "split", "data_hash")}
     for part, names in wanted.items():
         given = spec.get(part)
         if not isinstance(given, dict) or not all(isinstance(given.get(name), str) for name in names):
-            raise HeadlabError(f"its spec does not say which {part} it is of ({', '.join(names)})")
+            raise HeadlabError(
+                f"its spec does not say which {part} it is of ({', '.join(names)})", code="result.spec_incomplete"
+            )
     if not isinstance(spec.get("ablation"), str):
-        raise HeadlabError("its spec does not say which ablation it is of")
+        raise HeadlabError("its spec does not say which ablation it is of", code="result.ablation_missing")
     return spec
 
 
@@ -65,10 +70,10 @@ def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
     arrays = read_arrays(folder / "result.npz")
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
-        raise HeadlabError("its result lacks the text about it")
+        raise HeadlabError("its result lacks the text about it", code="result.about_missing")
     about = parse_json(str(text), "about")
     if not isinstance(about, dict) or not isinstance(about.get("meta"), dict):
-        raise HeadlabError("its result lacks or mangles the text about it")
+        raise HeadlabError("its result lacks or mangles the text about it", code="result.about_torn")
     return about, arrays
 
 
@@ -78,7 +83,7 @@ def read_grid(value: Any) -> HeadGrid:
         isinstance(heads, list) and all(type(n) is int and 0 <= n <= 4096 for n in heads) for heads in value.values()
     )
     if not good or not sum(map(sum, value.values())):
-        raise HeadlabError("its grid is not {stack: heads per layer}")
+        raise HeadlabError("its grid is not {stack: heads per layer}", code="result.grid_invalid")
     return HeadGrid.from_json(value)
 
 
@@ -86,16 +91,18 @@ def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float
     """A field of the text about a result, of one type (a float may be written as an int)."""
     value = about.get(name)
     if type(value) is not kind and not (kind is float and type(value) is int):
-        raise HeadlabError(f"its {name} is {value!r:.60}, not a {kind.__name__}")
+        raise HeadlabError(f"its {name} is {value!r:.60}, not a {kind.__name__}", code="result.field_invalid")
     try:
         return kind(value)
     except OverflowError as error:
-        raise HeadlabError(f"its {name} is too large for a {kind.__name__}") from error
+        raise HeadlabError(f"its {name} is too large for a {kind.__name__}", code="result.field_too_large") from error
 
 
 def check_array(name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]) -> None:
     """Raise HeadlabError unless an array is of this shape and type, and finite."""
     if array.shape != shape or array.dtype != kind:
-        raise HeadlabError(f"its {name} is {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}")
+        raise HeadlabError(
+            f"its {name} is {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}", code="result.array_mismatch"
+        )
     if not np.isfinite(array).all():
-        raise HeadlabError(f"its {name} holds a value that is not a number")
+        raise HeadlabError(f"its {name} holds a value that is not a number", code="result.array_not_finite")

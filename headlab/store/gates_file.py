@@ -57,7 +57,8 @@ def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise HeadlabError(
             f"the gates for {gates.language} became a value that is not a number; nothing was stored. "
-            "Learn with a lower rate"
+            "Learn with a lower rate",
+            code="gate.not_finite",
         )
     told = {"measured": dict(gates.measured), "trained": dict(gates.trained), "notes": list(gates.notes)}
     try:
@@ -74,7 +75,8 @@ def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
     except (TypeError, ValueError) as error:
         raise HeadlabError(
             f"what was measured of the gates for {gates.language} is neither a number nor a text ({error}); "
-            "nothing was stored"
+            "nothing was stored",
+            code="gate.measured_unstorable",
         ) from error
 
 
@@ -83,7 +85,7 @@ def read_gates(folder: Path) -> GatesResult:
     with telling(folder, GATES):
         spec = read_spec(folder)
         if kind_of(spec) != GATES:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not gates")
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not gates", code="result.other_kind")
         about, arrays = read_content(folder)
         return GatesResult(folder.name, folder, _gates(arrays, about, spec), dict(about["meta"]))
 
@@ -107,7 +109,7 @@ def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
         spec["task"]["language"],
         named,
     ):
-        raise HeadlabError("its values do not fit what is written beside them")
+        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
     return gates
 
 
@@ -115,7 +117,7 @@ def _check(arrays: Arrays, grid: HeadGrid) -> None:
     """Raise HeadlabError unless the arrays are of one history of some of the grid's heads."""
     lacking = {"steps", "gated", "log_alpha", "loss", "penalty"} - set(arrays)
     if lacking:
-        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}")
+        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
     times, heads = len(np.atleast_1d(arrays["steps"])), len(np.atleast_1d(arrays["gated"]))
     check_array("steps", arrays["steps"], (times,), np.int64)
     check_array("gated", arrays["gated"], (heads,), np.int64)
@@ -124,15 +126,15 @@ def _check(arrays: Arrays, grid: HeadGrid) -> None:
     check_array("penalty", arrays["penalty"], (times,), np.float64)
     steps, gated = arrays["steps"], arrays["gated"]
     if times < 2 or steps[0] != 0 or (np.diff(steps) <= 0).any():
-        raise HeadlabError("the steps of its history do not rise from 0")
+        raise HeadlabError("the steps of its history do not rise from 0", code="result.history_invalid")
     if not heads or gated[0] < 0 or gated[-1] >= grid.size or (np.diff(gated) <= 0).any():
-        raise HeadlabError("its gates are not of heads of its grid")
+        raise HeadlabError("its gates are not of heads of its grid", code="result.gates_mismatch")
 
 
 def _concrete(value: Any) -> HardConcrete:
     good = isinstance(value, dict) and set(value) == set(PARTS) and all(type(value[name]) is float for name in PARTS)
     if not good or not (0 < value["temperature"] < np.inf and value["low"] < 0 and 1 < value["high"] < np.inf):
-        raise HeadlabError("its distribution is not {temperature, low, high}")
+        raise HeadlabError("its distribution is not {temperature, low, high}", code="result.distribution_invalid")
     concrete = HardConcrete(**value)
     concrete.check()
     return concrete
@@ -146,11 +148,11 @@ def _told(about: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:  # half a surrogate pair, or a number too large for one
         good = False
     if not good or not isinstance(told, dict) or set(told) != set(TOLD):
-        raise HeadlabError("what was measured does not fit what is written beside it")
+        raise HeadlabError("what was measured does not fit what is written beside it", code="result.measured_mismatch")
     measured, trained, notes = (told[name] for name in TOLD)
     split = isinstance(measured, dict) and all(isinstance(part, dict) for part in measured.values())
     if not split or not isinstance(trained, dict) or not isinstance(notes, list):
-        raise HeadlabError("what was measured is not {split: numbers}")
+        raise HeadlabError("what was measured is not {split: numbers}", code="result.measured_invalid")
     if not all(isinstance(note, str) for note in notes):
-        raise HeadlabError("its notes are not texts")
+        raise HeadlabError("its notes are not texts", code="result.notes_invalid")
     return told

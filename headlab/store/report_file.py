@@ -36,7 +36,9 @@ def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
         return npz({"about": np.array(canonical_json(about))})
     except (TypeError, ValueError) as error:
         raise HeadlabError(
-            f"the report of {report.name} holds a value that is neither a number nor a text ({error}); it is not stored"
+            f"the report of {report.name} holds a value that is neither a number nor a text ({error}); "
+            "it is not stored",
+            code="report.value_unstorable",
         ) from error
 
 
@@ -45,7 +47,7 @@ def read_report(folder: Path) -> ReportResult:
     with telling(folder, "experiment"):
         spec = read_spec(folder)
         if kind_of(spec) != REPORT:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not a report")
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not a report", code="result.other_kind")
         about, _ = read_content(folder)
         return ReportResult(folder.name, folder, _report(about, spec), dict(about["meta"]))
 
@@ -57,8 +59,10 @@ def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     except ValueError:  # half a surrogate pair, or a number too large for one
         good = False
     if not good or not isinstance(content, dict):
-        raise HeadlabError("its tables do not fit what is written beside them")
+        raise HeadlabError("its tables do not fit what is written beside them", code="result.values_mismatch")
     report = Report.from_json({**content, "spec": {}})
     if report.name != spec.get("experiment"):
-        raise HeadlabError(f"it is a report of {report.name}, not of {spec.get('experiment')}")
+        raise HeadlabError(
+            f"it is a report of {report.name}, not of {spec.get('experiment')}", code="result.other_report"
+        )
     return replace(report, spec=spec)

@@ -165,7 +165,7 @@ class Run:
         try:
             arrays = read_arrays(path)
             if str(arrays.pop(OWNER, "")) != self.key:
-                raise HeadlabError("checkpoint.npz is another run's")
+                raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
         except HeadlabError as error:
             self.log(f"checkpoint skipped: {error}")
             return None

@@ -49,7 +49,8 @@ def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
     if not all(np.isfinite(array).all() for array in given.values()):
         raise HeadlabError(
             f"{scores.method} gave a value that is not a number for {scores.language}; nothing was stored. "
-            "Check that the model gives finite outputs on this data"
+            "Check that the model gives finite outputs on this data",
+            code="score.method_not_finite",
         )
     about = {name: getattr(scores, name) for name in FIELDS} | {
         "format": FORMAT,
@@ -69,7 +70,7 @@ def read_result(folder: Path) -> Result:
 def _read(folder: Path) -> Result:
     spec = read_spec(folder)
     if kind_of(spec) != SCORE:
-        raise HeadlabError(f"it holds a {kind_of(spec)}, not scores")
+        raise HeadlabError(f"it holds a {kind_of(spec)}, not scores", code="result.other_kind")
     about, arrays = read_content(folder)
     return Result(folder.name, folder, _scores(arrays, about, spec), dict(about["meta"]))
 
@@ -78,14 +79,14 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     grid = read_grid(about.get("grid"))
     given = {name: arrays[name] for name in ARRAYS if name in arrays}
     if "values" not in given:
-        raise HeadlabError("its result lacks the values")
+        raise HeadlabError("its result lacks the values", code="result.fields_missing")
     for name, array in given.items():
         shape = (2, grid.size) if name == "halves" else (grid.size,)
         check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
     fields = {name: read_field(about, name, kind) for name, kind in FIELDS.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _named(spec):
-        raise HeadlabError("its values do not fit what is written beside them")
+        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
     return scores
 
 

@@ -69,7 +69,7 @@ def maker(name: str) -> Maker:
     told = [f"no task {name!r:.300}; there is {', '.join((*TASKS, *own.makers))}", *own.problems]
     if "/" in name or "\\" in name or name.endswith(".toml"):
         told.insert(1, f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration")
-    raise HeadlabError("; ".join(told))
+    raise HeadlabError("; ".join(told), code="task.unknown")
 
 
 def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
@@ -78,7 +78,9 @@ def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
         return whole
     some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
     if not some:
-        raise HeadlabError(f"no language given; task {whole.name} has {', '.join(whole.languages)}")
+        raise HeadlabError(
+            f"no language given; task {whole.name} has {', '.join(whole.languages)}", code="language.none"
+        )
     return whole.restricted(some)
 
 

@@ -59,17 +59,23 @@ class Task:
         self.check(language, split)
         rows = tuple(self.read(language, split, self.seed))
         if not rows:
-            raise HeadlabError(f"{self.name} has no {split} examples in {language}; choose another language or split")
+            raise HeadlabError(
+                f"{self.name} has no {split} examples in {language}; choose another language or split",
+                code="task.no_examples",
+            )
         if size is not None and size < 1:
-            raise HeadlabError(f"asked for {size} examples; ask for 1 or more")
+            raise HeadlabError(f"asked for {size} examples; ask for 1 or more", code="task.size_too_small")
         return rows[:size]
 
     def check(self, language: str, split: str) -> None:
         """Raise HeadlabError unless the task has this language and split."""
         if language not in self.languages:
-            raise HeadlabError(f"task {self.name} has no language {language!r}; it has {', '.join(self.languages)}")
+            raise HeadlabError(
+                f"task {self.name} has no language {language!r}; it has {', '.join(self.languages)}",
+                code="task.language_unknown",
+            )
         if split not in SPLITS:
-            raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}")
+            raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
 
     def data_hash(self, examples: Sequence[Example]) -> str:
         """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, it and the groups too."""

@@ -74,17 +74,22 @@ def read_declaration(path: Path) -> Declaration:
     try:
         raw = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
-        raise HeadlabError(f"{path} is no TOML: {error}") from error
+        raise HeadlabError(f"{path} is no TOML: {error}", code="declaration.not_toml") from error
     except RecursionError as error:
-        raise HeadlabError(f"{path} is nested too deep to be a task's declaration") from error
+        raise HeadlabError(
+            f"{path} is nested too deep to be a task's declaration", code="declaration.too_deep"
+        ) from error
     try:
         _check(raw)
         columns, splits = _columns(raw), _splits(raw.get("splits", {}))
         labels, languages = _strings(raw, "labels"), _strings(raw, "languages")
         if labels and "target" in columns:
-            raise HeadlabError("labels are listed where columns.target says that texts are generated; leave them out")
+            raise HeadlabError(
+                "labels are listed where columns.target says that texts are generated; leave them out",
+                code="declaration.labels_unused",
+            )
     except HeadlabError as error:
-        raise HeadlabError(f"{path}: {error} (docs/tasks.md says how a task is declared)") from error
+        raise HeadlabError(f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code) from error
     return Declaration(
         path, raw["name"], raw["format"], raw["files"], columns, splits, labels, languages, raw.get("aligned", False)
     )
@@ -94,19 +99,28 @@ def _check(raw: Mapping[str, Any]) -> None:
     """Raise HeadlabError for keys, types, a name or a place of files that cannot be."""
     for key, value in raw.items():
         if key not in KEYS:
-            raise HeadlabError(f"unknown key {key!r:.60}; there is {', '.join(KEYS)}")
+            raise HeadlabError(f"unknown key {key!r:.60}; there is {', '.join(KEYS)}", code="declaration.key_unknown")
         if not isinstance(value, KEYS[key]):
-            raise HeadlabError(f"{key} is {value!r:.60}, where a {KEYS[key].__name__} belongs")
+            raise HeadlabError(
+                f"{key} is {value!r:.60}, where a {KEYS[key].__name__} belongs", code="declaration.key_invalid"
+            )
     missing = [key for key in ("name", "format", "files", "columns") if key not in raw]
     if missing:
-        raise HeadlabError(f"{', '.join(missing)} missing")
+        raise HeadlabError(f"{', '.join(missing)} missing", code="declaration.key_missing")
     if not NAME.fullmatch(raw["name"]):
-        raise HeadlabError(f"name is {raw['name']!r:.80}; use letters, digits, - and _, 60 at most")
+        raise HeadlabError(
+            f"name is {raw['name']!r:.80}; use letters, digits, - and _, 60 at most", code="declaration.name_invalid"
+        )
     if raw["format"] not in KINDS:
-        raise HeadlabError(f"format is {raw['format']!r:.60}; use one of {', '.join(KINDS)}")
+        raise HeadlabError(
+            f"format is {raw['format']!r:.60}; use one of {', '.join(KINDS)}", code="declaration.format_unknown"
+        )
     files = PurePosixPath(raw["files"])
     if not files.parts or files.is_absolute() or ".." in files.parts or "\0" in raw["files"]:
-        raise HeadlabError(f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative to it")
+        raise HeadlabError(
+            f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative to it",
+            code="declaration.files_invalid",
+        )
 
 
 def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
@@ -114,19 +128,27 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
     columns: dict[str, Any] = dict(raw["columns"])
     for key, value in columns.items():
         if key not in COLUMNS:
-            raise HeadlabError(f"unknown column {key!r:.60}; there is {', '.join(COLUMNS)}")
+            raise HeadlabError(
+                f"unknown column {key!r:.60}; there is {', '.join(COLUMNS)}", code="declaration.column_unknown"
+            )
         if not isinstance(value, str) or not value:
-            raise HeadlabError(f"columns.{key} is {value!r:.60}; give the name of a column")
+            raise HeadlabError(
+                f"columns.{key} is {value!r:.60}; give the name of a column", code="declaration.column_invalid"
+            )
     if not _says_what(set(columns)):
         raise HeadlabError(
-            "columns names neither text and label (and pair, if any) nor text and target nor words and labels"
+            "columns names neither text and label (and pair, if any) nor text and target nor words and labels",
+            code="declaration.columns_mismatch",
         )
     for place in ("language", "split"):
         if (place in columns) == (f"{{{place}}}" in raw["files"]):
             alone = raw.get("languages", [])
             if place == "language" and place not in columns and len(alone) == 1:
                 continue  # there is one, and it is named
-            raise HeadlabError(f"say the {place} either by {{{place}}} in files or by columns.{place}, not both")
+            raise HeadlabError(
+                f"say the {place} either by {{{place}}} in files or by columns.{place}, not both",
+                code="declaration.place_ambiguous",
+            )
     return columns
 
 
@@ -138,10 +160,13 @@ def _says_what(columns: set[str]) -> bool:
 def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
     for key, value in raw.items():
         if key not in SPLITS or not isinstance(value, str) or not value or "/" in value:
-            raise HeadlabError(f"splits.{key} is {value!r:.60}; say what the data call {', '.join(SPLITS)}")
+            raise HeadlabError(
+                f"splits.{key} is {value!r:.60}; say what the data call {', '.join(SPLITS)}",
+                code="declaration.split_invalid",
+            )
     names = {split: str(raw.get(split, split)) for split in SPLITS}
     if len(set(names.values())) < len(names):
-        raise HeadlabError("two splits have one name")
+        raise HeadlabError("two splits have one name", code="declaration.split_names_equal")
     return names
 
 
@@ -150,8 +175,10 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
         return None
     values = [str(value) if isinstance(value, int) and not isinstance(value, bool) else value for value in raw[key]]
     if not values or not all(isinstance(value, str) and value for value in values) or len(set(values)) < len(values):
-        raise HeadlabError(f"{key} is {raw[key]!r:.80}; list each once")
+        raise HeadlabError(f"{key} is {raw[key]!r:.80}; list each once", code="declaration.list_invalid")
     wrong = [value for value in values if key == "languages" and not LANGUAGE.fullmatch(value)]
     if wrong:
-        raise HeadlabError(f"{wrong[0]!r:.60} is no code of a language, like de or zh-CN")
+        raise HeadlabError(
+            f"{wrong[0]!r:.60} is no code of a language, like de or zh-CN", code="declaration.language_invalid"
+        )
     return tuple(values)

@@ -40,7 +40,9 @@ def _state(file: Path) -> tuple[Path, int, int]:
     try:
         found = file.stat()
     except OSError as error:
-        raise HeadlabError(f"cannot read {file} ({error.strerror}); check the task's files") from error
+        raise HeadlabError(
+            f"cannot read {file} ({error.strerror}); check the task's files", code="data.unreadable"
+        ) from error
     return file, found.st_mtime_ns, found.st_size
 
 
@@ -73,7 +75,9 @@ def read(
     for number, row in enumerate(rows):
         example = _example(row, f"{split}-{number}", labels)
         if example.id in lines:
-            raise row.wrong("id", f"{example.id!r:.60} stands on line {lines[example.id]} already")
+            raise row.wrong(
+                "id", f"{example.id!r:.60} stands on line {lines[example.id]} already", code="data.id_twice"
+            )
         lines[example.id] = row.record.line
         examples.append(example)
     return in_order(examples, seed)
@@ -101,7 +105,7 @@ class Row:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str) or not value.strip() or not is_text(value):
-            raise self.wrong(key, f"{value!r:.60}, where a text belongs")
+            raise self.wrong(key, f"{value!r:.60}, where a text belongs", code="data.text_invalid")
         return value
 
     def many(self, key: str) -> list[str]:
@@ -109,12 +113,12 @@ class Row:
         value = self.value(key)
         texts: Any = value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
         if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
-            raise self.wrong(key, f"{value!r:.60}, where a list of texts belongs")
+            raise self.wrong(key, f"{value!r:.60}, where a list of texts belongs", code="data.texts_invalid")
         return texts
 
-    def wrong(self, key: str, what: str) -> HeadlabError:
+    def wrong(self, key: str, what: str, *, code: str) -> HeadlabError:
         """What is wrong, with its place."""
-        return HeadlabError(f"{self.path}, line {self.record.line}, column {self.said.columns[key]}: {what}")
+        return HeadlabError(f"{self.path}, line {self.record.line}, column {self.said.columns[key]}: {what}", code=code)
 
 
 def _is_word(value: Any) -> bool:
@@ -126,9 +130,17 @@ def _every(said: Declaration, path: Path) -> Iterator[Row]:
     for record in read_records(path, said.format, tuple(said.columns.values())):
         row = Row(said, path, record)
         if row.has("split") and row.text("split") not in said.splits.values():
-            raise row.wrong("split", f"{row.text('split')!r:.60} is none of {', '.join(said.splits.values())}")
+            raise row.wrong(
+                "split",
+                f"{row.text('split')!r:.60} is none of {', '.join(said.splits.values())}",
+                code="data.split_unknown",
+            )
         if row.has("language") and not LANGUAGE.fullmatch(row.text("language")):
-            raise row.wrong("language", f"{row.text('language')!r:.60} is no code of a language, like de or zh-CN")
+            raise row.wrong(
+                "language",
+                f"{row.text('language')!r:.60} is no code of a language, like de or zh-CN",
+                code="data.language_invalid",
+            )
         yield row
 
 
@@ -181,9 +193,11 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
                 labels.update(_labels(row))
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
-        raise HeadlabError(_nothing(said, root))
+        raise HeadlabError(_nothing(said, root), code="data.files_missing")
     if not (said.labels or labels or said.generated):
-        raise HeadlabError(f"{said.path}: train and dev have no label to collect; list the labels")
+        raise HeadlabError(
+            f"{said.path}: train and dev have no label to collect; list the labels", code="data.labels_missing"
+        )
     return languages, said.labels or tuple(sorted(labels))
 
 
@@ -199,13 +213,18 @@ def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str
     if len(rows) != len(others):
         raise HeadlabError(
             f"{what} has {len(rows)} rows, {first} has {len(others)}; row i of an aligned task means the same in every "
-            "language"
+            "language",
+            code="data.rows_mismatch",
         )
     for mine, other in zip(rows, others, strict=True):
         for key in ("id", "group"):
             if mine.has(key) and mine.text(key) != other.text(key):
-                raise mine.wrong(key, f"{mine.text(key)!r:.60}, where {first} has {other.text(key)!r:.60}; "
-                                 "row i of an aligned task means the same in every language")  # fmt: skip
+                raise mine.wrong(
+                    key,
+                    f"{mine.text(key)!r:.60}, where {first} has {other.text(key)!r:.60}; "
+                    "row i of an aligned task means the same in every language",
+                    code="data.rows_differ",
+                )
 
 
 def _example(row: Row, name: str, labels: tuple[str, ...]) -> Example:
@@ -213,7 +232,9 @@ def _example(row: Row, name: str, labels: tuple[str, ...]) -> Example:
 
     def index(label: str, key: str) -> int:
         if label not in labels:
-            raise row.wrong(key, f"{label!r:.60} is none of the labels {', '.join(labels)[:200]}")
+            raise row.wrong(
+                key, f"{label!r:.60} is none of the labels {', '.join(labels)[:200]}", code="data.label_unknown"
+            )
         return labels.index(label)
 
     own, group = (row.text(key) if row.has(key) else name for key in ("id", "group"))
@@ -224,6 +245,6 @@ def _example(row: Row, name: str, labels: tuple[str, ...]) -> Example:
         return Example(own, row.text("text"), index(row.text("label"), "label"), pair, group)
     words, tags = row.many("words"), row.many("labels")
     if len(words) != len(tags):
-        raise row.wrong("labels", f"{len(tags)} labels for {len(words)} words")
+        raise row.wrong("labels", f"{len(tags)} labels for {len(words)} words", code="data.labels_mismatch")
     numbers = tuple(index(tag, "labels") for tag in tags)
     return Example(own, " ".join(words), group=group, words=tuple(words), labels=numbers)

@@ -21,7 +21,10 @@ def data_root(given: Path | None) -> Path | None:
     root = given if given is not None else Path(named) if named else None
     if root is not None and not root.is_dir():
         where = "--data" if given is not None else f"${VARIABLE}"
-        raise HeadlabError(f"{where} is {root}, which is no folder; name the folder that holds the task's files")
+        raise HeadlabError(
+            f"{where} is {root}, which is no folder; name the folder that holds the task's files",
+            code="data.not_a_folder",
+        )
     return root
 
 
@@ -54,13 +57,15 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the data folder") from error
+        raise HeadlabError(
+            f"cannot read {path} ({error.strerror}); check the data folder", code="data.unreadable"
+        ) from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, start = data.count(b"\n", 0, error.start) + 1, data.rfind(b"\n", 0, error.start)
         raise HeadlabError(
-            f"{path}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8"
+            f"{path}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8", code="data.not_utf8"
         ) from error
 
 
@@ -73,13 +78,18 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     names = header.split("\t")
     absent = [name for name in columns if name not in names]
     if absent:
-        raise HeadlabError(f"{path}, line 1: no column {', '.join(absent)}; it has {', '.join(names)}")
+        raise HeadlabError(
+            f"{path}, line 1: no column {', '.join(absent)}; it has {', '.join(names)}", code="data.column_missing"
+        )
     places = [names.index(name) for name in columns]
     out = []
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         if len(fields) != len(names):
-            raise HeadlabError(f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}")
+            raise HeadlabError(
+                f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}",
+                code="data.fields_mismatch",
+            )
         out.append(tuple(fields[place] for place in places))
     return out
 
@@ -88,6 +98,7 @@ def whole_number(text: str, path: Path, line: int, column: str, below: int) -> i
     """A number from 0 to below - 1. Raises HeadlabError naming file, line and column."""
     if not (text.isascii() and text.isdigit() and int(text) < below):
         raise HeadlabError(
-            f"{path}, line {line}, column {column}: {text!r:.60}, where a number from 0 to {below - 1} belongs"
+            f"{path}, line {line}, column {column}: {text!r:.60}, where a number from 0 to {below - 1} belongs",
+            code="data.number_invalid",
         )
     return int(text)

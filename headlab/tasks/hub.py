@@ -47,7 +47,10 @@ class HubData:
         rows = self._table(files, place)
         absent = [name for name in self.columns if name not in rows.column_names]
         if absent:
-            raise HeadlabError(f"{place}: no column {', '.join(absent)}; it has {', '.join(rows.column_names)}")
+            raise HeadlabError(
+                f"{place}: no column {', '.join(absent)}; it has {', '.join(rows.column_names)}",
+                code="data.column_missing",
+            )
         return HubRows(place, {name: _values(rows, name) for name in self.columns})
 
     def _files(self, pattern: str, place: str) -> list[Path]:
@@ -60,13 +63,17 @@ class HubData:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:
             raise HeadlabError(
-                f"{place} is not in the local cache and the hub cannot be reached; run once with network, {self._or()}"
+                f"{place} is not in the local cache and the hub cannot be reached; run once with network, {self._or()}",
+                code="hub.unreachable",
             ) from error
         except HfHubHTTPError as error:
-            raise HeadlabError(f"the hub has no {place} that you may read ({_first(error)}); {self._or()}") from error
+            raise HeadlabError(
+                f"the hub has no {place} that you may read ({_first(error)}); {self._or()}", code="hub.data_unknown"
+            ) from error
         except httpx.HTTPError as error:
             raise HeadlabError(
-                f"{place} could not be fetched whole ({type(error).__name__}); try again, {self._or()}"
+                f"{place} could not be fetched whole ({type(error).__name__}); try again, {self._or()}",
+                code="hub.fetch_failed",
             ) from error
         except OSError as error:
             raise unwritable(Path(HF_HUB_CACHE), error) from error
@@ -99,13 +106,16 @@ class HubData:
         except ImportError as error:
             raise HeadlabError(
                 f"{place} is read by the package datasets, which cannot be imported ({error}): "
-                f"pip install 'headlab[hub]', {self._or()}"
+                f"pip install 'headlab[hub]', {self._or()}",
+                code="package.datasets_missing",
             ) from error
         try:
             return Dataset.from_parquet([str(file) for file in files])
         except (OSError, ValueError, TypeError, DatasetsError) as error:
             raise HeadlabError(
-                f"{place} cannot be read ({_first(error)}); delete {files[0]}, so that it is fetched anew, {self._or()}"
+                f"{place} cannot be read ({_first(error)}); delete {files[0]}, so that it is fetched anew, "
+                f"{self._or()}",
+                code="hub.data_unreadable",
             ) from error
 
     def _or(self) -> str:

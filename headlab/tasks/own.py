@@ -26,7 +26,9 @@ def task(name: str | Path, languages: Sequence[str] | str | None = None, *, data
         return tasks.task(name, languages, data=folder)
     whole = declared_task(Path(name), folder)
     if whole.name in tasks.TASKS:
-        raise HeadlabError(f"{name} declares {whole.name}, which is a built-in task's name; change it")
+        raise HeadlabError(
+            f"{name} declares {whole.name}, which is a built-in task's name; change it", code="declaration.name_taken"
+        )
     return tasks.chosen(whole, languages)
 
 

@@ -30,12 +30,17 @@ def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Reco
     try:
         stat = path.stat()
     except OSError as error:
-        raise HeadlabError(f"cannot read {path} ({error.strerror}); check the task's files") from error
+        raise HeadlabError(
+            f"cannot read {path} ({error.strerror}); check the task's files", code="data.unreadable"
+        ) from error
     found = _records(path, kind, stat.st_mtime_ns, stat.st_size)
     for line, values in found:
         absent = [name for name in columns if name not in values]
         if absent:
-            raise HeadlabError(f"{path}, line {line}: no column {', '.join(absent)}; it has {', '.join(values)}")
+            raise HeadlabError(
+                f"{path}, line {line}: no column {', '.join(absent)}; it has {', '.join(values)}",
+                code="data.column_missing",
+            )
     return found
 
 
@@ -57,7 +62,9 @@ def _csv(path: Path) -> Iterator[Record]:
                 yield _record(header, fields, path, line)
             line = reader.line_num + 1
     except csv.Error as error:
-        raise HeadlabError(f"{path}, line {reader.line_num}: {error}; the record begins on line {line}") from error
+        raise HeadlabError(
+            f"{path}, line {reader.line_num}: {error}; the record begins on line {line}", code="data.csv_malformed"
+        ) from error
 
 
 def _tsv(path: Path) -> Iterator[Record]:
@@ -71,13 +78,17 @@ def _tsv(path: Path) -> Iterator[Record]:
 def _checked(header: list[str], path: Path) -> list[str]:
     double = sorted({name for name in header if header.count(name) > 1})
     if double:
-        raise HeadlabError(f"{path}, line 1: the column {double[0]!r:.60} stands there twice; name each once")
+        raise HeadlabError(
+            f"{path}, line 1: the column {double[0]!r:.60} stands there twice; name each once", code="data.column_twice"
+        )
     return header
 
 
 def _record(header: Sequence[str], fields: Sequence[str], path: Path, line: int) -> Record:
     if len(fields) != len(header):
-        raise HeadlabError(f"{path}, line {line}: {len(fields)} fields where the header has {len(header)}")
+        raise HeadlabError(
+            f"{path}, line {line}: {len(fields)} fields where the header has {len(header)}", code="data.fields_mismatch"
+        )
     return Record(line, dict(zip(header, fields, strict=True)))
 
 
@@ -89,11 +100,15 @@ def _jsonl(path: Path) -> Iterator[Record]:
         try:
             values = json.loads(line)
         except json.JSONDecodeError as error:
-            raise HeadlabError(f"{path}, line {number}, character {error.colno}: {error.msg}") from error
+            raise HeadlabError(
+                f"{path}, line {number}, character {error.colno}: {error.msg}", code="data.json_malformed"
+            ) from error
         except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
-            raise HeadlabError(f"{path}, line {number}: {error}") from error
+            raise HeadlabError(f"{path}, line {number}: {error}", code="data.json_unusable") from error
         if not isinstance(values, dict):
-            raise HeadlabError(f"{path}, line {number}: {line!r:.60} is no JSON object; give one a line")
+            raise HeadlabError(
+                f"{path}, line {number}: {line!r:.60} is no JSON object; give one a line", code="data.json_not_object"
+            )
         yield Record(number, values)
 
 

@@ -46,7 +46,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
     _check_pair(language)
     folder = subfolder(data, FOLDER)
     if folder is None:
-        raise HeadlabError(_advice())
+        raise HeadlabError(_advice(), code="data.folder_missing")
     path = folder / f"{language}.{split}.{SUFFIX}"
     if split == "train" and not path.is_file():
         return ()
@@ -60,7 +60,8 @@ def examples(path: Path, split: Split) -> list[Example]:
         for column, text in zip(COLUMNS, sides, strict=True):
             if not _visible(text):
                 raise HeadlabError(
-                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop the row"
+                    f"{path}, line {row + 2}, column {column}: it is empty; give a text, or drop the row",
+                    code="data.text_empty",
                 )
         name = f"{split}-{row}"
         found.append(Example(name, sides[0], group=name, target=sides[1]))
@@ -78,7 +79,10 @@ def _check_pair(language: str) -> None:
         return
     lower = language.lower()
     do = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
-    raise HeadlabError(f"the pair {language} is read as one language, {one}; {do}, in the names of its files, too")
+    raise HeadlabError(
+        f"the pair {language} is read as one language, {one}; {do}, in the names of its files, too",
+        code="translation.pair_invalid",
+    )
 
 
 def sides(language: str) -> tuple[str, str]:

@@ -49,13 +49,14 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
     Raises HeadlabError where there is no such file, and as `read_trees`.
     """
     if split not in SPLITS:
-        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
     folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
     if folder is None or not (folder / name).is_file():
         there = ", ".join(treebank_languages(data)) or "no language"
         raise HeadlabError(
             f"no treebank {FOLDER}/{name} in the data folder, which has {there}; set {VARIABLE} or give --data, or "
-            "name a CoNLL-U file of your own with --conllu"
+            "name a CoNLL-U file of your own with --conllu",
+            code="treebank.missing",
         )
     return read_trees(folder / name)
 
@@ -80,7 +81,10 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
     """
     trees = tuple(_trees(path))
     if not trees:
-        raise HeadlabError(f"{path}, line 1: no tree in it; a CoNLL-U file has a line of {len(COLUMNS)} fields a word")
+        raise HeadlabError(
+            f"{path}, line 1: no tree in it; a CoNLL-U file has a line of {len(COLUMNS)} fields a word",
+            code="treebank.empty",
+        )
     return trees
 
 
@@ -106,7 +110,8 @@ def _word(line: str, path: Path, number: int, following: int) -> list[_Row]:
     if len(fields) != len(COLUMNS):
         raise HeadlabError(
             f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)}): {line!r:.60}"
+            f"({', '.join(COLUMNS)}): {line!r:.60}",
+            code="treebank.fields_mismatch",
         )
     told = dict(zip(COLUMNS, fields, strict=True))
     if NO_WORD.fullmatch(told["ID"]):
@@ -114,41 +119,54 @@ def _word(line: str, path: Path, number: int, following: int) -> list[_Row]:
     if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
         raise HeadlabError(
             f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
-            "words are numbered from 1, and an empty line ends a sentence"
+            "words are numbered from 1, and an empty line ends a sentence",
+            code="treebank.id_out_of_order",
         )
     if not NUMBER.fullmatch(told["HEAD"]):
         raise HeadlabError(
             f"{path}, line {number}, column HEAD: {told['HEAD']!r:.60} where the number of the governor belongs, "
-            "0 for the root; a treebank without trees cannot be used here"
+            "0 for the root; a treebank without trees cannot be used here",
+            code="treebank.head_invalid",
         )
     relation = told["DEPREL"].split(":")[0].strip()
     for column, text in (("FORM", told["FORM"].strip()), ("DEPREL", relation if relation != "_" else "")):
         if not text:
-            raise HeadlabError(f"{path}, line {number}, column {column}: {told[column]!r:.60}, which says nothing")
+            raise HeadlabError(
+                f"{path}, line {number}, column {column}: {told[column]!r:.60}, which says nothing",
+                code="treebank.column_empty",
+            )
     return [_Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)]
 
 
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
     """The words of a sentence as a tree. Raises HeadlabError if they are none."""
     if not rows:
-        raise HeadlabError(f"{path}, line {begun}, column ID: a sentence without a word")
+        raise HeadlabError(
+            f"{path}, line {begun}, column ID: a sentence without a word", code="treebank.sentence_empty"
+        )
     for row in rows:
         if row.governor >= len(rows):
             raise HeadlabError(
-                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has {len(rows)} words"
+                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has {len(rows)} words",
+                code="treebank.head_out_of_range",
             )
     roots = [row for row in rows if row.governor < 0]
     if not roots:
-        raise HeadlabError(f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word's is 0")
+        raise HeadlabError(
+            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word's is 0",
+            code="treebank.root_missing",
+        )
     if len(roots) > 1:
         raise HeadlabError(
-            f"{path}, line {roots[1].line}, column HEAD: a second root; that of line {roots[0].line} is one already"
+            f"{path}, line {roots[1].line}, column HEAD: a second root; that of line {roots[0].line} is one already",
+            code="treebank.root_twice",
         )
     governors = tuple(row.governor for row in rows)
     lost = _off_the_root(governors)
     if lost is not None:
         raise HeadlabError(
-            f"{path}, line {rows[lost].line}, column HEAD: a cycle; from this word no governor leads to the root"
+            f"{path}, line {rows[lost].line}, column HEAD: a cycle; from this word no governor leads to the root",
+            code="treebank.cycle",
         )
     return Tree(name, tuple(r.word for r in rows), governors, tuple(r.relation for r in rows), rows[0].line)
 

@@ -76,14 +76,23 @@ def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
 def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
     """Sentences of the hub's data set. Raises HeadlabError, naming the row, where words and labels do not fit."""
     if language not in PARTS:
-        raise HeadlabError(f"{HUB.repository} on the hub is read for {', '.join(PARTS)}, not for {language}")
+        raise HeadlabError(
+            f"{HUB.repository} on the hub is read for {', '.join(PARTS)}, not for {language}",
+            code="hub.language_unknown",
+        )
     found = HUB.read(f"udpos.{PARTS[language]}", split)
     for row, (words, tags) in enumerate(zip(*found.columns.values(), strict=True)):
         if not words or len(words) != len(tags):
-            raise HeadlabError(f"{found.place}, row {row}: {len(words)} words and {len(tags)} parts of speech")
+            raise HeadlabError(
+                f"{found.place}, row {row}: {len(words)} words and {len(tags)} parts of speech",
+                code="data.tags_mismatch",
+            )
         for tag in tags:
             if tag not in LABELS:
-                raise HeadlabError(f"{found.place}, row {row}, column pos_tags: {tag!r:.60} is none of {LABELS}")
+                raise HeadlabError(
+                    f"{found.place}, row {row}, column pos_tags: {tag!r:.60} is none of {LABELS}",
+                    code="data.tag_unknown",
+                )
         yield tuple((word, LABELS.index(tag)) for word, tag in zip(words, tags, strict=True))
 
 
@@ -112,26 +121,34 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
     if len(fields) != len(COLUMNS):
         raise HeadlabError(
             f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)}): {line!r:.60}"
+            f"({', '.join(COLUMNS)}): {line!r:.60}",
+            code="treebank.fields_mismatch",
         )
     for column, field in zip(COLUMNS[:4], fields, strict=False):
         if not field.strip():
-            raise HeadlabError(f"{path}, line {number}, column {column}: empty; CoNLL-U has _ for what is not given")
+            raise HeadlabError(
+                f"{path}, line {number}, column {column}: empty; CoNLL-U has _ for what is not given",
+                code="treebank.field_empty",
+            )
     try:
         # a form may hold spaces, but two in a row would end the field for conllu
         token = parse_line(re.sub(" {2,}", " ", line), READ)
     except (ParseException, ValueError) as error:  # ValueError: more digits than Python reads
-        raise HeadlabError(f"{path}, line {number}, column ID: {fields[0]!r:.60} is no CoNLL-U id") from error
+        raise HeadlabError(
+            f"{path}, line {number}, column ID: {fields[0]!r:.60} is no CoNLL-U id", code="treebank.id_invalid"
+        ) from error
     if isinstance(token["id"], tuple):
         return []
     if token["id"] != following:
         raise HeadlabError(
             f"{path}, line {number}, column ID: {fields[0]!r:.60} where word {following} of the sentence belongs; "
-            "words are numbered from 1, and an empty line ends a sentence"
+            "words are numbered from 1, and an empty line ends a sentence",
+            code="treebank.id_out_of_order",
         )
     if token["upos"] not in LABELS:
         raise HeadlabError(
             f"{path}, line {number}, column UPOS: {token['upos']!r:.60} is none of the {len(LABELS)} universal parts "
-            f"of speech ({', '.join(LABELS)})"
+            f"of speech ({', '.join(LABELS)})",
+            code="treebank.tag_unknown",
         )
     return [(token["form"], LABELS.index(token["upos"]))]

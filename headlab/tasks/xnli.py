@@ -95,7 +95,10 @@ def _of_hub(language: str, split: Split) -> Rows:
     pairs = list(zip(*(found.columns[name] for name in COLUMNS), strict=True))
     for row, (_, _, label) in enumerate(pairs):
         if label not in LABELS:
-            raise HeadlabError(f"{found.place}, row {row}, column label: {label!r:.60} is none of {', '.join(LABELS)}")
+            raise HeadlabError(
+                f"{found.place}, row {row}, column label: {label!r:.60} is none of {', '.join(LABELS)}",
+                code="data.label_unknown",
+            )
     return Rows(found.place, 0, [(premise, hypothesis, LABELS.index(label)) for premise, hypothesis, label in pairs])
 
 
@@ -104,13 +107,15 @@ def _same_pairs(rows: Rows, reference: Rows) -> None:
     told = "row i must be the same pair in every language"
     if len(rows.pairs) != len(reference.pairs):
         raise HeadlabError(
-            f"{rows.place} has {len(rows.pairs)} rows and {reference.place} has {len(reference.pairs)}; {told}"
+            f"{rows.place} has {len(rows.pairs)} rows and {reference.place} has {len(reference.pairs)}; {told}",
+            code="data.rows_mismatch",
         )
     for row, ((_, _, mine), (_, _, other)) in enumerate(zip(rows.pairs, reference.pairs, strict=True)):
         if mine != other:
             raise HeadlabError(
                 f"{rows.place}, line {row + rows.first}, column label: {LABELS[mine]}, where {reference.place} has "
-                f"{LABELS[other]}; {told}"
+                f"{LABELS[other]}; {told}",
+                code="data.labels_differ",
             )
 
 
@@ -126,6 +131,7 @@ def _groups(folder: Path | None, split: Split, rows: Rows, reference: Rows) -> l
     found = [prompt for (prompt,) in read_table(meta, ("promptID",))]
     if len(found) != len(rows.pairs):
         raise HeadlabError(
-            f"{rows.place} has {len(rows.pairs)} rows and {meta} has {len(found)}; row i of both must be the same pair"
+            f"{rows.place} has {len(rows.pairs)} rows and {meta} has {len(found)}; row i of both must be the same pair",
+            code="data.rows_mismatch",
         )
     return found

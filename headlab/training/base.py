@@ -56,10 +56,14 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
         return embedded_base()
     folder = Path(name) if name and Path(name).is_dir() else hub_folder(name, revision)
     if (folder / CONFIG).exists() or is_delta(folder):
-        raise HeadlabError(f"{name} is no whole model but what a training changed; give the base that it started from")
+        raise HeadlabError(
+            f"{name} is no whole model but what a training changed; give the base that it started from",
+            code="model.base_is_delta",
+        )
     if not any(folder.glob(WEIGHTS)):
         raise HeadlabError(
-            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first"
+            f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
+            code="model.no_safetensors",
         )
     shown = folder.resolve().name if Path(name).is_dir() else name  # no place on this machine goes into the record
     return Base(shown, folder, fingerprint_folder(folder))
@@ -87,11 +91,16 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
             )  # fmt: skip
             tokenizer = AutoTokenizer.from_pretrained(base.folder, trust_remote_code=False)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise HeadlabError(f"the base {base.name} cannot be trained on: {first_line(error)}") from error
+        raise HeadlabError(
+            f"the base {base.name} cannot be trained on: {first_line(error)}", code="model.base_untrainable"
+        ) from error
     absent = [name for name in told["missing_keys"] if name.startswith(f"{module.base_model_prefix}.")]
     absent = sorted(name for name in absent if "pooler" not in name)  # many bases come without one
     if absent:
-        raise HeadlabError(f"the base {base.name} lacks {len(absent)} weights ({absent[0]}…); use a complete model")
+        raise HeadlabError(
+            f"the base {base.name} lacks {len(absent)} weights ({absent[0]}…); use a complete model",
+            code="model.weights_missing",
+        )
     check_tokenizer(base, tokenizer, words)
     draw_head(module)
     return module, tokenizer
@@ -100,22 +109,32 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
 def check_kind(base: Base, config: Any, words: bool) -> None:
     """Raise HeadlabError for an encoder-decoder, or a base whose head was tuned to answer otherwise."""
     if config.is_encoder_decoder:
-        raise HeadlabError(f"{base.name} is an encoder-decoder model; finetune trains encoders, so choose one")
+        raise HeadlabError(
+            f"{base.name} is an encoder-decoder model; finetune trains encoders, so choose one",
+            code="model.base_encoder_decoder",
+        )
     wanted = "ForTokenClassification" if words else "ForSequenceClassification"
     for given in config.architectures or []:
         for ending, does in TUNED.items():
             if str(given).endswith(ending) and ending != wanted:
                 raise HeadlabError(
-                    f"{base.name} was tuned to {does} and the task asks to {TUNED[wanted]}; give the base it came from"
+                    f"{base.name} was tuned to {does} and the task asks to {TUNED[wanted]}; give the base it came from",
+                    code="model.base_tuned_otherwise",
                 )
 
 
 def check_tokenizer(base: Base, tokenizer: PreTrainedTokenizerBase, words: bool) -> None:
     """Raise HeadlabError if the base's tokenizer cannot pad, or cannot say which word a token is of."""
     if tokenizer.pad_token is None:
-        raise HeadlabError(f"the tokenizer of {base.name} has no padding token; set pad_token and save it there")
+        raise HeadlabError(
+            f"the tokenizer of {base.name} has no padding token; set pad_token and save it there",
+            code="tokenizer.no_padding",
+        )
     if words and not tokenizer.is_fast:
-        raise HeadlabError(f"the tokenizer of {base.name} does not say which word a token is of; use a fast one")
+        raise HeadlabError(
+            f"the tokenizer of {base.name} does not say which word a token is of; use a fast one",
+            code="tokenizer.words_unknown",
+        )
 
 
 def heads(module: PreTrainedModel) -> list[nn.Module]:
@@ -147,7 +166,9 @@ def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:
     if layers:
         stack = layers_of(encoder)
         if layers > len(stack):
-            raise HeadlabError(f"asked to freeze {layers} layers; the base has {len(stack)}")
+            raise HeadlabError(
+                f"asked to freeze {layers} layers; the base has {len(stack)}", code="training.freeze_out_of_range"
+            )
         for layer in stack[:layers]:
             layer.requires_grad_(False)
     if embeddings or layers:
@@ -162,4 +183,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
     for part in encoder.modules():
         if isinstance(part, nn.ModuleList) and len(part) == config.num_hidden_layers:
             return part
-    raise HeadlabError(f"the layers of {type(encoder).__name__} cannot be told apart; leave freeze_layers out")
+    raise HeadlabError(
+        f"the layers of {type(encoder).__name__} cannot be told apart; leave freeze_layers out",
+        code="training.layers_not_found",
+    )

@@ -78,15 +78,23 @@ def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[E
 def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
     """Raise HeadlabError unless there are examples, with labels among two names or more, all of one kind."""
     if not examples:
-        raise HeadlabError("given no examples; give at least one")
+        raise HeadlabError("given no examples; give at least one", code="training.no_examples")
     if any(e.target is not None for e in examples):
-        raise HeadlabError("the task asks for texts to be generated; finetune trains classifiers of texts and words")
+        raise HeadlabError(
+            "the task asks for texts to be generated; finetune trains classifiers of texts and words",
+            code="training.task_generates",
+        )
     words = bool(examples[0].words)
     if any(bool(e.words) != words or len(e.words) != len(e.labels) for e in examples):
-        raise HeadlabError("examples must all be texts with one label, or all words with a label each")
+        raise HeadlabError(
+            "examples must all be texts with one label, or all words with a label each", code="training.examples_mixed"
+        )
     answers = {a for e in examples for a in (e.labels if words else (e.label,))}
     if len(labels) < 2 or not all(0 <= a < len(labels) for a in answers):
-        raise HeadlabError(f"labels must be indices from 0 to {len(labels) - 1}, of two or more label names")
+        raise HeadlabError(
+            f"labels must be indices from 0 to {len(labels) - 1}, of two or more label names",
+            code="training.labels_invalid",
+        )
 
 
 def facts(examples: Sequence[Example], labels: Sequence[str]) -> list[list[Any]]:

@@ -104,7 +104,10 @@ def trainable(
         with alone():
             model = get_peft_model(module, lora)
     except ValueError as error:
-        raise HeadlabError(f"targets {', '.join(options.targets)}: the base has no such layers ({error})") from error
+        raise HeadlabError(
+            f"targets {', '.join(options.targets)}: the base has no such layers ({error})",
+            code="training.targets_unknown",
+        ) from error
     return model.to(device), tokenizer
 
 

@@ -43,21 +43,37 @@ class FinetuneOptions:
     def check(self) -> None:
         """Raise HeadlabError for a value that cannot be trained with."""
         if self.method not in METHODS:
-            raise HeadlabError(f"unknown method {self.method!r}; use {' or '.join(METHODS)}")
+            raise HeadlabError(
+                f"unknown method {self.method!r}; use {' or '.join(METHODS)}", code="training.method_unknown"
+            )
         if not self.targets:
-            raise HeadlabError("targets is empty; name the layers to train, for example query and value")
+            raise HeadlabError(
+                "targets is empty; name the layers to train, for example query and value",
+                code="training.targets_missing",
+            )
         if not 0 < self.learning_rate < 1:
-            raise HeadlabError(f"learning_rate is {self.learning_rate}; choose one between 0 and 1, for example 0.001")
+            raise HeadlabError(
+                f"learning_rate is {self.learning_rate}; choose one between 0 and 1, for example 0.001",
+                code="training.learning_rate_out_of_range",
+            )
         if self.method == "lora" and (self.freeze_embeddings or self.freeze_layers):
-            raise HeadlabError("a LoRA leaves the base as it is; freeze embeddings or layers with method full")
+            raise HeadlabError(
+                "a LoRA leaves the base as it is; freeze embeddings or layers with method full",
+                code="training.freeze_with_lora",
+            )
         for field in fields(self):
             value = getattr(self, field.name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             high = 1 if field.name == "warmup" else float("inf")
             if number and field.name not in ("learning_rate", "clip") and not LOW.get(field.name, 1) <= value < high:
-                raise HeadlabError(f"{field.name} is {value}; choose {LOW.get(field.name, 1)} or more")
+                raise HeadlabError(
+                    f"{field.name} is {value}; choose {LOW.get(field.name, 1)} or more",
+                    code="training.number_too_small",
+                )
         if self.clip is not None and not 0 < self.clip < float("inf"):
-            raise HeadlabError(f"clip is {self.clip}; choose a number above 0, for example 1")
+            raise HeadlabError(
+                f"clip is {self.clip}; choose a number above 0, for example 1", code="training.clip_out_of_range"
+            )
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""

@@ -23,11 +23,13 @@ def require_folder(out: Path, do: str) -> None:
     """Raise HeadlabError, saying what to do, for the root of a disk, the folder one works in, and a path of no use."""
     place = resolved(out)
     if ".." in out.parts and not out.parent.exists():  # what is written at the place could not be read by this name
-        raise HeadlabError(f"{out} leads through a folder that is not there; give {place}")
+        raise HeadlabError(
+            f"{out} leads through a folder that is not there; give {place}", code="output.parent_missing"
+        )
     if not place.name:
-        raise HeadlabError(f"{out} is the root of a disk; {do}")
+        raise HeadlabError(f"{out} is the root of a disk; {do}", code="output.is_root")
     if place == Path.cwd():
-        raise HeadlabError(f"{out} is the folder you work in; {do}")
+        raise HeadlabError(f"{out} is the folder you work in; {do}", code="output.is_working_folder")
 
 
 def resolved(out: Path) -> Path:
@@ -35,7 +37,9 @@ def resolved(out: Path) -> Path:
     try:
         return out.resolve()
     except (OSError, RuntimeError) as error:
-        raise HeadlabError(f"{out} is a link that leads nowhere; name another folder with --out") from error
+        raise HeadlabError(
+            f"{out} is a link that leads nowhere; name another folder with --out", code="output.link_broken"
+        ) from error
 
 
 def checkpoint_beside(out: Path, key: str) -> Path:

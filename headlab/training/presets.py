@@ -72,16 +72,16 @@ def options_of(name: str, method: str, examples: int, epochs: float | None = Non
     preset, an option that cannot be trained with, or both steps and epochs.
     """
     if name not in PRESETS:
-        raise HeadlabError(f"no preset {name!r}; there is {', '.join(PRESETS)}")
+        raise HeadlabError(f"no preset {name!r}; there is {', '.join(PRESETS)}", code="training.preset_unknown")
     preset = PRESETS[name]
     chosen = {key: value for key, value in given.items() if value is not None}
     if epochs is not None and "steps" in chosen:
-        raise HeadlabError("given both steps and epochs; give one of them")
+        raise HeadlabError("given both steps and epochs; give one of them", code="training.steps_and_epochs")
     values: dict[str, Any] = {"method": method, **preset.options, **chosen}
     long = epochs if epochs is not None else None if "steps" in chosen else preset.epochs
     if long is not None:
         if not 0 < long < float("inf"):
-            raise HeadlabError(f"epochs is {long}; choose a number above 0")
+            raise HeadlabError(f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range")
         batch = max(1, values.get("batch", FinetuneOptions().batch))
         values["steps"] = max(1, round(long * batches_per_epoch(examples, batch)))
     if method == "lora":  # a preset's freezing is for all weights

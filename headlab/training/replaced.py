@@ -40,13 +40,15 @@ def check_replaced(out: Path, writer: Writer) -> None:
     if not (place.is_dir() and any(all((place / name).is_file() for name in names) for names in writer.marks)):
         raise HeadlabError(
             f"{out} exists and holds nothing that {writer.name} made, so it is not replaced; name another folder with "
-            "--out"
+            "--out",
+            code="output.not_replaceable",
         )
     if found := _others(out, place, writer):
         be, it, files = ("is", "it", "the file") if len(found) == 1 else ("are", "them", "the files")
         raise HeadlabError(
             f"{out} holds {_named(found)}, which {be} not as {writer.name} wrote {it}, so the folder is not replaced; "
-            f"move {files} away, or name another folder with --out"
+            f"move {files} away, or name another folder with --out",
+            code="output.files_changed",
         )
     return None
 
@@ -67,7 +69,8 @@ def _others(out: Path, place: Path, writer: Writer) -> list[str]:
     if not isinstance(listed, dict):
         raise HeadlabError(
             f"{out} does not say which of its files {writer.name} wrote ({writer.record} of an older version, or "
-            "changed), so it is not replaced; delete it if nothing in it is yours, or name another folder with --out"
+            "changed), so it is not replaced; delete it if nothing in it is yours, or name another folder with --out",
+            code="output.record_unreadable",
         )
     return [name for name, found in files_of(place, writer.record).items() if listed.get(name) != found]
 
@@ -79,4 +82,7 @@ def _named(files: list[str]) -> str:
 
 def _writable(out: Path, parent: Path) -> None:
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise HeadlabError(f"cannot write {out}: {parent} is no folder you may write to; name another with --out")
+        raise HeadlabError(
+            f"cannot write {out}: {parent} is no folder you may write to; name another with --out",
+            code="output.unwritable",
+        )

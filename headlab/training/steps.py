@@ -127,7 +127,10 @@ class Steps:
             group["lr"] = self.options.rate(step)
         loss = self._gradient(step, encoded, chosen)
         if not np.isfinite(loss):
-            raise HeadlabError(f"the loss of step {step + 1} is {loss}; train with a lower learning rate")
+            raise HeadlabError(
+                f"the loss of step {step + 1} is {loss}; train with a lower learning rate",
+                code="training.loss_not_finite",
+            )
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.state.parameters.values(), self.options.clip)
         with fits_in_memory("the optimizer's means do", "freeze embeddings or layers, or train a LoRA"):
@@ -172,7 +175,7 @@ def fits_in_memory(what: str, do: str) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        raise HeadlabError(f"{what} not fit in the device's memory; {do}") from error
+        raise HeadlabError(f"{what} not fit in the device's memory; {do}", code="memory.training_too_large") from error
 
 
 def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
@@ -188,7 +191,7 @@ def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
             if not out_of_memory(error):
                 raise
             if rows == 1:
-                raise HeadlabError(TOO_LARGE) from error
+                raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
         # outside the handler, so that the failed pass's tensors are free
         fewer = -(-rows // 2)
         logging.getLogger(__name__).warning(

@@ -58,7 +58,8 @@ class Panel:
             if rows.shape != (len(tokens), len(tokens)):
                 raise HeadlabError(
                     f"head {name} looks from {rows.shape[0]} to {rows.shape[-1]} tokens, but the sentence has "
-                    f"{len(tokens)}; this view shows heads that read one sequence"
+                    f"{len(tokens)}; this view shows heads that read one sequence",
+                    code="head.not_one_sequence",
                 )
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
@@ -166,7 +167,8 @@ def _script(path: Path) -> str:
 
 def _missing(what: str, remedy: str) -> HeadlabError:
     return HeadlabError(
-        f"{what} is not installed, so the BertViz view cannot be drawn: {remedy}. The other views work without it"
+        f"{what} is not installed, so the BertViz view cannot be drawn: {remedy}. The other views work without it",
+        code="package.bertviz_missing",
     )
 
 

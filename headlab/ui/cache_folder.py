@@ -20,7 +20,8 @@ def listed(scan: Callable[[Path, Stamp], L]) -> L:
         return scan(root, _stamp(root))
     except OSError as error:
         raise HeadlabError(
-            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another"
+            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
+            code="store.unreadable",
         ) from error
 
 

@@ -63,12 +63,16 @@ def weights_from(text: str) -> list[float]:
         one = unclear.group()
         raise HeadlabError(
             f"{one!r:.40} may be one weight or two; write {one.replace(',', '.'):.40} for one, a space after the comma "
-            "for two"
+            "for two",
+            code="gate.weight_ambiguous",
         )
     words = text.replace(";", " ").replace(",", " ").split()
     found = {_weight(word) for word in words}
     if not found or len(found) > MOST:
-        raise HeadlabError(f"{len(found)} weights are given; name 1 to {MOST}, with commas between, such as {WEIGHTS}")
+        raise HeadlabError(
+            f"{len(found)} weights are given; name 1 to {MOST}, with commas between, such as {WEIGHTS}",
+            code="gate.weight_count_out_of_range",
+        )
     return sorted(found)
 
 
@@ -78,7 +82,10 @@ def _weight(word: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise HeadlabError(f"{word!r:.40} is no weight; name numbers of 0 or more, with commas between: {WEIGHTS}")
+        raise HeadlabError(
+            f"{word!r:.40} is no weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
+            code="gate.weight_invalid",
+        )
     return value
 
 

@@ -36,7 +36,9 @@ def head_from(key: str) -> Head:
     stack, _, rest = key.partition(".")
     layer, _, number = rest.partition(".")
     if not (stack and layer.isascii() and layer.isdigit() and number.isascii() and number.isdigit()):
-        raise HeadlabError(f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7")
+        raise HeadlabError(
+            f"{key!r} is not a head; write stack.layer.head, for example encoder.3.7", code="head.malformed"
+        )
     return Head(stack, int(layer), int(number))
 
 

@@ -101,7 +101,7 @@ def read(report: Report) -> Roles:
     for at, head in enumerate(heads_of(measures)):
         by_head[head] = {name: _number(column[at], name) for name, column in zip(names, values, strict=True)}
     if not by_head:
-        raise HeadlabError("its table measures has no heads")
+        raise HeadlabError("its table measures has no heads", code="roles.no_heads")
     rows = tuple(_rows(roles))
     return Roles(report, _grid([*by_head, *(row.head for row in rows)]), by_head, rows)
 
@@ -112,7 +112,10 @@ def _rows(table: Table) -> list[Found]:
     out = []
     for at, head in enumerate(heads_of(table)):
         if not isinstance(role[at], str) or not isinstance(has[at], bool):
-            raise HeadlabError(f"its table roles says {role[at]!r:.40} has it: {has[at]!r:.40}, which is no answer")
+            raise HeadlabError(
+                f"its table roles says {role[at]!r:.40} has it: {has[at]!r:.40}, which is no answer",
+                code="roles.answer_invalid",
+            )
         own = {name: _number(column[at], name) for name, column in numbers.items()}
         out.append(Found(head, role[at], own, has[at]))
     return out
@@ -127,7 +130,9 @@ def heads_of(table: Table) -> list[Head]:
 def _head(stack: Any, layer: Any, head: Any) -> Head:
     numbers = all(type(value) is int and 0 <= value < MOST for value in (layer, head))
     if not isinstance(stack, str) or not stack or not numbers:
-        raise HeadlabError(f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is no head of a model")
+        raise HeadlabError(
+            f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is no head of a model", code="roles.head_malformed"
+        )
     return Head(stack, layer, head)
 
 
@@ -135,7 +140,7 @@ def _number(value: Any, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise HeadlabError(f"{name} is {value!r:.40}, which is no number")
+        raise HeadlabError(f"{name} is {value!r:.40}, which is no number", code="roles.number_invalid")
     return value
 
 

@@ -56,7 +56,7 @@ class Supervisor:
         self._connect = connect
         self._delay = delay
         self._worker: process.Worker | None = None
-        self._error = ""
+        self._error = self._error_code = ""
         self._failed = 0.0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -70,9 +70,9 @@ class Supervisor:
     def _start(self) -> None:
         time.sleep(self._delay)
         try:
-            self._worker, self._error = self._connect(), ""
+            self._worker, self._error, self._error_code = self._connect(), "", ""
         except HeadlabError as error:
-            self._error, self._failed = str(error), time.monotonic()
+            self._error, self._error_code, self._failed = str(error), error.code, time.monotonic()
 
     def _again(self) -> None:
         """Try once more if the last attempt failed a while ago."""
@@ -91,7 +91,10 @@ class Supervisor:
         ):
             time.sleep(0.02)
         if self._worker is None:
-            raise HeadlabError(self._error or "the worker is still starting; try again in a few seconds")
+            raise HeadlabError(
+                self._error or "the worker is still starting; try again in a few seconds",
+                code=self._error_code or "worker.starting",
+            )
         return self._worker.client()
 
     @property

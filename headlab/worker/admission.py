@@ -37,12 +37,14 @@ class Allowed:
                 f"this worker is open to other machines and serves {served} only, not {model!r}; whoever runs it can "
                 f"add a model with --allow or {VARIABLE}",
                 404,
+                code="model.not_allowed",
             )
         if _place(model) != self._places[model]:
             raise Refusal(
                 f"{model} is not where it was when the worker started, so it is not opened; start the worker again "
                 "if that is meant",
                 404,
+                code="model.moved",
             )
         return model
 
@@ -73,10 +75,15 @@ def _first_place(name: str) -> str | None:
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
-        raise HeadlabError(f"no request can name the model {name[:80]!r}; give a shorter, printable name") from error
+        raise HeadlabError(
+            f"no request can name the model {name[:80]!r}; give a shorter, printable name", code="model.name_invalid"
+        ) from error
     place = _place(name)
     if place is None and name.startswith(PATH_LIKE):
-        raise HeadlabError(f"the model {name} is no folder here; give an existing folder, or a name from the hub")
+        raise HeadlabError(
+            f"the model {name} is no folder here; give an existing folder, or a name from the hub",
+            code="model.folder_missing",
+        )
     return place
 
 

@@ -104,13 +104,15 @@ class Client:
             for line in answer.iter_lines():
                 record: Record = json.loads(line)
                 if "error" in record:
-                    raise HeadlabError(str(record["error"]))
+                    raise told_error(record)
                 if record.get("superseded"):
                     return
                 done = bool(record["done"])
                 yield record
             if not done:
-                raise HeadlabError("the worker stopped in the middle of its answer; ask again")
+                raise HeadlabError(
+                    "the worker stopped in the middle of its answer; ask again", code="worker.stopped_midway"
+                )
 
     def gradient(
         self,
@@ -233,12 +235,17 @@ class Client:
             yield
         except httpx.TimeoutException as error:
             raise HeadlabError(
-                f"the worker did not answer in time ({path}); it may be loading a model: try again in a moment"
+                f"the worker did not answer in time ({path}); it may be loading a model: try again in a moment",
+                code="worker.timed_out",
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise HeadlabError(f"the worker cannot be reached ({type(error).__name__}); {self._advice()}") from error
+            raise HeadlabError(
+                f"the worker cannot be reached ({type(error).__name__}); {self._advice()}", code="worker.unreachable"
+            ) from error
         except ValueError as error:
-            raise HeadlabError(f"what answers at {self._where()} is no headlab worker; {self._advice()}") from error
+            raise HeadlabError(
+                f"what answers at {self._where()} is no headlab worker; {self._advice()}", code="worker.not_a_worker"
+            ) from error
 
     def _where(self) -> str:
         return self._url if isinstance(self._url, str) else "the local worker's address"
@@ -254,10 +261,18 @@ def _check(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     try:
-        sentence = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        sentence = f"the worker answered {answer.status_code}; is it a headlab worker of this version?"
-    raise HeadlabError(str(sentence))
+        error = told_error(answer.json())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        error = HeadlabError(
+            f"the worker answered {answer.status_code}; is it a headlab worker of this version?",
+            code="worker.answer_unknown",
+        )
+    raise error
+
+
+def told_error(record: Mapping[str, Any]) -> HeadlabError:
+    """The error that a worker tells of; one of an older version gives no code.  Raises KeyError if it tells of none."""
+    return HeadlabError(str(record["error"]), code=str(record.get("code", "worker.error")))
 
 
 def _timeout(seconds: float) -> httpx.Timeout:

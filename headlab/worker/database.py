@@ -106,7 +106,8 @@ def _bring_up(db: sqlite3.Connection, path: Path) -> None:
     if not 0 <= version <= VERSION:
         raise HeadlabError(
             f"the job list {path} is of version {version}, this headlab reads up to {VERSION}; "
-            "update headlab, or move the file away"
+            "update headlab, or move the file away",
+            code="job.list_newer",
         )
     for number in range(version, VERSION):
         _in_transaction(db, [*((sql,) for sql in STEPS[number]), (f"pragma user_version={number + 1}",)])
@@ -125,4 +126,4 @@ def _failed(error: sqlite3.Error) -> Refusal:
     full = "full" in str(error)
     do = "free some space" if full else "check its folder, then start the worker again"
     sentence = f"the job list cannot be read or written ({error}); {do}. Nothing that was stored is lost"
-    return Refusal(sentence, 503)
+    return Refusal(sentence, 503, code="file.no_space" if full else "job.list_unusable")

@@ -37,7 +37,8 @@ def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
         file.close()
         raise HeadlabError(
             f"another headlab worker (process {holder or 'unknown'}) holds {device}; stop it, use it with "
-            "HEADLAB_WORKER, or give this one another device with --device"
+            "HEADLAB_WORKER, or give this one another device with --device",
+            code="device.in_use",
         ) from error
     file.truncate()
     file.write(str(os.getpid()).encode())

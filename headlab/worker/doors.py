@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headlab.worker.failures import log_failure, sentence_of
+from headlab.worker.failures import code_of, log_failure, sentence_of
 from headlab.worker.schemas import MAX_BODY
 
 log = logging.getLogger(__name__)
@@ -72,27 +72,33 @@ class Doors:
         except Exception as error:  # the last door: nothing may leave but a sentence
             log_failure(log, _what(scope), error)
             if not started:
-                await _no(500, sentence_of(error))(scope, receive, _with_headers(send))
+                await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
         finally:
             self._inside -= 1
 
     def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
         if self._hosts is not None and _name_of(host) not in self._hosts:
-            return _no(400, "this worker does not answer to the name in the request's Host header")
+            return refused(
+                400, "this worker does not answer to the name in the request's Host header", code="request.host_unknown"
+            )
         origin = headers.get("origin")
         if origin is not None and _place_of(origin) != host:
-            return _no(403, "pages of other sites may not ask this worker")
+            return refused(403, "pages of other sites may not ask this worker", code="request.other_site")
         if not _small(headers.get("content-length", "0")):
-            return _no(413, TOO_LARGE)
+            return refused(413, TOO_LARGE, code="request.too_large")
         if self._inside >= MAX_REQUESTS:
-            return _no(503, f"{MAX_REQUESTS} requests are under way; try again in a moment")
+            return refused(
+                503, f"{MAX_REQUESTS} requests are under way; try again in a moment", code="request.too_many_under_way"
+            )
         if self._token is None or path == OPEN_PATH:
             return None
         given = headers.get("authorization", "").encode("latin-1")
         if hmac.compare_digest(given, f"Bearer {self._token}".encode()):
             return None
-        return _no(401, "this worker needs a token: set HEADLAB_TOKEN to the one it was started with")
+        return refused(
+            401, "this worker needs a token: set HEADLAB_TOKEN to the one it was started with", code="token.wrong"
+        )
 
 
 def _limited(receive: Receive) -> Receive:
@@ -130,8 +136,9 @@ def _with_headers(send: Send) -> Send:
     return headed
 
 
-def _no(status: int, sentence: str) -> JSONResponse:
-    return JSONResponse({"error": sentence}, status)
+def refused(status: int, sentence: str, *, code: str) -> JSONResponse:
+    """The answer to a request that is refused; its fields are those of `schemas.Problem`."""
+    return JSONResponse({"error": sentence, "code": code}, status)
 
 
 def _small(length: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from headlab.scores import HeadScores
 from headlab.store import Store
 from headlab.worker.bench import Bench
-from headlab.worker.failures import log_failure, sentence_of
+from headlab.worker.failures import code_of, log_failure, sentence_of
 from headlab.worker.jobs import Jobs
 from headlab.worker.live import Live, Message, Stopped, Waiting
 from headlab.worker.runner import Runner
@@ -94,6 +94,11 @@ class Engine:
         return sentence_of(self._broken) if self._broken is not None else self._runner.trouble
 
     @property
+    def trouble_code(self) -> str:
+        """The code that goes with `trouble`, or empty."""
+        return code_of(self._broken) if self._broken is not None else self._runner.trouble_code
+
+    @property
     def alive(self) -> bool:
         """Whether the device's thread can still answer."""
         return self._broken is None and not self._stopping.is_set()
@@ -131,13 +136,17 @@ class Engine:
     def check(self, kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Params of a job in full. Raises HeadlabError if they do not fit."""
         if kind not in self._check:
-            raise Refusal(f"unknown kind of job {kind!r}; there is {', '.join(self._check)}", 422)
+            raise Refusal(
+                f"unknown kind of job {kind!r}; there is {', '.join(self._check)}", 422, code="job.kind_unknown"
+            )
         return self._check[kind](params)
 
     def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
         """Queue a job. Raises HeadlabError if its params do not fit."""
         if place == "ray" and not self.ray:
-            raise Refusal("this worker has no Ray to compute on; start it with --ray, or compute here", 422)
+            raise Refusal(
+                "this worker has no Ray to compute on; start it with --ray, or compute here", 422, code="worker.no_ray"
+            )
         submitted = self.jobs.submit(kind, self.check(kind, params), place)
         self._wake.set()
         return submitted
@@ -158,7 +167,11 @@ class Engine:
 
     def _ask(self, live: Live) -> Live:
         if not self.alive:
-            raise Refusal(self.trouble or "the worker is going down; try again in a moment", 503)
+            raise Refusal(
+                self.trouble or "the worker is going down; try again in a moment",
+                503,
+                code=self.trouble_code or "worker.going_down",
+            )
         self._waiting.add(live)
         self._wake.set()
         return live
@@ -201,7 +214,7 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         while (live := self._waiting.take()) is not None:
-            live.send(Refusal("the worker is going down; try again in a moment", 503))
+            live.send(Refusal("the worker is going down; try again in a moment", 503, code="worker.going_down"))
 
     def _serve(self) -> None:
         """Work off every waiting live request, a record of each in turn."""
@@ -218,7 +231,7 @@ class Engine:
             sentence = (
                 f"the worker computes scores with {busy} now; wait for that job or cancel it, then ask for {live.model}"
             )
-            live.send(Refusal(sentence, 409))
+            live.send(Refusal(sentence, 409, code="worker.other_model_in_use"))
             self._waiting.forget(live)
             return
         self._under_way.append(live)

@@ -17,6 +17,11 @@ def sentence_of(error: BaseException) -> str:
     return f"the worker failed ({type(error).__name__}); see the worker's log, .worker/{LOG_NAME} below the cache"
 
 
+def code_of(error: BaseException) -> str:
+    """The code that goes with `sentence_of`."""
+    return error.code if isinstance(error, HeadlabError) else "worker.failed"
+
+
 def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
     """Log types and places, not messages: those of foreign exceptions may quote what a user wrote."""
     lines = [f"{what}: {type(error).__name__}"]

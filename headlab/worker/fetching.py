@@ -36,7 +36,11 @@ class Fetches:
             coming = self._coming.get(model)
             if coming is None:
                 if len(self._coming) >= MOST:
-                    raise Refusal(f"{MOST} models are being fetched from the hub; try again when one has come", 429)
+                    raise Refusal(
+                        f"{MOST} models are being fetched from the hub; try again when one has come",
+                        429,
+                        code="worker.fetches_too_many",
+                    )
                 coming = self._coming[model] = Future()
                 coming.set_running_or_notify_cancel()  # one asker who leaves does not cancel it for the others
                 # Ends with the process: what has come of a download is kept.

@@ -15,6 +15,10 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
     """
     params, store, device = engine.check(request.kind, request.spec.model_dump()), engine.store, engine.device
     if device is None:
-        raise Refusal(engine.trouble or "the worker is getting its device ready; try again in a moment", 503)
+        raise Refusal(
+            engine.trouble or "the worker is getting its device ready; try again in a moment",
+            503,
+            code=engine.trouble_code or "worker.starting",
+        )
     known = Known(store.scan().results, store.curves().results, device.split(":")[0], store.root, measured)
     return kind_of(request.kind).forecast(params, known)

@@ -39,7 +39,10 @@ def take_home(cache: Path) -> Home:
         if lock is not None:
             note = "" if number == 1 else f"another worker uses this cache; this one keeps its own job list in {label}"
             return Home(cache / label, label, lock, note)
-    raise HeadlabError(f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE")
+    raise HeadlabError(
+        f"{HOMES} workers already use {cache}; stop one, or choose another folder with HEADLAB_CACHE",
+        code="store.workers_too_many",
+    )
 
 
 def announce(home: Home, url: str, parent: int | None) -> None:

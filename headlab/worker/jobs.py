@@ -77,13 +77,15 @@ class Jobs:
 
     def _room(self) -> None:
         if self.count("queued") >= MAX_WAITING:
-            raise Refusal(f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done", 429)
+            raise Refusal(
+                f"{MAX_WAITING} jobs are waiting; cancel some, or wait until they are done", 429, code="job.queue_full"
+            )
 
     def get(self, job: int) -> Job:
         """One job. Raises Refusal (404) if there is none of that id."""
         rows = self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
         if not rows:
-            raise Refusal(f"there is no job {job}; the list of jobs shows those that exist", 404)
+            raise Refusal(f"there is no job {job}; the list of jobs shows those that exist", 404, code="job.unknown")
         return _job(rows[0])
 
     def list(self) -> list[Job]:
@@ -123,7 +125,11 @@ class Jobs:
         """
         before = self.get(job)
         if before.state not in ("cancelled", "failed"):
-            raise Refusal(f"job {job} is {before.state}; only a cancelled or failed job can be resumed", 409)
+            raise Refusal(
+                f"job {job} is {before.state}; only a cancelled or failed job can be resumed",
+                409,
+                code="job.not_resumable",
+            )
         self._room()
         reset = "update jobs set state='queued', cancel=0, attempts=0, error=null, ended=null"
         again = f"{reset} where id=? and state in ('cancelled','failed')"
@@ -132,7 +138,9 @@ class Jobs:
         except HeadlabError as error:
             if isinstance(error.__cause__, sqlite3.IntegrityError):
                 raise Refusal(
-                    f"the same work is already queued or running under another number than {job}", 409
+                    f"the same work is already queued or running under another number than {job}",
+                    409,
+                    code="job.work_queued_elsewhere",
                 ) from error
             raise
         return self.get(job)
@@ -140,7 +148,7 @@ class Jobs:
     def delete(self, job: int) -> None:
         """Take a job that does not run off the list, with its log. Raises Refusal (404, 409)."""
         if self.get(job).state == "running":
-            raise Refusal(f"job {job} runs; cancel it, then delete it", 409)
+            raise Refusal(f"job {job} runs; cancel it, then delete it", 409, code="job.running")
         idle = "select id from jobs where id=? and state<>'running'"
         tables = (("events", "job"), ("runs", "job"), ("jobs", "id"))
         self._database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])

@@ -104,9 +104,17 @@ class Waiting:
         with self._lock:
             waiting = [*self._new, *self._begun]
             if len(waiting) >= self._limit:
-                raise Refusal(f"{self._limit} requests are waiting for the worker; try again in a moment", 429)
+                raise Refusal(
+                    f"{self._limit} requests are waiting for the worker; try again in a moment",
+                    429,
+                    code="worker.requests_too_many",
+                )
             if live.key is not None and sum(w.session == live.session and not w.stopped for w in waiting) >= MAX_OF_ONE:
-                raise Refusal(f"{MAX_OF_ONE} requests of this session are waiting; try again in a moment", 429)
+                raise Refusal(
+                    f"{MAX_OF_ONE} requests of this session are waiting; try again in a moment",
+                    429,
+                    code="worker.session_requests_too_many",
+                )
             older = self._latest.get(live.key) if live.key is not None else None
             if older is not None:
                 older.stopped = older.superseded = True

@@ -17,7 +17,7 @@ from typing import IO, Protocol
 from headlab.errors import HeadlabError
 from headlab.files import read_json, unwritable
 from headlab.store import default_root
-from headlab.worker.client import Client
+from headlab.worker.client import Client, told_error
 from headlab.worker.home import NAME
 from headlab.worker.tokens import token_of_environment
 
@@ -53,12 +53,14 @@ class Remote:
     def __init__(self, url: str) -> None:
         self.url = url.strip().rstrip("/")
         if not self.url.startswith(("http://", "https://")):
-            raise HeadlabError(f"{VARIABLE} is {url!r}, but must look like http://host:port")
+            raise HeadlabError(f"{VARIABLE} is {url!r}, but must look like http://host:port", code="worker.url_invalid")
         self._client = Client(self.url, token_of_environment())
         try:
             self._client.tasks()  # needs the token, which /health does not
         except HeadlabError as error:
-            raise HeadlabError(f"the worker that {VARIABLE} names, {self.url}, cannot be used: {error}") from error
+            raise HeadlabError(
+                f"the worker that {VARIABLE} names, {self.url}, cannot be used: {error}", code=error.code
+            ) from error
 
     def client(self) -> Client:
         """The one client of this worker."""
@@ -129,7 +131,8 @@ class Local:
         self._starts = [*(t for t in self._starts if now - t < DEATH_SECONDS), now]
         if len(self._starts) > DEATHS:
             raise HeadlabError(
-                f"the worker is stopped, or died {DEATHS} times in a minute; see {SEE}, then restart the app"
+                f"the worker is stopped, or died {DEATHS} times in a minute; see {SEE}, then restart the app",
+                code="worker.stopped",
             )
         with tempfile.TemporaryDirectory(prefix="headlab-") as folder, _output(self._cache) as output:
             told = Path(folder) / "told.json"
@@ -173,17 +176,21 @@ def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
     until = time.monotonic() + START_SECONDS
     while not told.exists():
         if process.poll() is not None and not told.exists():
-            raise HeadlabError(f"the worker ended as it started (exit code {process.returncode}); see {SEE}")
+            raise HeadlabError(
+                f"the worker ended as it started (exit code {process.returncode}); see {SEE}",
+                code="worker.ended_at_start",
+            )
         if time.monotonic() > until:
             process.kill()
             raise HeadlabError(
-                f"the worker did not start within {START_SECONDS:.0f} s; see {SEE}, then restart the app"
+                f"the worker did not start within {START_SECONDS:.0f} s; see {SEE}, then restart the app",
+                code="worker.start_timed_out",
             )
         time.sleep(0.02)
     said = read_json(told)
     if "error" in said:
         process.wait()
-        raise HeadlabError(f"the worker could not start: {said['error']}")
+        raise HeadlabError(f"the worker could not start: {said['error']}", code=told_error(said).code)
     url = str(said["url"])
     client = Client(url)
     try:

@@ -251,7 +251,10 @@ class Resident:
             yield
             return
         if self._helping is None:
-            raise HeadlabError("this worker has no Ray to compute on; start it with --ray, or submit the job for here")
+            raise HeadlabError(
+                "this worker has no Ray to compute on; start it with --ray, or submit the job for here",
+                code="worker.no_ray",
+            )
         running.log("on Ray")
         with self._background.using(self._helping(self.need(str(running.model))), running.tick) as self._helpers:
             try:

@@ -39,7 +39,7 @@ class Runner:
         self._taking = threading.Lock()  # no job begins while the leftovers of another are cleared away
         self._running: Running | None = None
         self._unwritten: tuple[int, End] | None = None
-        self._told = ""
+        self._told = self._told_code = ""
 
     @property
     def model(self) -> str | None:
@@ -51,6 +51,11 @@ class Runner:
     def trouble(self) -> str:
         """Why the job list cannot be written, or empty."""
         return self._told
+
+    @property
+    def trouble_code(self) -> str:
+        """The code that goes with `trouble`, or empty."""
+        return self._told_code
 
     def look(self, job: int) -> HeadScores | None:
         """The scores so far of a running job; None if it does not run, or has none to show."""
@@ -88,7 +93,7 @@ class Runner:
         except HeadlabError as error:
             self._tell(error)
             return False
-        self._told = ""
+        self._told = self._told_code = ""
         running = self._running
         if job is None or running is None:
             return False
@@ -124,4 +129,4 @@ class Runner:
     def _tell(self, error: HeadlabError) -> None:
         if str(error) != self._told:  # once, not every second
             log_failure(log, "the job list", error)
-        self._told = str(error)
+        self._told, self._told_code = str(error), error.code

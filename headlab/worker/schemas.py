@@ -29,8 +29,8 @@ State = Literal["queued", "running", "done", "failed", "cancelled"]
 class Refusal(HeadlabError):
     """A request that is refused with an HTTP status of its own."""
 
-    def __init__(self, sentence: str, status: int) -> None:
-        super().__init__(sentence)
+    def __init__(self, sentence: str, status: int, *, code: str) -> None:
+        super().__init__(sentence, code=code)
         self.status = status
 
 
@@ -279,6 +279,7 @@ class Measured(Strict):
 
 
 class Problem(Strict):
-    """Why a request was refused, as a sentence."""
+    """Why a request was refused: a sentence, and which problem it is, in a code that stays when sentences change."""
 
     error: str
+    code: str

@@ -49,7 +49,7 @@ class Settings:
     """How a worker is started.
 
     port: 0 takes a free one.  warm: a model to load at once.  parent: process id whose end ends the
-    worker.  told: a file that takes {"url"} or {"error"} once it is known.  allow: models besides the
+    worker.  told: a file that takes {"url"} or {"error", "code"} once it is known.  allow: models besides the
     embedded ones that a worker which others can reach may load.  ray, workers: where jobs placed on Ray go, as in
     `headlab score`; None has no such place.
     """
@@ -88,7 +88,7 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
         jobs = Jobs(home.folder / "jobs.db")
     except HeadlabError as error:
         if settings.told is not None:
-            write_json(settings.told, {"error": str(error)})
+            write_json(settings.told, {"error": str(error), "code": error.code})
         raise
     _log_to(home.folder / LOG_NAME)
     announce(home, entrance.url, settings.parent)
@@ -173,7 +173,8 @@ def open_entrance(settings: Settings) -> Entrance:
         listener.close()
         raise HeadlabError(
             f"a worker on {settings.host} could be asked by anyone who reaches it: set HEADLAB_TOKEN to a long random "
-            "text here and where the app runs, or leave the host at 127.0.0.1"
+            "text here and where the app runs, or leave the host at 127.0.0.1",
+            code="worker.token_missing",
         )
     # The token is what a page lacks that makes its own name point here.
     return Entrance(listener, url, token, ("*",), allowed)
@@ -190,7 +191,8 @@ def _listen(host: str, port: int) -> socket.socket:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise HeadlabError(
             f"cannot listen on {host}:{port} ({why}); choose another port with --port, 0 for any free one, or an "
-            "address of this machine with --host"
+            "address of this machine with --host",
+            code="worker.port_unusable",
         ) from error
 
 

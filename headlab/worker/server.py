@@ -13,14 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.worker import catalogue
 from headlab.worker.admission import admit_local
 from headlab.worker.apidocs import add_docs
-from headlab.worker.doors import TOO_LARGE, Doors
+from headlab.worker.doors import TOO_LARGE, Doors, refused
 from headlab.worker.engine import Engine
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -45,6 +45,12 @@ from headlab.worker.streams import Inbox, first_of, lines_of, only
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
+}
+CODES = {  # of what the server itself refuses
+    404: "request.path_unknown",
+    405: "request.method_unknown",
+    408: "request.too_slow",
+    413: "request.too_large",
 }
 LINES = "application/x-ndjson"
 FIGURES = {"content": {LINES: {"schema": {"$ref": "#/components/schemas/Figure"}}}}
@@ -158,14 +164,15 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
 
 
 def _say(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, error.status if isinstance(error, Refusal) else 400)
+    assert isinstance(error, HeadlabError)
+    return refused(error.status if isinstance(error, Refusal) else 400, str(error), code=error.code)
 
 
 def _say_invalid(_: Request, error: Exception) -> Response:
     """Where and why, never what was given: it may be a sentence of the user's."""
     assert isinstance(error, RequestValidationError)
     parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
-    return JSONResponse({"error": "; ".join(parts)}, 422)
+    return refused(422, "; ".join(parts), code="request.field_invalid")
 
 
 def _where(place: Sequence[str | int]) -> str:
@@ -177,4 +184,4 @@ def _where(place: Sequence[str | int]) -> str:
 def _say_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     sentence = TOO_LARGE if error.status_code == 413 else str(error.detail)
-    return JSONResponse({"error": sentence}, error.status_code)
+    return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))

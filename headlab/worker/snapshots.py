@@ -103,7 +103,8 @@ def scores_of(answer: Mapping[str, Any]) -> HeadScores | None:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise HeadlabError(
             f"the worker's answer about a running job cannot be read ({type(error).__name__}); "
-            "is it a headlab worker of this version?"
+            "is it a headlab worker of this version?",
+            code="worker.snapshot_malformed",
         ) from error
 
 

@@ -11,7 +11,7 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from headlab.errors import HeadlabError
-from headlab.worker.failures import log_failure, sentence_of
+from headlab.worker.failures import code_of, log_failure, sentence_of
 from headlab.worker.live import End, Live, Message
 from headlab.worker.schemas import Refusal
 
@@ -58,7 +58,7 @@ async def only(http: Request, ask: Ask) -> BaseModel:
     inbox = Inbox()
     record = await first_of(ask(inbox.send), inbox, http)
     if isinstance(record, End):
-        raise Refusal("the worker is going down; try again in a moment", 503)
+        raise Refusal("the worker is going down; try again in a moment", 503, code="worker.going_down")
     return record
 
 
@@ -72,13 +72,13 @@ async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIte
         if record.superseded:
             yield '{"superseded": true, "done": false}\n'
     except Exception as error:  # the status has been sent: the sentence travels as the last line
-        yield json.dumps({"error": _told(error)}) + "\n"
+        yield json.dumps(_told(error)) + "\n"
     finally:
         live.stopped = True
 
 
-def _told(error: Exception) -> str:
+def _told(error: Exception) -> dict[str, str]:
     """What the asker is told; what nobody expected goes to the log."""
     if not isinstance(error, HeadlabError):
         log_failure(log, "a live request", error)
-    return sentence_of(error)
+    return {"error": sentence_of(error), "code": code_of(error)}

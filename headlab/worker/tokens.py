@@ -22,10 +22,13 @@ def checked_token(token: str | None) -> str | None:
         return None
     advice = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise HeadlabError(f"{VARIABLE} may hold letters, digits and signs only, no spaces; {advice}")
+        raise HeadlabError(
+            f"{VARIABLE} may hold letters, digits and signs only, no spaces; {advice}", code="token.characters_invalid"
+        )
     if len(token) < MIN_LENGTH or len(set(token)) < MIN_DIFFERENT:
         raise HeadlabError(
             f"{VARIABLE} is too easy to guess: it needs {MIN_LENGTH} characters, {MIN_DIFFERENT} of them different; "
-            f"{advice}"
+            f"{advice}",
+            code="token.too_weak",
         )
     return token

@@ -79,10 +79,12 @@ class Costs:
         kept: bool [head].  Raises HeadlabError where heads of this model cannot be taken out.
         """
         if not self.layers:
-            raise HeadlabError(self.note or "the heads of this model cannot be taken out")
+            raise HeadlabError(
+                self.note or "the heads of this model cannot be taken out", code="costs.heads_not_removable"
+            )
         size = sum(layer.heads for layer in self.layers)
         if kept.shape != (size,):
-            raise HeadlabError(f"the mask has {kept.size} heads; this model has {size}")
+            raise HeadlabError(f"the mask has {kept.size} heads; this model has {size}", code="mask.shape_mismatch")
         whole, gone = self.untouched(tokens), [layer.gone(kept) for layer in self.layers]
         parameters = sum(layer.saved(n) for n, layer in zip(gone, self.layers, strict=True))
         macs = sum(n * layer.macs(tokens) for n, layer in zip(gone, self.layers, strict=True))
@@ -109,7 +111,9 @@ class Costs:
             layers = tuple(_layer(row) for row in value["layers"])
             return Costs(_count(value["parameters"]), (a, b, c), layers, str(value["note"]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            raise HeadlabError(f"these are no costs of a model ({type(error).__name__}: {error})") from error
+            raise HeadlabError(
+                f"these are no costs of a model ({type(error).__name__}: {error})", code="costs.malformed"
+            ) from error
 
 
 def _layer(row: Any) -> LayerCost:

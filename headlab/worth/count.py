@@ -98,7 +98,10 @@ def layers_of(model: Model) -> tuple[LayerCost, ...]:
     names = {module: name for name, module in model.module.named_modules()}
     heads = [n for stack in model.grid.stacks for n in stack.heads]
     if len(set(model.projections)) < len(model.projections):
-        raise HeadlabError(f"the layers of {model.name} share their weights, so no head can be taken out of one layer")
+        raise HeadlabError(
+            f"the layers of {model.name} share their weights, so no head can be taken out of one layer",
+            code="costs.weights_shared",
+        )
     out, first = [], 0
     for projection, count in zip(model.projections, heads, strict=True):
         out.append(_layer(model, names[projection], projection, first, count))
@@ -116,7 +119,8 @@ def _layer(model: Model, name: str, projection: nn.Module, first: int, heads: in
     if narrow or not beside or not groups or heads % groups or wide % heads:
         raise HeadlabError(
             f"cannot tell what a head of {model.name} costs: the projections beside {name} are not one each for "
-            "query, key and value, nor one for all three"
+            "query, key and value, nor one for all three",
+            code="costs.head_unknown",
         )
     together, parameters, weights = heads // groups, 0, 0
     for module in beside:
@@ -164,4 +168,6 @@ def sides(module: nn.Module) -> tuple[int, int]:
         return module.weight.shape[0], module.weight.shape[1]
     if isinstance(module, nn.Linear):
         return module.weight.shape[1], module.weight.shape[0]
-    raise HeadlabError(f"{type(module).__name__} is no projection that headlab can count")
+    raise HeadlabError(
+        f"{type(module).__name__} is no projection that headlab can count", code="costs.projection_unknown"
+    )

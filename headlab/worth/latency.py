@@ -30,7 +30,7 @@ def latency_ratio(
     Raises HeadlabError for fewer rounds or no batch.
     """
     if not inputs:
-        raise HeadlabError("there is no batch to time; give one or more")
+        raise HeadlabError("there is no batch to time; give one or more", code="latency.no_batch")
     device = next(iter(inputs[0].values())).device
     passes = [lambda m=m: [m(**batch) for batch in inputs] for m in (before, after)]
     (seconds,) = timed([passes], device, rounds=repeats, seed=seed, clock=clock)
@@ -50,7 +50,10 @@ def timed(
     Raises HeadlabError for too few rounds.
     """
     if rounds < LEAST:
-        raise HeadlabError(f"asked for {rounds} rounds; an interval of their median needs {LEAST} or more")
+        raise HeadlabError(
+            f"asked for {rounds} rounds; an interval of their median needs {LEAST} or more",
+            code="latency.rounds_too_few",
+        )
     seconds = [np.zeros((rounds, len(passes))) for passes in groups]
     within = [orders(rounds, len(passes), seed) for passes in groups]
     with torch.inference_mode():

@@ -47,7 +47,9 @@ def measure(
     """
     mask.check(untouched.grid, untouched.fingerprint)
     if not batch_sizes or min(batch_sizes) < 1:
-        raise HeadlabError(f"batch sizes are {list(batch_sizes)}; give one or more, each 1 or more")
+        raise HeadlabError(
+            f"batch sizes are {list(batch_sizes)}; give one or more, each 1 or more", code="worth.batch_sizes_invalid"
+        )
     shrunk, refused = _shrunk(untouched, mask)
     module = None if shrunk is None else shrunk.module
     samples = {

@@ -70,7 +70,10 @@ def _unmet(pool: list[Example], count: int, met: set[Any]) -> list[Example]:
 
 def _source(model: Model, task: Task | None) -> Task:
     if task is None and model.tokenizer is None:
-        raise HeadlabError(f"{model.name} has no tokenizer, so there is nothing to run it on; give its folder one")
+        raise HeadlabError(
+            f"{model.name} has no tokenizer, so there is nothing to run it on; give its folder one",
+            code="tokenizer.missing",
+        )
     return task_of(SENTENCES) if task is None else task
 
 

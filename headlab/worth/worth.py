@@ -148,7 +148,9 @@ class Worth:
             refused, still = str(value["refused"] or ""), int(value["still_masked"])
             return Worth(*counts, untouched, shrunk, speeds, refused, still, dict(value["spec"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise HeadlabError(f"this does not say what a mask is worth ({type(error).__name__}: {error})") from error
+            raise HeadlabError(
+                f"this does not say what a mask is worth ({type(error).__name__}: {error})", code="worth.malformed"
+            ) from error
 
 
 def _three(name: str, untouched: int, shrunk: int | None) -> dict[str, Any]:

@@ -72,11 +72,21 @@ class AllAttentionConfig(PretrainedConfig):
         for name, low in LOW.items():
             value = getattr(self, name)
             if type(value) is not int or value < low:
-                raise HeadlabError(f"{name} is {value!r}; it must be a whole number of {low} or more")
+                raise HeadlabError(
+                    f"{name} is {value!r}; it must be a whole number of {low} or more",
+                    code="model.config_number_invalid",
+                )
         heads = self.heads_per_layer
         if not heads or not all(type(n) is int and n >= 0 for n in heads):
-            raise HeadlabError(f"heads_per_layer is {heads}; give one whole number a layer, like [8, 8, 8]")
+            raise HeadlabError(
+                f"heads_per_layer is {heads}; give one whole number a layer, like [8, 8, 8]",
+                code="model.config_heads_invalid",
+            )
         if self.positions not in POSITIONS:
-            raise HeadlabError(f"positions is {self.positions!r}; use {RELATIVE} or {LEARNED}")
+            raise HeadlabError(
+                f"positions is {self.positions!r}; use {RELATIVE} or {LEARNED}", code="model.config_positions_unknown"
+            )
         if not 0 <= self.dropout < 1:
-            raise HeadlabError(f"dropout is {self.dropout}; choose a number from 0 to below 1")
+            raise HeadlabError(
+                f"dropout is {self.dropout}; choose a number from 0 to below 1", code="model.config_dropout_invalid"
+            )

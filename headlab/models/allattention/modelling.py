@@ -207,7 +207,9 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         places = (there.cumsum(dim=1) - 1).clamp(min=0)
         needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
         if needed > most:
-            raise HeadlabError(f"{needed} tokens given; this model has {most} positions, so cut it")
+            raise HeadlabError(
+                f"{needed} tokens given; this model has {most} positions, so cut it", code="model.text_too_long"
+            )
         found: torch.Tensor = self.places(places)
         return found
 

@@ -40,7 +40,10 @@ def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
     """Heads kept, bool [head], of every layer: those without heads are no row of the mask's grid."""
     found = tuple(n for n in config.heads_per_layer if n)
     if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != found:
-        raise HeadlabError(f"the mask is for a model with {mask.grid}; this model has layers of {list(found)} heads")
+        raise HeadlabError(
+            f"the mask is for a model with {mask.grid}; this model has layers of {list(found)} heads",
+            code="mask.other_grid",
+        )
     ends = np.cumsum(config.heads_per_layer)
     return np.split(mask.kept, ends[:-1])
 

@@ -44,7 +44,8 @@ class ShrunkModel:
             raise HeadlabError(
                 f"this shrunk model has no weights for {len(absent)} parts of the attention of a {cls.__name__} "
                 f"({absent[0]}…); it is a {', '.join(module.config.architectures or ['model of another class'])}: "
-                "load it as that, or with headlab.load_shrunk"
+                "load it as that, or with headlab.load_shrunk",
+                code="model.other_class",
             )
         return (module, told) if output_loading_info else module
 
@@ -86,7 +87,9 @@ def make_known(model_type: str | None = None) -> None:
     families = list(FAMILIES) if model_type is None else [model_type.removeprefix(PREFIX)]
     for family in families:
         if family not in FAMILIES:
-            raise HeadlabError(f"{model_type} is no shrunk model that this headlab knows; update headlab")
+            raise HeadlabError(
+                f"{model_type} is no shrunk model that this headlab knows; update headlab", code="model.type_unknown"
+            )
         _register(family)
 
 

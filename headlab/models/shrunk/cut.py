@@ -125,15 +125,22 @@ def check_heads(found: Sequence[Unit], heads: Any) -> None:
     for unit in found:
         layers.setdefault(unit.stack, []).append(unit)
     if not isinstance(heads, Mapping) or not set(heads) <= set(layers):
-        raise HeadlabError(f"this model has heads in {', '.join(layers)}; its list of heads names others")
+        raise HeadlabError(
+            f"this model has heads in {', '.join(layers)}; its list of heads names others",
+            code="shrunk.stacks_mismatch",
+        )
     for stack, rows in heads.items():
         if not isinstance(rows, list | tuple) or len(rows) != len(layers[stack]):
-            raise HeadlabError(f"stack {stack} has {len(layers[stack])} layers; its list of heads has others")
+            raise HeadlabError(
+                f"stack {stack} has {len(layers[stack])} layers; its list of heads has others",
+                code="shrunk.layers_mismatch",
+            )
         for unit, row in zip(layers[stack], rows, strict=True):
             if not _fits(unit, row):
                 raise HeadlabError(
                     f"stack {stack}, layer {unit.layer} has heads 0 to {unit.heads - 1} in groups of {unit.group}; "
-                    f"its list of heads is {row!r}"
+                    f"its list of heads is {row!r}",
+                    code="shrunk.heads_mismatch",
                 )
 
 

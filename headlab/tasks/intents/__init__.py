@@ -24,7 +24,7 @@ def read(language: str, split: Split, seed: int) -> Sequence[Example]:
     """
     data_versions()
     if seed < 0:
-        raise HeadlabError(f"task intents was given seed {seed}; use 0 or a larger whole number")
+        raise HeadlabError(f"task intents was given seed {seed}; use 0 or a larger whole number", code="seed.invalid")
     from headlab.tasks.intents.splits import build  # needs the source packages: checked first
 
     return build(language, seed).examples.get(split, ())
@@ -38,4 +38,7 @@ def data_versions() -> dict[str, str]:
     try:
         return {name: version(name) for name in PINNED}
     except PackageNotFoundError as error:
-        raise HeadlabError(f"task intents needs the package {error.name}, which is not installed: {INSTALL}") from None
+        raise HeadlabError(
+            f"task intents needs the package {error.name}, which is not installed: {INSTALL}",
+            code="package.intents_missing",
+        ) from None

@@ -89,7 +89,10 @@ def read_book(language: str, *, ambiguous: bool = False) -> Book:
     """
     raw = get_intents(language)
     if raw is None:
-        raise HeadlabError(f"the installed home-assistant-intents has no {language}; pip install the pinned version")
+        raise HeadlabError(
+            f"the installed home-assistant-intents has no {language}; pip install the pinned version",
+            code="intents.language_missing",
+        )
     intents, words = Intents.from_dict(raw), load_words(language)
     lists = list_values(intents, words)
     found: dict[tuple[int, str], list[tuple[str, Variant]]] = {}

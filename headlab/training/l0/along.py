@@ -45,7 +45,10 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
     given = model.module
     if given.dtype not in (torch.float32, torch.float64):
         name = str(given.dtype).removeprefix("torch.")
-        raise HeadlabError(f"{model.name} was loaded in {name}; a model is trained along in float32, so load it so")
+        raise HeadlabError(
+            f"{model.name} was loaded in {name}; a model is trained along in float32, so load it so",
+            code="training.not_float32",
+        )
     # built, not copied: the given one's layers may have been wrapped, and a copy would call the given ones
     with alone(), torch.random.fork_rng(devices=[]):
         module = type(given)(type(given.config).from_dict(given.config.to_dict()))
@@ -64,7 +67,10 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
 def check_place(out: Path | None) -> Path:
     """Where a trained model goes. Raises HeadlabError if that is nowhere, or taken by what no training made."""
     if out is None:
-        raise HeadlabError("a model that is trained along needs a place: give a store, or a folder with out")
+        raise HeadlabError(
+            "a model that is trained along needs a place: give a store, or a folder with out",
+            code="training.place_missing",
+        )
     check_out(out)
     return out
 
@@ -100,7 +106,10 @@ def found_again(done: GatesResult, out: Path | None) -> LearnedGates:
         return replace(gates, notes=(*gates.notes, lost))
     if not _holds(out, str(gates.trained.get("fingerprint"))):
         if source is None:
-            raise HeadlabError(f"these gates are in the cache, but not the model that was trained along; {anew}")
+            raise HeadlabError(
+                f"these gates are in the cache, but not the model that was trained along; {anew}",
+                code="training.model_gone",
+            )
         check_out(out)
         copy_folder(source, out)
     return replace(gates, trained={**gates.trained, "folder": out.name})

@@ -93,7 +93,7 @@ def sweep(
     watch: what is called during the run of a λ.  Raises HeadlabError where no λ is given, and as `learn_gates`.
     """
     if not weights:
-        raise HeadlabError("a sweep needs values of λ; give at least one weight")
+        raise HeadlabError("a sweep needs values of λ; give at least one weight", code="gate.weights_missing")
     runs = [replace(options or GateOptions(), weight=float(weight)) for weight in weights]
     for run in runs:
         run.check()

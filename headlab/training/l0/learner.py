@@ -82,7 +82,9 @@ class Learner:
         lost = [name for name, values in self.state.parameters.items() if not bool(values.isfinite().all())]
         if lost:
             what, rate = ("a gate", "gate_rate") if lost[0] == GATES else (f"the weight {lost[0]}", "model_rate")
-            raise HeadlabError(f"{what} became a value that is not a number; learn with a lower {rate}")
+            raise HeadlabError(
+                f"{what} became a value that is not a number; learn with a lower {rate}", code="gate.diverged"
+            )
 
     def _now(self) -> torch.Tensor:
         """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
@@ -131,7 +133,10 @@ class Learner:
 
         loss = fitting(self.state, min(len(chosen), self.state.rows or len(chosen)), run)
         if not np.isfinite(loss):
-            raise HeadlabError(f"the loss of step {step + 1} is {loss}; learn with lower rates, or with dtype float32")
+            raise HeadlabError(
+                f"the loss of step {step + 1} is {loss}; learn with lower rates, or with dtype float32",
+                code="training.loss_not_finite",
+            )
         self._update()
         return loss
 
@@ -178,7 +183,8 @@ class Learner:
             if not out_of_memory(error):
                 raise
             raise HeadlabError(
-                "the optimizer's means do not fit in the device's memory; train the gates alone, or a smaller model"
+                "the optimizer's means do not fit in the device's memory; train the gates alone, or a smaller model",
+                code="memory.optimizer_too_large",
             ) from error
 
     def _told(self, step: int, batch: int, kept: int) -> GateStep:

@@ -86,11 +86,16 @@ class GateOptions:
         for name, option in OPTIONS.items():
             value = getattr(self, name)
             if not (value is None and option.optional) and not (option.fits(value) and value != float("inf")):
-                raise HeadlabError(f"gates: {name} is {value!r}, but must be {option.range}")
+                raise HeadlabError(
+                    f"gates: {name} is {value!r}, but must be {option.range}", code="gate.option_invalid"
+                )
         if type(self.seed) is not int or self.seed < 0:
-            raise HeadlabError(f"seed is {self.seed}; choose 0 or more")
+            raise HeadlabError(f"seed is {self.seed}; choose 0 or more", code="seed.invalid")
         if not self._stacks() or not set(self._stacks()) <= {*STACKS, ALL}:
-            raise HeadlabError(f"gates: stacks is {self.stacks!r:.60}; name some of {', '.join(STACKS)}, or {ALL}")
+            raise HeadlabError(
+                f"gates: stacks is {self.stacks!r:.60}; name some of {', '.join(STACKS)}, or {ALL}",
+                code="gate.stacks_invalid",
+            )
         self.concrete.check(self.start)
 
     def settled(self) -> GateOptions:
@@ -146,7 +151,9 @@ def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
     """Options from names and values, checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise HeadlabError(f"gates have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}")
+        raise HeadlabError(
+            f"gates have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}", code="gate.option_unknown"
+        )
     options = GateOptions(**given, seed=seed)
     options.check()
     return options.settled()

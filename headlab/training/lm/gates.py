@@ -116,5 +116,6 @@ def check_some_left(gates: LearnedGates) -> None:
     """Raise AllClosed if every gate is closed."""
     if not gates.kept.any():
         raise AllClosed(
-            f"all {gates.grid.size} gates closed at weight {gates.weight:g}; choose a lower weight, or fewer steps"
+            f"all {gates.grid.size} gates closed at weight {gates.weight:g}; choose a lower weight, or fewer steps",
+            code="gate.all_closed",
         )

@@ -57,9 +57,11 @@ def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
             return None
         found = {split: np.array(value["passages"][split], dtype=np.float64) for split in JUDGED}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise HeadlabError(f"{folder / FILE} is not what a training writes ({error}); delete it") from error
+        raise HeadlabError(
+            f"{folder / FILE} is not what a training writes ({error}); delete it", code="lm.sums_unreadable"
+        ) from error
     if not all(part.ndim == 2 and part.shape[1] == 3 and np.isfinite(part).all() for part in found.values()):
-        raise HeadlabError(f"{folder / FILE} does not hold three numbers a passage; delete it")
+        raise HeadlabError(f"{folder / FILE} does not hold three numbers a passage; delete it", code="lm.sums_invalid")
     return found
 
 

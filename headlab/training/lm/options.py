@@ -105,7 +105,10 @@ class LmOptions:
         """Raise HeadlabError for a value that cannot be trained with."""
         check(OPTIONS, asdict(self))
         if self.head_size is None and self.width % self.heads:
-            raise HeadlabError(f"width {self.width} is no multiple of {self.heads} heads; change one of them")
+            raise HeadlabError(
+                f"width {self.width} is no multiple of {self.heads} heads; change one of them",
+                code="training.width_mismatch",
+            )
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
@@ -245,7 +248,9 @@ def known(options: Mapping[str, Option], given: Mapping[str, Any]) -> Mapping[st
     """What was given, each the name of an option. Raises HeadlabError."""
     unknown = sorted(set(given) - set(options))
     if unknown:
-        raise HeadlabError(f"unknown option {unknown[0]!r:.40}; there is {', '.join(options)}")
+        raise HeadlabError(
+            f"unknown option {unknown[0]!r:.40}; there is {', '.join(options)}", code="training.option_unknown"
+        )
     return given
 
 
@@ -256,7 +261,7 @@ def check(options: Mapping[str, Option], values: Mapping[str, Any]) -> None:
         # any float may be as large as infinity, where no end is named
         if not ((value is None and option.optional) or (option.fits(value) and value != float("inf"))):
             fits = SWITCH if option.kind is bool else option.range
-            raise HeadlabError(f"{name} is {value!r:.40}; choose {fits}")
+            raise HeadlabError(f"{name} is {value!r:.40}; choose {fits}", code="training.option_invalid")
 
 
 def rising_and_falling(highest: float, warmup: float, steps: int, step: int) -> float:

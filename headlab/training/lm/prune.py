@@ -70,7 +70,10 @@ def prune_lm(
     check_apart(folder, out)
     checkpoint = read(str(folder), device=device)
     if not isinstance(checkpoint.module, AllAttentionForCausalLM):
-        raise HeadlabError(f"{folder} is no language model that headlab train lm made; give the folder of one")
+        raise HeadlabError(
+            f"{folder} is no language model that headlab train lm made; give the folder of one",
+            code="lm.folder_missing",
+        )
     texts = {split: encode(checkpoint.tokenizer, part) for split, part in lines.items()}
     given = Given(checkpoint, texts, data_hash(lines), options, device)
     judge = Judge(texts, options.block, watch)
@@ -93,7 +96,10 @@ def check_apart(folder: Path, out: Path) -> None:
     """Raise HeadlabError if writing `out` would touch the model in `folder`."""
     model, result = folder.resolve(), out.resolve()
     if model == result or model in result.parents or result in model.parents:
-        raise HeadlabError(f"{out} would take the place of the model {folder}, which stays; name another folder")
+        raise HeadlabError(
+            f"{out} would take the place of the model {folder}, which stays; name another folder",
+            code="output.is_model",
+        )
 
 
 def _keep(given: Given, out: Path, part: str, watch: Watch) -> Keep:

@@ -80,7 +80,10 @@ class LmSteps:
         together = min(n for n in (len(starts), self.options.micro_batch, self.state.rows) if n)
         loss = fitting(self.state, together, run)
         if not np.isfinite(loss):
-            raise HeadlabError(f"the loss of step {step + 1} is {loss}; train with a lower learning rate")
+            raise HeadlabError(
+                f"the loss of step {step + 1} is {loss}; train with a lower learning rate",
+                code="training.loss_not_finite",
+            )
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
         with fits_in_memory("the optimizer's means do", SMALLER):

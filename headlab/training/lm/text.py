@@ -69,11 +69,11 @@ def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
 def _lines(path: Path) -> list[str]:
     if not path.is_file():
         needed = f"a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
-        raise HeadlabError(f"there is no file {path}; {needed}")
+        raise HeadlabError(f"there is no file {path}; {needed}", code="file.missing")
     # Not splitlines: it would also cut at characters that stand within a line.
     lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not any(line.strip() for line in lines):
-        raise HeadlabError(f"{path} holds no words; give a text file")
+        raise HeadlabError(f"{path} holds no words; give a text file", code="file.no_words")
     return lines
 
 
@@ -82,7 +82,8 @@ def _parts(lines: list[str], path: Path) -> dict[str, list[str]]:
     if not held:
         raise HeadlabError(
             f"{path} has {len(lines)} lines, too few to hold some out; give {HELD_OUT} or more, or a folder with "
-            f"{', '.join(f'{s}.txt' for s in SPLITS)}"
+            f"{', '.join(f'{s}.txt' for s in SPLITS)}",
+            code="lm.lines_too_few",
         )
     return {"train": lines[: -2 * held], "valid": lines[-2 * held : -held], "test": lines[-held:]}
 

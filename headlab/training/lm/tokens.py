@@ -22,7 +22,10 @@ def make_tokenizer(lines: Sequence[str], kind: str = BPE, vocabulary: int = 8000
     2016).  word: the most frequent words; all others are one token.  Raises HeadlabError for a vocabulary too small.
     """
     if vocabulary <= (BYTES + 2 if kind == BPE else 2):
-        raise HeadlabError(f"a vocabulary of {vocabulary} is too small; {kind} needs more than {BYTES + 2}")
+        raise HeadlabError(
+            f"a vocabulary of {vocabulary} is too small; {kind} needs more than {BYTES + 2}",
+            code="vocabulary.too_small",
+        )
     made = _pieces(lines, vocabulary) if kind == BPE else _words(lines, vocabulary)
     return PreTrainedTokenizerFast(
         tokenizer_object=made, bos_token=END, eos_token=END, pad_token=END, unk_token=UNKNOWN,

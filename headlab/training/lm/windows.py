@@ -40,7 +40,8 @@ def steps_an_epoch(asked: int, options: StepOptions) -> int:
     if not found:
         raise HeadlabError(
             f"the text has {asked} tokens, fewer than {options.batch} windows of {options.block}; "
-            "give a longer one, or a smaller batch or block"
+            "give a longer one, or a smaller batch or block",
+            code="lm.text_too_short",
         )
     return found
 

@@ -59,7 +59,10 @@ def train_on(
     """
     options.check()
     if not options.along:
-        raise HeadlabError(f"trained is {options.trained!r}, with which the model stays; give trained='all'")
+        raise HeadlabError(
+            f"trained is {options.trained!r}, with which the model stays; give trained='all'",
+            code="training.trained_in_part",
+        )
     check_place(out)
     checked(model, mask)
     split, examples = learned_on(task, language, options.split, options.size)

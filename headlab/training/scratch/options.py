@@ -67,11 +67,14 @@ class TranslationOptions:
         for name, value in asdict(self).items():
             option = OPTIONS[name]
             if not (option.fits(value) or (value is None and option.optional)):
-                raise HeadlabError(f"{name} is {value!r:.40}; choose {option.range}")
+                raise HeadlabError(f"{name} is {value!r:.40}; choose {option.range}", code="training.option_invalid")
         for name in ("encoder_heads", "decoder_heads"):
             heads = getattr(self, name)
             if self.width % heads or self.width % 2:
-                raise HeadlabError(f"width {self.width} is no even multiple of {name} {heads}; choose one that is")
+                raise HeadlabError(
+                    f"width {self.width} is no even multiple of {name} {heads}; choose one that is",
+                    code="training.width_mismatch",
+                )
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0 (Vaswani et al. 2017, equation 3, scaled to its highest value)."""
@@ -86,7 +89,9 @@ def translation_options(given: Mapping[str, Any]) -> TranslationOptions:
     """The options with some values of one's own, checked. Raises HeadlabError for an unknown name or a bad value."""
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise HeadlabError(f"unknown option {unknown[0]!r:.40}; there is {', '.join(OPTIONS)}")
+        raise HeadlabError(
+            f"unknown option {unknown[0]!r:.40}; there is {', '.join(OPTIONS)}", code="training.option_unknown"
+        )
     options = TranslationOptions(**given)
     options.check()
     return options

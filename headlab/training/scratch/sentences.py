@@ -59,6 +59,12 @@ def encode_sentences(tokenizer: Any, examples: Sequence[Example], max_length: in
 def check_sentences(examples: Sequence[Example]) -> None:
     """Raise HeadlabError unless there are examples, each with a target."""
     if not examples:
-        raise HeadlabError("given no sentences; give a train split, mt/PAIR.train.tsv below the data folder")
+        raise HeadlabError(
+            "given no sentences; give a train split, mt/PAIR.train.tsv below the data folder",
+            code="training.no_sentences",
+        )
     if any(e.target is None for e in examples):
-        raise HeadlabError("the task has labels, not texts to be generated; train translation takes a translation task")
+        raise HeadlabError(
+            "the task has labels, not texts to be generated; train translation takes a translation task",
+            code="training.task_not_generating",
+        )

@@ -128,7 +128,8 @@ def checked(model: Model, mask: Mask | None) -> None:
     if mask is not None and mask.grid != model.grid:
         raise HeadlabError(
             f"the mask is for a model with {mask.grid}; the one to be trained has {model.grid}. Give the options the "
-            "same layers and heads"
+            "same layers and heads",
+            code="mask.other_grid",
         )
 
 

@@ -23,7 +23,8 @@ def check_pieces() -> None:
         import sentencepiece  # noqa: F401
     except ImportError as error:
         raise HeadlabError(
-            "vocabularies are made by the package sentencepiece, which is not here; pip install 'headlab[translation]'"
+            "vocabularies are made by the package sentencepiece, which is not here; pip install 'headlab[translation]'",
+            code="package.sentencepiece_missing",
         ) from error
 
 
@@ -31,7 +32,9 @@ class NoVocabulary(HeadlabError):
     """Sentences of which no vocabulary of a size can be made: too few for it, or of more characters than it has."""
 
     def __init__(self, size: int, why: str, do: str) -> None:
-        super().__init__(f"no vocabulary of {size} pieces can be made of these sentences ({why}); {do}")
+        super().__init__(
+            f"no vocabulary of {size} pieces can be made of these sentences ({why}); {do}", code="vocabulary.not_made"
+        )
         self.size, self.why = size, why
 
 

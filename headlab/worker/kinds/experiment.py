@@ -57,7 +57,7 @@ def fill(spec: ExperimentSpec) -> ExperimentSpec:
     try:
         return _filled(spec)
     except HeadlabError as error:
-        raise Refusal(str(error), 422) from error
+        raise Refusal(str(error), 422, code=error.code) from error
 
 
 def _filled(spec: ExperimentSpec) -> ExperimentSpec:
@@ -65,11 +65,15 @@ def _filled(spec: ExperimentSpec) -> ExperimentSpec:
     if len(chosen.languages) < about.least_languages:
         raise HeadlabError(
             f"experiment {about.key} compares languages; it needs {about.least_languages} or more, "
-            f"given {len(chosen.languages)}"
+            f"given {len(chosen.languages)}",
+            code="experiment.languages_too_few",
         )
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
-            raise HeadlabError(f"the {about_it} stands beside the options of an experiment, not among them")
+            raise HeadlabError(
+                f"the {about_it} stands beside the options of an experiment, not among them",
+                code="experiment.option_misplaced",
+            )
     full = about.resolve(options_of(spec))
     for split in ("dev", "test"):
         chosen.examples(chosen.languages[0], split, 1)
@@ -90,9 +94,13 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             modest(checked(value))
         if isinstance(value, int) and value > MOST.get(name, value):
-            raise Refusal(f"{name} is {value}; a job may ask for {MOST[name]} at most", 422)
+            raise Refusal(
+                f"{name} is {value}; a job may ask for {MOST[name]} at most", 422, code="job.number_too_large"
+            )
         if isinstance(value, str) and len(value) > TEXT:
-            raise Refusal(f"{name} has {len(value)} characters; a job may have {TEXT} at most", 422)
+            raise Refusal(
+                f"{name} has {len(value)} characters; a job may have {TEXT} at most", 422, code="job.text_too_long"
+            )
     return options
 
 

@@ -41,14 +41,16 @@ def fill(spec: FrontSpec) -> FrontSpec:
     try:
         return _filled(spec)
     except HeadlabError as error:
-        raise Refusal(str(error), 422) from error
+        raise Refusal(str(error), 422, code=error.code) from error
 
 
 def _filled(spec: FrontSpec) -> FrontSpec:
     chosen = task(spec.task, spec.languages)
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
-            raise HeadlabError(f"the {about_it} stands beside the options of a front, not among them")
+            raise HeadlabError(
+                f"the {about_it} stands beside the options of a front, not among them", code="front.option_misplaced"
+            )
     full = resolve(options_of(spec))
     for split in ("dev", "test"):
         chosen.examples(chosen.languages[0], split, 1)

@@ -51,15 +51,21 @@ def fill(spec: GatesSpec) -> GatesSpec:
     """Details in full. Raises Refusal (422) for what does not exist or fit."""
     try:
         if WEIGHT in spec.options:
-            raise HeadlabError("a job's weights stand beside its options, as a list; take weight out of the options")
+            raise HeadlabError(
+                "a job's weights stand beside its options, as a list; take weight out of the options",
+                code="gate.weight_misplaced",
+            )
         chosen, options = task(spec.task, spec.languages), of(spec, spec.weights[0])
         for name, most in MOST.items():
             if (getattr(options, name) or 0) > most:
-                raise HeadlabError(f"{name} is {getattr(options, name)}; a job may ask for {most:,} at most")
+                raise HeadlabError(
+                    f"{name} is {getattr(options, name)}; a job may ask for {most:,} at most",
+                    code="job.number_too_large",
+                )
         for language in chosen.languages:
             examples(chosen, language, options)
     except HeadlabError as error:
-        raise Refusal(str(error), 422) from error
+        raise Refusal(str(error), 422, code=error.code) from error
     full = {name: getattr(options, name) for name in OPTIONS if name != WEIGHT}
     weights = sorted(set(map(float, spec.weights)))
     return spec.model_copy(update={"languages": list(chosen.languages), "options": full, "weights": weights})

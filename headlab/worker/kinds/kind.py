@@ -113,7 +113,9 @@ class Kind(Generic[Spec]):
 def named(languages: list[str] | str) -> list[str]:
     """The languages of filled-in details."""
     if isinstance(languages, str):
-        raise HeadlabError('a job names its languages; "all" is filled in when it is submitted')
+        raise HeadlabError(
+            'a job names its languages; "all" is filled in when it is submitted', code="job.languages_unnamed"
+        )
     return languages
 
 

@@ -54,9 +54,13 @@ def fill(spec: RolesSpec) -> RolesSpec:
         chosen = _of_treebank(spec) if spec.source == "treebank" else _of_task(spec)
         options = resolve(spec.options)
     except HeadlabError as error:
-        raise Refusal(str(error), 422) from error
+        raise Refusal(str(error), 422, code=error.code) from error
     if options["examples"] > MOST_EXAMPLES:
-        raise Refusal(f"examples is {options['examples']}; a job may ask for {MOST_EXAMPLES} at most", 422)
+        raise Refusal(
+            f"examples is {options['examples']}; a job may ask for {MOST_EXAMPLES} at most",
+            422,
+            code="job.number_too_large",
+        )
     return chosen.model_copy(update={"options": options})
 
 
@@ -69,7 +73,8 @@ def _of_treebank(spec: RolesSpec) -> RolesSpec:
         raise HeadlabError(
             f"the worker has no treebank of {', '.join(lacking) or 'any language'}, it has "
             f"{', '.join(there) or 'none'}; start it with {VARIABLE} naming a folder that holds "
-            f"{FOLDER}/LANGUAGE.{spec.split}.{SUFFIX}, or take the texts of a task (source task), which have no syntax"
+            f"{FOLDER}/LANGUAGE.{spec.split}.{SUFFIX}, or take the texts of a task (source task), which have no syntax",
+            code="treebank.missing",
         )
     for language in languages:
         trees(language, spec.split)
@@ -78,7 +83,7 @@ def _of_treebank(spec: RolesSpec) -> RolesSpec:
 
 def _of_task(spec: RolesSpec) -> RolesSpec:
     if spec.task is None:
-        raise HeadlabError("source task names no task; give one, or take source treebank")
+        raise HeadlabError("source task names no task; give one, or take source treebank", code="roles.task_unnamed")
     chosen = task(spec.task, spec.languages)
     chosen.examples(chosen.languages[0], spec.split, 1)
     size = spec.size or (DEV_SIZE if spec.split == "dev" else None)
@@ -90,7 +95,10 @@ def trees(language: str, split: Split) -> int:
     folder = subfolder(None, FOLDER)
     path = (folder or Path()) / f"{language}.{split}.{SUFFIX}"
     if folder is None or not path.is_file():
-        raise HeadlabError(f"the worker has no {split} treebank of {language}; choose another split or language")
+        raise HeadlabError(
+            f"the worker has no {split} treebank of {language}; choose another split or language",
+            code="treebank.missing",
+        )
     stat = path.stat()
     return _counted(folder, language, split, (str(path), stat.st_mtime_ns, stat.st_size))
 

@@ -30,7 +30,7 @@ def checked(options: dict[str, Any]) -> dict[str, Any]:
     """The options, none larger than a request may ask for. Raises Refusal (422)."""
     for name, most in LARGEST.items():
         if isinstance(value := options.get(name), int) and value > most:
-            raise Refusal(f"{name} is {value}; a job may ask for {most} at most", 422)
+            raise Refusal(f"{name} is {value}; a job may ask for {most} at most", 422, code="job.number_too_large")
     return options
 
 
