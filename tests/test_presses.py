@@ -12,6 +12,7 @@ from streamlit.runtime.scriptrunner import RerunData
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
 
+from headlab.records import HeadGrid, Stack
 from headlab.ui import presses
 from headlab.ui.presses import Log
 
@@ -45,7 +46,7 @@ def test_tabs_count_by_themselves():
     assert done == [5, 1]
 
 
-def test_a_button_that_is_gone_or_disabled_does_nothing_and_holds_nothing_up():
+def test_a_button_that_never_was_does_nothing_and_holds_nothing_up():
     log, done = listening()
     log.take({"tab": "a", "presses": [[1, "gone", 1], [2, "k", 2]]})
     assert done == [2]
@@ -123,8 +124,36 @@ def test_buttons_do_what_they_were_drawn_for():
         app.button(key=key).click().run()
     assert app.text[0].value == "a b"
     assert app.button(key="b").disabled
+    # One that was on its way while the button was still enabled, as the person saw it.
     app.session_state["_presses"].take({"tab": "late", "presses": [[1, "b", None]]})
-    assert app.run().text[0].value == "a b"
+    assert app.run().text[0].value == "a b b"
+
+
+def test_undo_right_after_a_click_that_came_after_another_undo_counts():
+    """The last Undo had disabled the button, which the browser did not show yet."""
+    grid = HeadGrid((Stack("encoder", (2, 2)),))
+    app = AppTest.from_function(undoing).run()
+    log, now = app.session_state["_presses"], app.session_state["now"]
+    off = {"heads": [0], "on": False}
+    log.take({"tab": "a", "presses": [[1, "grid", off], [2, "undo", None]]})
+    app.run()
+    log.take({"tab": "a", "presses": [[3, "grid", off], [4, "undo", None]]})
+    assert now.kept.all()
+    assert now.grid == grid
+
+
+def undoing():
+    import numpy as np
+    import streamlit as st
+
+    from headlab.records import HeadGrid, Stack
+    from headlab.ui.headgrid import head_switches
+    from headlab.ui.history import History
+    from headlab.ui.presses import button
+
+    now = st.session_state.setdefault("now", History(HeadGrid((Stack("encoder", (2, 2)),))))
+    button("Undo", key="undo", on_press=now.undo, disabled=False if len(now.steps) == 1 else not now.can_undo)
+    head_switches(np.zeros(4), now.grid, now.kept, key="grid", on_switch=now.switch)
 
 
 def test_numbers_of_a_tab_only_grow():

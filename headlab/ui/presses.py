@@ -36,8 +36,7 @@ class Log:
     def take(self, event: Any) -> None:
         """Do what the presses of an event ask for that are not taken yet, in the order of their numbers.
 
-        event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key is not drawn any more, or is
-        disabled by now, asks for nothing.
+        event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key was never drawn asks for nothing.
         """
         tab = str(event["tab"])
         for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
@@ -106,13 +105,13 @@ def draw(
     *,
     width: Literal["content", "stretch"] = "stretch",
 ) -> None:
-    """Draw a component that sends presses. actions: what a press of each key does, None: nothing now."""
+    """Draw a component that sends presses.
+
+    actions: what a press of each key does; None: it is disabled.  A press on its way was made while it was not, so
+    what it did then stays.
+    """
     held = log()
-    for name, action in actions.items():
-        if action is None:
-            held.actions.pop(name, None)
-        else:
-            held.actions[name] = action
+    held.actions |= {name: action for name, action in actions.items() if action is not None}
 
     def received() -> None:
         state = st.session_state.get(key)

@@ -41,9 +41,9 @@ class HeadGrid {
     this.paint();
   }
 
-  // What the server says, and on top of it the presses that it has not taken yet.
+  // What the server says, and on top of it the presses that it did not know then.
   follow() {
-    const waiting = presses.of(this.data.key);
+    const waiting = presses.since(this.data.taken, this.data.key);
     this.off = new Set(this.data.off);
     for (const { heads, on } of this.switches ? waiting : []) {
       for (const i of heads) on ? this.off.delete(i) : this.off.add(i);

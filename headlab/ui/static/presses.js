@@ -2,20 +2,23 @@
    It is put before the script of each component that can be pressed: buttons, the head grid, and the root, which is on
    every page and draws nothing. A component sends the whole log, so nothing depends on which message arrives. */
 
-const FIRST_WAIT_MS = 4000;
+const [FIRST_WAIT_MS, KEPT] = [4000, 500];
 
 class Presses {
   constructor() {
     this.tab = Math.random().toString(36).slice(2);
     this.count = 0;
-    this.waiting = []; // [number, key, value], not taken yet
+    this.made = []; // [number, key, value], the newest ones
+    this.waiting = []; // those of them that are not taken yet
     this.root = null;
     this.wait = FIRST_WAIT_MS;
   }
 
   add(sender, key, value) {
     this.count += 1;
-    this.waiting.push([this.count, key, value]);
+    const press = [this.count, key, value];
+    this.made = [...this.made, press].slice(-KEPT);
+    this.waiting.push(press);
     this.wait = FIRST_WAIT_MS;
     this.send(sender);
   }
@@ -33,16 +36,22 @@ class Presses {
     }, this.wait);
   }
 
-  // taken: {tab: number of the last press that the server has taken}.
+  // taken: {tab: number of the last press that the server had taken when it drew the sender}.
   acknowledge(taken) {
-    const last = (taken && taken[this.tab]) || 0;
-    this.waiting = this.waiting.filter(([number]) => number > last);
+    this.waiting = this.after(this.waiting, taken);
     if (!this.waiting.length) clearTimeout(this.timer);
     this.say();
   }
 
-  of(key) {
-    return this.waiting.filter((press) => press[1] === key).map((press) => press[2]);
+  // What presses of a key were about that came after what a component was drawn with. Another component may be drawn
+  // anew first and say that they are taken, so it is not a question of those that wait.
+  since(taken, key) {
+    return this.after(this.made, taken).filter((press) => press[1] === key).map((press) => press[2]);
+  }
+
+  after(some, taken) {
+    const last = (taken && taken[this.tab]) || 0;
+    return some.filter(([number]) => number > last);
   }
 
   // For tests, and for whoever looks: how many presses the server has not taken yet.
