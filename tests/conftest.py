@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
+
+# One thread for a test process and what it starts, before NumPy and torch are loaded: those of two processes on two
+# cores wait for each other by spinning. Tests that mean several threads set them themselves.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np  # noqa: E402
 
 
 @pytest.hookimpl(optionalhook=True)
