@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +14,33 @@ import pytest
 # cores wait for each other by spinning. Tests that mean several threads set them themselves.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402
+import numpy as np
+import soaking
+
+SECONDS = Path(__file__).parents[1] / "docs" / "contributing.md"
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`: a file's tests in one process, for what they share; those in a browser one after another."""
-    from xdist.scheduler import LoadScopeScheduling
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak-out", metavar="FILE", help="write what ran, how it ended and how long it took as JSON")
 
-    class Files(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            return "browser" if file.startswith("tests/browser/") else file
 
-    return Files(config, log)
+def pytest_configure(config: pytest.Config) -> None:
+    soaking.keep(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items, seconds_of_files(SECONDS.read_text(encoding="utf-8")))
+
+
+def longest_first(items: list[pytest.Item], seconds: dict[str, float]) -> None:
+    """Files that take long begin first, so that two processes end together; a file's tests stay in their order."""
+    items.sort(key=lambda item: -seconds.get(item.nodeid.split("::", 1)[0], 0.0))
+
+
+def seconds_of_files(page: str) -> dict[str, float]:
+    """{file: seconds} of the table in docs/contributing.md: the last number of a row that begins with a test file."""
+    found = re.findall(r"^\| `(tests/\S+\.py)` \|.*?([\d.]+) \|$", page, re.MULTILINE)
+    return {name: float(number) for name, number in found}
 
 
 @pytest.fixture
