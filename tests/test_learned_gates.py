@@ -212,7 +212,7 @@ def learner_of(options: GateOptions, model: Model | None = None, task: Task | No
 
 def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
     learner = learner_of(replace(QUICK, sample="batch"))
-    chosen, uniform = learner.chosen(0), learner._uniform(0, 6)
+    chosen, uniform = learner.chosen(0), learner.uniform(0, 6)
     assert uniform.shape == (1, 12)
     with torch.inference_mode(), headlab.gates.gated(learner.model, learner.gates(uniform).detach()):
         logits = learner.inputs.logits(learner.inputs.tensors(chosen)).double()

@@ -16,8 +16,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, running, until
+from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.store import Run

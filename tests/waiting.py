@@ -11,8 +11,14 @@ Found = TypeVar("Found")
 
 def until(condition: Callable[[], Found], what: str = "what was waited for", seconds: float = 120.0) -> Found:
     """What `condition` says once it is true. `seconds` is no measure: it only ends a test that would hang."""
+    found = within(condition, seconds)
+    assert found, f"{what} did not come in {seconds:g} s"
+    return found
+
+
+def within(condition: Callable[[], Found], seconds: float) -> Found:
+    """What `condition` says once it is true, or after so many seconds: for moments that are drawn by lot."""
     limit = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < limit, f"{what} did not come in {seconds:g} s"
-        time.sleep(0.01)
+    while not (found := condition()) and (left := limit - time.monotonic()) > 0:
+        time.sleep(min(0.005, left))
     return found

@@ -117,7 +117,7 @@ class Learner:
         """
         options, optimizer = self.options, self.state.optimizer
         self.model.module.train(options.along)
-        uniform = self._uniform(step, len(chosen))
+        uniform = self.uniform(step, len(chosen))
         for group, rate in zip(
             optimizer.param_groups, (options.gate_rate, options.model_rate_at(step)), strict=False
         ):  # only the first where the model stays
@@ -154,7 +154,7 @@ class Learner:
         target = self.inputs.targets(part)
         return cross_entropy(wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
 
-    def _uniform(self, step: int, batch: int) -> torch.Tensor:
+    def uniform(self, step: int, batch: int) -> torch.Tensor:
         """Draws of a step, float32 [example, gate], or [1, gate] where one serves the batch."""
         rows = batch if self.options.sample == "example" else 1
         rng = np.random.default_rng((self.options.seed, DRAWS, step))
