@@ -17,7 +17,7 @@ class Kept:
     """Outcome and seconds of every test of a run, set-up and tear-down included."""
 
     def __init__(self, out: Path, command: str) -> None:
-        self._out, self._command = out, command
+        self._out, self._command, self._commit = out, command, commit()  # as it is when the run begins
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -34,7 +34,7 @@ class Kept:
         ]
         found = {
             "command": self._command,
-            "commit": commit(),
+            "commit": self._commit,
             "python": platform.python_version(),
             "cores": os.cpu_count(),
             "exit": int(exitstatus),

@@ -460,7 +460,7 @@ def test_any_seed_can_be_learned_with():
 def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
     monkeypatch.setattr(Texts, "logits", lambda self, inputs: torch.full((len(inputs["input_ids"]), 5), torch.nan))
     learner = learner_of(QUICK)
-    monkeypatch.setattr(Learner, "_loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan)
+    monkeypatch.setattr(Learner, "loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan)
     with pytest.raises(HeadlabError, match="the loss of step 1 is nan"):
         learner.step(0, learner.chosen(0))
 

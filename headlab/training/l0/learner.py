@@ -143,12 +143,12 @@ class Learner:
             own = uniform[at : at + rows] if len(uniform) > 1 else uniform
             with torch.enable_grad(), gated(self.model, self.gates(own)):
                 logits = self.inputs.logits(self.inputs.tensors(part))
-            loss = self._loss(logits, part) / asked
+            loss = self.loss(logits, part) / asked
             loss.backward(inputs=list(self.state.parameters.values()))  # weights that stay may ask for a gradient
             total += loss.item()
         return total
 
-    def _loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
+    def loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
         """Sum of the answers' cross entropies, nats."""
         wide = logits if logits.dtype == torch.float64 else logits.float()
         target = self.inputs.targets(part)
