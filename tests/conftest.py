@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+import ordering
 import soaking
-
-SECONDS = Path(__file__).parents[1] / "docs" / "contributing.md"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,18 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    longest_first(items, seconds_of_files(SECONDS.read_text(encoding="utf-8")))
-
-
-def longest_first(items: list[pytest.Item], seconds: dict[str, float]) -> None:
-    """Files that take long begin first, so that two processes end together; a file's tests stay in their order."""
-    items.sort(key=lambda item: -seconds.get(item.nodeid.split("::", 1)[0], 0.0))
-
-
-def seconds_of_files(page: str) -> dict[str, float]:
-    """{file: seconds} of the table in docs/contributing.md: the last number of a row that begins with a test file."""
-    found = re.findall(r"^\| `(tests/\S+\.py)` \|.*?([\d.]+) \|$", page, re.MULTILINE)
-    return {name: float(number) for name, number in found}
+    ordering.longest_first(items, ordering.seconds_of_files(ordering.SECONDS.read_text(encoding="utf-8")))
 
 
 @pytest.fixture

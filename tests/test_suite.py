@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from conftest import SECONDS, longest_first, seconds_of_files
+from ordering import SECONDS, longest_first, seconds_of_files
 from soaking import Kept
 
 ROOT = Path(__file__).parents[1]
