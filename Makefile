@@ -1,6 +1,7 @@
 # make app    install what is missing, then serve the dashboard (PORT=8501)
 # make test   every test, those in a real browser included
 # make check  formatting, lint, types and the fast tests
+# make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
 # make bench  the comparison with other libraries, in an environment of its own (25 minutes)
 # make clean  remove what the tools left behind; installed packages and results stay
 
@@ -8,8 +9,9 @@ PORT ?= 8501
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
+TWO = -n 2 --dist loadfile --no-loadscope-reorder # a file's tests in one process; the order is that of tests/conftest.py
 
-.PHONY: app test check bench clean install install-dev
+.PHONY: app test check soak bench clean install install-dev
 
 app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
@@ -17,13 +19,17 @@ app: install
 
 test: install-dev
 	@sh tools/chromium.sh
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest $(TWO)
 
 check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+	$(BIN)/python -m pytest $(TWO) -m "not slow and not browser and not soak"
+
+soak: install-dev
+	@sh tools/chromium.sh
+	@$(BIN)/python -m pytest -m soak --soak-out benchmarks/results/soak.json
 
 bench:
 	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt

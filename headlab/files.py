@@ -44,19 +44,19 @@ def write_atomic(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):  # the sentence above says more than a failed clean-up
             temporary.unlink(missing_ok=True)
-    _sweep(path.parent)
+    sweep(path.parent)
 
 
 def _held(temporary: Path) -> BinaryIO:
     """A new file that nobody takes for a dead process's leftover, as it is locked."""
     while True:
         file = temporary.open("wb")
-        if not _lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
+        if not lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
             return file
         file.close()  # swept away before it was locked
 
 
-def _lock(file: BinaryIO, *, wait: bool) -> bool:
+def lock(file: BinaryIO, *, wait: bool) -> bool:
     """Lock a file until it is closed: the kernel frees it if its holder is killed. False if it cannot be had."""
     try:
         import fcntl  # missing on Windows
@@ -67,13 +67,13 @@ def _lock(file: BinaryIO, *, wait: bool) -> bool:
     return True
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Remove temporary files that nobody writes any more."""
     with suppress(OSError):  # another process sweeps too, or may not be interfered with
         for left in [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]:
             with left.open("rb") as file:
                 # Another sweeper may have removed it since; its writer then has a new file of this name.
-                if _lock(file, wait=False) and os.fstat(file.fileno()).st_nlink:
+                if lock(file, wait=False) and os.fstat(file.fileno()).st_nlink:
                     left.unlink(missing_ok=True)
 
 

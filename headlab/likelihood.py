@@ -50,7 +50,7 @@ def likelihood(
     Two answers are made up for the interval: one that is sure, and one that is guessed among all.  seed: of the
     resampling.  Raises HeadlabError for another model's mask, and for answers that are no numbers.
     """
-    nats, choices = _nats(evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation)
+    nats, choices = nats_of(evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation)
     units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
     groups = tuple(example.group or example.id for example, n in units for _ in range(n))
     made_up = (0.0, -float(np.log(choices)))
@@ -74,7 +74,7 @@ def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = D
     return Paired(float(difference.mean()), float(low[0]), float(high[0]), float(p[0]))
 
 
-def _nats(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
+def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
     """Log-probability of each answer, float64 [answer], and among how many it is chosen."""
     model, inputs = evaluator.model, evaluator.inputs
     gates = as_gates(model, mask)

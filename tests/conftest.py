@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
+# One thread for a test process and what it starts, before NumPy and torch are loaded: those of two processes on two
+# cores wait for each other by spinning. Tests that mean several threads set them themselves.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`: a file's tests in one process, for what they share; those in a browser one after another."""
-    from xdist.scheduler import LoadScopeScheduling
+import numpy as np
+import ordering
+import soaking
 
-    class Files(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            return "browser" if file.startswith("tests/browser/") else file
 
-    return Files(config, log)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak-out", metavar="FILE", help="write what ran, how it ended and how long it took as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    soaking.keep(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ordering.longest_first(items, ordering.seconds_of_files(ordering.SECONDS.read_text(encoding="utf-8")))
 
 
 @pytest.fixture

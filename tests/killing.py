@@ -11,13 +11,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from waiting import within
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
@@ -67,7 +67,7 @@ class Nursery:
 
     def close(self) -> None:
         """End the nursery; its children are to be dead by then."""
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=120)
 
 
 @dataclass(frozen=True)
@@ -89,20 +89,19 @@ class Child:
 
     def ended_within(self, seconds: float) -> Ended | None:
         """Its end if that comes so soon."""
-        until = time.monotonic() + seconds
-        while True:
-            status = self.nursery.poll(self.pid)
-            if status is not None:
-                code = os.waitstatus_to_exitcode(status)
-                return Ended(code, code == -signal.SIGKILL, self.out.read_text(), self.err.read_text())
-            if time.monotonic() >= until:
-                return None
-            time.sleep(min(0.002, max(0.0, until - time.monotonic())))
+        return within(self._end, seconds)
+
+    def _end(self) -> Ended | None:
+        status = self.nursery.poll(self.pid)
+        if status is None:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return Ended(code, code == -signal.SIGKILL, self.out.read_text(), self.err.read_text())
 
     def kill(self) -> Ended:
         """Its end by SIGKILL, if it has not ended before."""
         os.kill(self.pid, signal.SIGKILL)
-        ended = self.ended_within(30)
+        ended = self.ended_within(120)
         assert ended is not None
         return ended
 

@@ -18,7 +18,7 @@ def plant(
     values, size = np.asarray(values, float), pieces.model.grid.size
     high = np.abs(values) + 0.1
     high[list(harmful)] = -0.001
-    spec = pieces._score_spec(language, method, None, {})
+    spec = pieces.score_spec(language, method, None, {})
     made = HeadScores(
         pieces.model.grid, language, method_of(method).key, values, "made up", "accuracy", 100, 1.0,
         np.minimum(values, high) - 0.1, high, np.full(size, 10, np.int64), more.pop("p_values", np.full(size, 0.5)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
+from waiting import until
 
 from headlab import __version__
 from headlab.cluster.hand import Hand, Origin
@@ -64,7 +64,7 @@ class Thread:
 
 
 class Echo:
-    """Answers with what it is given, after a pause that is longer for earlier calls."""
+    """Answers with what it is given."""
 
     def __init__(self, fails: str = "") -> None:
         self.fails, self.met = fails, set()
@@ -83,7 +83,6 @@ class Echo:
         assert key in self.met
         if self.fails == "answer" and number == 3:
             raise HeadlabError("number 3 is odd", code="test.odd")
-        time.sleep(0.001 * (number % 5))
         return number * number
 
 
@@ -108,6 +107,27 @@ def nothing() -> None:
 def test_answers_come_in_the_order_of_the_calls(size: int) -> None:
     with pool_of(lambda: Thread(Echo), size) as pool:
         assert list(pool.ask(calls(40), nothing)) == [n * n for n in range(40)]
+
+
+def test_answers_that_come_in_another_order_are_given_in_that_of_the_calls() -> None:
+    come: list[int] = []
+    first = threading.Event()
+
+    class Turned(Echo):
+        """The second call is answered before the first, by another device."""
+
+        def answer(self, key: str, number: int) -> int:
+            if number == 0:
+                assert first.wait(60)
+            come.append(number)
+            if number == 1:
+                first.set()
+            return super().answer(key, number)
+
+    with pool_of(lambda: Thread(Turned), 2) as pool:
+        until(lambda: pool.ready == 2)
+        assert list(pool.ask(calls(40), nothing)) == [n * n for n in range(40)]
+    assert come.index(1) < come.index(0)
 
 
 def test_calls_are_made_a_little_ahead_only() -> None:
@@ -214,14 +234,22 @@ class Late(Future[int]):
 
 def test_an_answer_that_comes_as_the_wait_ends_is_taken() -> None:
     with pool_of(lambda: Thread(Echo), 1) as pool:
-        assert pool._wait(Late(), nothing) == 42
+        assert pool.wait(Late(), nothing) == 42
         failed: Future[int] = Future()
         failed.set_exception(TimeoutError("the disk did not answer"))
         with pytest.raises(TimeoutError, match="the disk"):
-            pool._wait(failed, nothing)
+            pool.wait(failed, nothing)
 
 
 def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
+    begun, refused = threading.Event(), threading.Event()
+
+    def good_calls() -> Iterator[Call]:
+        """The later ones are asked once the bad ones have been refused."""
+        yield from calls(3)
+        assert refused.wait(60)
+        yield from list(calls(20))[3:]
+
     class Picky(Echo):
         def meet(self, key: str, subject: str) -> None:
             if key == "bad":
@@ -229,16 +257,18 @@ def test_a_setting_that_cannot_be_met_is_the_trouble_of_its_own_calls() -> None:
             super().meet(key, subject)
 
         def answer(self, key: str, number: int) -> int:
-            time.sleep(0.02)
+            begun.set()
             return super().answer(key, number)
 
     with pool_of(lambda: Thread(Picky), 1) as pool:
-        good = threading.Thread(target=lambda: found.extend(pool.ask(calls(20), nothing)))
+        good = threading.Thread(target=lambda: found.extend(pool.ask(good_calls(), nothing)))
         found: list[int] = []
         good.start()
+        assert begun.wait(60)
         for _ in range(3):
             with raises("model.text_too_long"):
                 list(pool.ask([Call("bad", "subject", "answer", (1,))], nothing))
+        refused.set()
         good.join()
     assert found == [n * n for n in range(20)]
 
@@ -286,16 +316,16 @@ def test_several_may_ask_at_once() -> None:
 
 
 def test_closing_tells_those_who_wait() -> None:
-    begun = threading.Event()
+    begun, closed = threading.Event(), threading.Event()
 
     class Slow(Echo):
         def answer(self, key: str, number: int) -> int:
             begun.set()
-            time.sleep(0.5)
+            assert closed.wait(60)
             return number
 
     pool = Pool(lambda: Thread(Slow), 1)
-    closing = threading.Thread(target=lambda: (begun.wait(10), pool.close()))
+    closing = threading.Thread(target=lambda: (begun.wait(60), pool.close(), closed.set()))
     closing.start()
     with raises("ray.ended"):
         list(pool.ask(calls(9), nothing))
@@ -312,7 +342,6 @@ def test_runs_side_by_side_end_together_when_one_fails() -> None:
         try:
             while True:
                 tick()
-                time.sleep(0.005)
         except Ended:
             ended.append(name)
             raise

@@ -567,7 +567,7 @@ def test_the_command_goes_on_where_it_stopped(
 ) -> None:
     assert main(command(folder, tmp_path / "whole", "--json")) == 0
     want = json.loads(capsys.readouterr().out)["languages"]
-    save = Walk._save
+    save = Walk.save
 
     def stop(walk: Walk, arrays: Arrays) -> None:
         save(walk, arrays)
@@ -576,7 +576,7 @@ def test_the_command_goes_on_where_it_stopped(
 
     with monkeypatch.context() as patch:
         patch.setattr("headlab.methods.drive.SHARE", float("inf"))  # a checkpoint after every point
-        patch.setattr(Walk, "_save", stop)
+        patch.setattr(Walk, "save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err
     (left,) = (tmp_path / "cut").glob("*/checkpoint.npz")

@@ -156,12 +156,15 @@ def test_torn_answers_are_made_anew_and_the_log_says_so(model: Model, make: Call
 
 def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pieces]) -> None:
     pieces = make(store=None)
-    for language in ("xx", "yy"):
-        for split in ("dev", "test"):
-            pieces.answers(language, None, split)
-            assert pieces.evaluator(language, split).bytes == 0
-    assert len(pieces._evaluators) == EVALUATORS == 3
-    assert pieces.evaluator("yy", "test") is pieces.evaluator("yy", "test")
+    asked = [(language, split) for language in ("xx", "yy") for split in ("dev", "test")]
+    found = []
+    for language, split in asked:
+        pieces.answers(language, None, split)
+        found.append(pieces.evaluator(language, split))
+        assert found[-1].bytes == 0
+    kept = [pieces.evaluator(*names) is was for names, was in zip(asked[1:], found[1:], strict=True)]
+    assert kept == [True] * EVALUATORS == [True] * 3
+    assert pieces.evaluator(*asked[0]) is not found[0]
 
 
 def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:

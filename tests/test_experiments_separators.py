@@ -97,14 +97,14 @@ def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> N
     from headlab.experiments import separators
 
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
-    want, shares = looks(Evaluator(model, tiny_task(), "xx", "dev", 9)), separators._shares
+    want, shares = looks(Evaluator(model, tiny_task(), "xx", "dev", 9)), separators.shares_of
 
     def small(model: Model, batch: object, ids: torch.Tensor) -> object:
         if len(batch.rows) > 4:  # type: ignore[attr-defined] # a batch
             raise MemoryError
         return shares(model, batch, ids)  # type: ignore[arg-type] # the same batch
 
-    monkeypatch.setattr(separators, "_shares", small)
+    monkeypatch.setattr(separators, "shares_of", small)
     np.testing.assert_allclose(looks(Evaluator(model, tiny_task(), "xx", "dev", 9)).tokens, want.tokens, atol=1e-12)
 
 

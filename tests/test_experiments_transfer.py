@@ -12,7 +12,7 @@ import reference
 from planted import plant
 from test_experiments_targeted import HARM, VALUES, right, rows
 from tiny import tiny_model
-from tiny_task import _read, tiny_task, tiny_tokenizer
+from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
 from headlab.experiments.pieces import Pieces
@@ -30,7 +30,7 @@ GONE: dict[str, tuple[int, ...]] = {"xx": HARM, "yy": (), "en": (0, 11)}
 
 
 def three() -> Task:
-    return replace(tiny_task(), languages=LANGUAGES, read=_read)
+    return replace(tiny_task(), languages=LANGUAGES, read=read_tiny)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import os
 import resource
 import signal
 import subprocess
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +24,7 @@ from saved import save_classifier
 from test_kills import address_of, leftovers, score_arguments, sha_of, spec_of, wait_until_done
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
-from worker_running import until
+from waiting import until
 
 from headlab import files as whole_files
 from headlab.errors import HeadlabError
@@ -134,14 +134,6 @@ def workers(nursery: Nursery, cache: Path) -> Iterator[Callable[..., Client]]:
         end()
 
 
-def ended_within(client: Client, job: int, seconds: float) -> bool:
-    """Whether a job is no longer running after that time."""
-    limit = time.monotonic() + seconds
-    while client.job(job)["state"] == "running" and time.monotonic() < limit:
-        time.sleep(0.05)
-    return bool(client.job(job)["state"] != "running")
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -199,32 +191,45 @@ def test_a_log_that_cannot_grow_is_a_sentence(model: Model, tmp_path: Path) -> N
         run(model, Store(tmp_path))
 
 
+@dataclass(frozen=True)
+class Long:
+    """A nursery, a model for it, and the hash of a job's scores: long enough to be met in its middle."""
+
+    nursery: Nursery
+    classifier: Path
+    sha: str
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Long]:
+    folder = tmp_path_factory.mktemp("long")
+    classifier = save_classifier(folder / "tiny")
+    nursery = Nursery(folder, score_arguments(classifier, folder / "warm", "shapley", samples=8))
+    alone = score_arguments(classifier, folder / "alone", "shapley", samples=1024, target="none")
+    yield Long(nursery, classifier, sha_of(nursery.start(alone).wait()))
+    nursery.close()
+
+
 @pytest.mark.slow
-def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(tmp_path: Path) -> None:
+def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(long: Long, tmp_path: Path) -> None:
     """The job list is on the same disk as the results."""
-    classifier = save_classifier(tmp_path / "tiny")
-    nursery = Nursery(tmp_path, score_arguments(classifier, tmp_path / "warm", "shapley", samples=8))
     disk = tmp_path / "disk"
-    try:
-        options = {"samples": 1024, "target": "none"}
-        want = sha_of(nursery.start(score_arguments(classifier, tmp_path / "alone", "shapley", **options)).wait())
-        with small_disk(disk, 2048), workers(nursery, disk) as begin:
-            client = begin()
-            job = client.submit(spec=spec_of(classifier))["id"]
-            until(lambda: client.job(job)["done"] > 0)
-            with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
-                while file.write(bytes(4096)):
-                    pass
-            ended_within(client, job, 4.0)  # where not even its end can be written, it stays as it was
-            assert Store(disk).scan().results == ()
-            (disk / "ballast").unlink()
-            client = begin()
-            wait_until_done(client, job)
-            (found,) = Store(disk).scan().results
-            assert found.scores.values_sha256() == want
-            assert leftovers(disk) == []
-    finally:
-        nursery.close()
+    with small_disk(disk, 2048), workers(long.nursery, disk) as begin:
+        client = begin()
+        job = client.submit(spec=spec_of(long.classifier))["id"]
+        until(lambda: client.job(job)["done"] > 0)
+        with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        # Where not even its end can be written, it stays as it was, and the worker says so.
+        until(lambda: client.job(job)["state"] != "running" or client.health()["note"])
+        assert Store(disk).scan().results == ()
+        (disk / "ballast").unlink()
+        client = begin()
+        wait_until_done(client, job)
+        (found,) = Store(disk).scan().results
+        assert found.scores.values_sha256() == long.sha
+        assert leftovers(disk) == []
 
 
 # Torn and foreign files
@@ -435,15 +440,15 @@ def test_a_sweeper_that_comes_second_leaves_the_writer_s_new_file_alone(
 ) -> None:
     left = tmp_path / ".x.npz.1.00000000.tmp"
     left.write_bytes(b"left by a killed process")
-    lock = whole_files._lock
+    lock = whole_files.lock
 
     def slow(file: BinaryIO, *, wait: bool) -> bool:
         left.unlink()  # by the first sweeper, after this one opened it
         left.write_bytes(b"the writer tried again")
         return lock(file, wait=wait)
 
-    monkeypatch.setattr(whole_files, "_lock", slow)
-    whole_files._sweep(tmp_path)
+    monkeypatch.setattr(whole_files, "lock", slow)
+    whole_files.sweep(tmp_path)
     assert left.read_bytes() == b"the writer tried again"
 
 
@@ -451,25 +456,23 @@ def test_a_sweeper_that_comes_second_leaves_the_writer_s_new_file_alone(
 
 
 @pytest.mark.slow
-def test_two_command_lines_and_two_workers_at_one_run_end_with_the_same_bits(tmp_path: Path) -> None:
-    classifier = save_classifier(tmp_path / "tiny")
-    nursery = Nursery(tmp_path, score_arguments(classifier, tmp_path / "warm", "shapley", samples=8))
-    try:
-        options = {"samples": 1024, "target": "none"}
-        want = sha_of(nursery.start(score_arguments(classifier, tmp_path / "alone", "shapley", **options)).wait())
-        together = tmp_path / "together"
-        both = [nursery.start(score_arguments(classifier, together, "shapley", **options)) for _ in range(2)]
-        assert [sha_of(child.wait()) for child in both] == [want, want]
-        shared = tmp_path / "shared"
-        with workers(nursery, shared) as begin:
-            clients = [begin(), begin(beside=True)]
-            assert [client.health()["state"] for client in clients] == [".worker", ".worker/2"]
-            jobs = [client.submit(spec=spec_of(classifier))["id"] for client in clients]
-            for client, job in zip(clients, jobs, strict=True):
-                wait_until_done(client, job)
-        for cache in (together, shared):
-            listing = Store(cache).scan()
-            assert ([found.scores.values_sha256() for found in listing.results], listing.problems) == ([want], ())
-            assert leftovers(cache) == []
-    finally:
-        nursery.close()
+def test_two_command_lines_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Path) -> None:
+    words = score_arguments(long.classifier, tmp_path, "shapley", samples=1024, target="none")
+    both = [long.nursery.start(words) for _ in range(2)]
+    assert [sha_of(child.wait()) for child in both] == [long.sha, long.sha]
+    listing = Store(tmp_path).scan()
+    assert ([found.scores.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.soak
+def test_two_workers_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Path) -> None:
+    with workers(long.nursery, tmp_path) as begin:
+        clients = [begin(), begin(beside=True)]
+        assert [client.health()["state"] for client in clients] == [".worker", ".worker/2"]
+        jobs = [client.submit(spec=spec_of(long.classifier))["id"] for client in clients]
+        for client, job in zip(clients, jobs, strict=True):
+            wait_until_done(client, job)
+    listing = Store(tmp_path).scan()
+    assert ([found.scores.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
+    assert leftovers(tmp_path) == []

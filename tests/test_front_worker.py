@@ -12,7 +12,8 @@ import pytest
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
-from worker_running import Running, running, until
+from waiting import until
+from worker_running import Running, running
 
 from headlab.experiments.pieces import Pieces
 from headlab.front.run import find_front
@@ -57,7 +58,7 @@ def mask_of(model: Model) -> Mask:
 
 
 def ended(worker: Running, job: int) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"), 90)
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
     found = worker.client.job(job)
     assert found["state"] == "done", found["error"]
     return found

@@ -417,7 +417,7 @@ def test_a_link_of_the_contents_leads_to_its_section():
 
 
 def test_what_is_folded_is_printed_and_headers_are_repeated():
-    css = page._file("report.css")
+    css = page.file_text("report.css")
     paper = css[css.index("@media print") :]
     assert "details::details-content { content-visibility: visible" in paper
     assert "table-header-group" in paper

@@ -1,6 +1,6 @@
 """SIGKILL at any moment: the same command, or the same job, goes on and ends with the bits of an undisturbed run.
 
-Each test counts the processes that it really killed; together they are more than forty.
+Each test counts the processes that it really killed. The suite has a few; `make soak` kills more than forty.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 from killing import ROOT, SETTINGS, Child, Ended, Kills, Nursery, killed_until_done, phase_of
 from saved import save_classifier
-from worker_running import until
+from waiting import until
 
 from headlab.store import Store
 from headlab.worker.client import Client
@@ -36,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "paper": {"samples": 16},
 }
 SIZE = 32
-KILLS = 30
+Undisturbed = Callable[[str], tuple[str, float]]
 
 
 def score_arguments(model: Path, cache: Path, method: str, **options: Any) -> list[str]:
@@ -73,35 +74,44 @@ def nursery(folder: Path, model: Path) -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(nursery: Nursery, model: Path, folder: Path) -> dict[str, tuple[str, float]]:
-    """What each method gives when nobody kills it, and the seconds it takes."""
-    found = {}
-    for method, options in METHODS.items():
+def undisturbed(nursery: Nursery, model: Path, folder: Path) -> Undisturbed:
+    """What a method gives when nobody kills it, and the seconds it takes."""
+
+    @cache
+    def of(method: str) -> tuple[str, float]:
         begun = time.monotonic()
-        ended = nursery.start(score_arguments(model, folder / f"undisturbed-{method}", method, **options)).wait()
-        found[method] = (sha_of(ended), time.monotonic() - begun)
-    assert len({sha for sha, _ in found.values()}) == len(METHODS)
-    return found
+        arguments = score_arguments(model, folder / f"undisturbed-{method}", method, **METHODS[method])
+        return sha_of(nursery.start(arguments).wait()), time.monotonic() - begun
+
+    return of
+
+
+@pytest.mark.soak
+def test_methods_have_different_values(undisturbed: Undisturbed) -> None:
+    assert len({undisturbed(method)[0] for method in METHODS}) == len(METHODS)
 
 
 @pytest.mark.slow
-def test_a_command_killed_at_thirty_random_moments_gives_the_same_bits(
-    nursery: Nursery, model: Path, undisturbed: dict[str, tuple[str, float]], tmp_path: Path
+@pytest.mark.parametrize("most", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_a_command_killed_at_random_moments_gives_the_same_bits(
+    nursery: Nursery, model: Path, undisturbed: Undisturbed, tmp_path: Path, most: int
 ) -> None:
     rng, kills, life = np.random.default_rng(4), Kills({}), 0
-    while kills.count < KILLS:
+    while kills.count < most:
         method = list(METHODS)[life % len(METHODS)]
         life += 1
         cache = tmp_path / str(life)
-        sha, seconds = undisturbed[method]
+        sha, seconds = undisturbed(method)
 
         def begin(method: str = method, cache: Path = cache) -> Child:
             return nursery.start(score_arguments(model, cache, method, **METHODS[method]))
 
-        ended = killed_until_done(begin, rng, seconds, 4, lambda cache=cache: phase_of(cache), kills)  # type: ignore[misc]
+        turns = min(4, most - kills.count)
+        ended = killed_until_done(begin, rng, seconds, turns, lambda cache=cache: phase_of(cache), kills)  # type: ignore[misc]
         assert sha_of(ended) == sha, (method, life)
         assert leftovers(cache) == []
-    assert kills.phases["between checkpoints"] > 0, kills
+    if most == 30:
+        assert kills.phases["between checkpoints"] > 0, kills
 
 
 @pytest.mark.slow
@@ -120,7 +130,7 @@ def test_a_command_killed_at_thirty_random_moments_gives_the_same_bits(
 def test_killed_in_the_middle_of_a_write_it_gives_the_same_bits(
     nursery: Nursery,
     model: Path,
-    undisturbed: dict[str, tuple[str, float]],
+    undisturbed: Undisturbed,
     tmp_path: Path,
     deaths: list[tuple[str, str, int]],
 ) -> None:
@@ -128,7 +138,7 @@ def test_killed_in_the_middle_of_a_write_it_gives_the_same_bits(
     for death in deaths:
         assert nursery.start(arguments, death).wait().killed
     assert len([*tmp_path.glob("*/.*.tmp")]) == (deaths[-1][0] == "os.rename")
-    assert sha_of(nursery.start(arguments).wait()) == undisturbed["shapley"][0]
+    assert sha_of(nursery.start(arguments).wait()) == undisturbed("shapley")[0]
     assert list(tmp_path.glob("*/.*.tmp")) == []  # the dead process's file is swept away
     assert Store(tmp_path).scan().problems == ()
 
@@ -154,7 +164,7 @@ def wait_until_done(client: Client, job: int) -> None:
     if client.job(job)["state"] == "failed":
         assert "the worker died" in client.job(job)["error"]
         client.resume(job)
-    until(lambda: client.job(job)["state"] not in ("queued", "running"), 120)
+    until(lambda: client.job(job)["state"] not in ("queued", "running"), "the end of the job", 240)
     assert client.job(job)["state"] == "done", client.job(job)
 
 
@@ -165,23 +175,23 @@ def job_sha(nursery: Nursery, model: Path, folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("most", [2, pytest.param(6, marks=pytest.mark.soak)])
 def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
-    nursery: Nursery, model: Path, job_sha: str, tmp_path: Path
+    nursery: Nursery, model: Path, job_sha: str, tmp_path: Path, most: int
 ) -> None:
     rng, killed, job = np.random.default_rng(5), 0, 0
     arguments = ["worker", "--port", "0", "--cache", str(tmp_path)]
     while True:
         child = nursery.start(arguments)
-        until(lambda child=child: address_of(tmp_path / ".worker", child.pid) is not None)  # type: ignore[misc]
-        client = Client(str(address_of(tmp_path / ".worker", child.pid)))
+        client = Client(str(until(lambda child=child: address_of(tmp_path / ".worker", child.pid), "a worker")))  # type: ignore[misc]
         try:
             job = job or client.submit(spec=spec_of(model))["id"]
-            if killed >= 6:
+            if killed >= most:
                 wait_until_done(client, job)
                 break
             if client.job(job)["state"] == "failed":
                 client.resume(job)
-            time.sleep(rng.uniform(0.1, 1.2))
+            assert child.ended_within(rng.uniform(0.1, 1.2)) is None
         finally:
             client.close()
             ended = child.kill()
@@ -212,7 +222,7 @@ def app(cache: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (cache / "app.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
-        until(lambda: answers(f"http://127.0.0.1:{port}/_stcore/health"), 60)
+        until(lambda: answers(f"http://127.0.0.1:{port}/_stcore/health"), "the app")
         visit = BackMsg()
         visit.rerun_script.query_string = ""
         with connect(f"ws://127.0.0.1:{port}/_stcore/stream", max_size=None) as visitor:
@@ -237,14 +247,14 @@ def alive(pid: int) -> bool:
     return stat.exists() and " Z " not in stat.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
     model: Path, job_sha: str, tmp_path: Path
 ) -> None:
     job, pids = 0, []
     for turn in range(2):
         with app(tmp_path) as process:
-            until(lambda: (address_of(tmp_path / ".worker", None) is not None) and worker_of(tmp_path, process.pid), 60)
+            until(lambda: (address_of(tmp_path / ".worker", None) is not None) and worker_of(tmp_path, process.pid))
             client = Client(str(address_of(tmp_path / ".worker", None)), TOKEN)
             pids.append(json.loads((tmp_path / ".worker" / "worker.json").read_text())["pid"])
             try:
@@ -254,13 +264,13 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
                     wait_until_done(client, job)
                 else:
                     at = client.job(job)["done"]
-                    until(lambda: client.job(job)["done"] > at or client.job(job)["state"] == "done", 60)  # noqa: B023
+                    until(lambda: client.job(job)["done"] > at or client.job(job)["state"] == "done")  # noqa: B023
             finally:
                 client.close()
             assert process.poll() is None
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-        until(lambda: not alive(pids[-1]), 30)  # the worker ends with its app
+        until(lambda: not alive(pids[-1]))  # the worker ends with its app
     assert len(set(pids)) == 2
     (found,) = Store(tmp_path).scan().results
     assert found.scores.values_sha256() == job_sha
@@ -271,7 +281,7 @@ def worker_of(cache: Path, app: int) -> bool:
     return bool(json.loads((cache / ".worker" / "worker.json").read_text())["parent"] == app)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_command_line_on_the_embedded_model_killed_gives_the_same_bits(tmp_path: Path) -> None:
     """As a user starts it: a new process each time, on all cores."""
     rng = np.random.default_rng(6)

@@ -213,7 +213,7 @@ def learner_of(options: GateOptions, model: Model | None = None, task: Task | No
 
 def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates():
     learner = learner_of(replace(QUICK, sample="batch"))
-    chosen, uniform = learner.chosen(0), learner._uniform(0, 6)
+    chosen, uniform = learner.chosen(0), learner.uniform(0, 6)
     assert uniform.shape == (1, 12)
     with torch.inference_mode(), headlab.gates.gated(learner.model, learner.gates(uniform).detach()):
         logits = learner.inputs.logits(learner.inputs.tensors(chosen)).double()
@@ -464,7 +464,7 @@ def test_any_seed_can_be_learned_with():
 def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
     monkeypatch.setattr(Texts, "logits", lambda self, inputs: torch.full((len(inputs["input_ids"]), 5), torch.nan))
     learner = learner_of(QUICK)
-    monkeypatch.setattr(Learner, "_loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan)
+    monkeypatch.setattr(Learner, "loss", lambda self, logits, part: self.log_alpha.sum() * torch.nan)
     with raises("training.loss_not_finite", 1, "nan"):
         learner.step(0, learner.chosen(0))
 

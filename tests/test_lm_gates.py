@@ -287,9 +287,9 @@ def test_a_cached_model_is_named_by_the_version_that_wrote_it(
     plan: shim_plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = shim.Work(plan, text(), tmp_path, device="cpu", seed=0, show=lambda *_: None)
-    before = work._place("x")
+    before = work.place_of("x")
     monkeypatch.setattr(shim, "VERSION", shim.VERSION + 1)
-    assert work._place("x") != before
+    assert work.place_of("x") != before
 
 
 @pytest.mark.parametrize("chosen", [shim_plan.REAL, shim_plan.SMOKE])

@@ -7,22 +7,26 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from errors import raises
 from saved import save_classifier
+from waiting import until
+from worker_running import running
 
+from headlab.cli import main
 from headlab.cluster import rays
-from headlab.cluster.rays import team
+from headlab.cluster.rays import RayDevice, team
 from headlab.gates import Model, load
 from headlab.methods.run import score
 from headlab.store import Store
 from headlab.tasks import task
 from headlab.worker.client import Client
+from headlab.worker.resident import Resident
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -63,7 +67,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("workers", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 7))])
 def test_any_number_of_actors_gives_the_bits_of_a_local_run(
     cluster: Cluster, model: Model, want: str, workers: int
 ) -> None:
@@ -83,9 +87,7 @@ def test_a_method_without_a_game_runs_whole_on_one_actor(cluster: Cluster, model
 
 def meanwhile(when: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
     def wait() -> None:
-        until = time.monotonic() + 60
-        while not when() and time.monotonic() < until:
-            time.sleep(0.01)
+        until(when, "the middle of the run")
         do()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -102,7 +104,9 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
     with team(model, "auto", 2) as helpers:
 
         def kill() -> None:
-            ray.kill(helpers.pool._members[0].device.actor)
+            (device, *_) = helpers.pool.devices
+            assert isinstance(device, RayDevice)
+            ray.kill(device.actor)
 
         killer = meanwhile(lambda: len(seen) > 8, kill)
         got = score(model, task("intents"), helpers=helpers, on_progress=seen.append, **ASK)
@@ -111,6 +115,7 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
     assert got.values_sha256() == want
 
 
+@pytest.mark.soak
 def test_a_node_lost_in_mid_run_changes_no_bit(cluster: Cluster, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch)
     node = cluster.add_node(num_cpus=1)
@@ -118,10 +123,7 @@ def test_a_node_lost_in_mid_run_changes_no_bit(cluster: Cluster, model: Model, m
     want = score(model, task("intents"), **ASK).values_sha256()
     seen: list[object] = []
     with team(model, "auto", 3) as helpers:
-        until = time.monotonic() + 120
-        while helpers.pool.ready < 3 and time.monotonic() < until:
-            time.sleep(0.1)
-        assert helpers.pool.ready == 3
+        until(lambda: helpers.pool.ready == 3, "three actors")
         killer = meanwhile(lambda: len(seen) > 8, lambda: cluster.remove_node(node, allow_graceful=False))
         got = score(model, task("intents"), helpers=helpers, on_progress=seen.append, **ASK)
         killer.join()
@@ -160,6 +162,18 @@ def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     return shas(command(folder, tmp_path_factory.mktemp("here")))
 
 
+def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
+    cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for name, more in (("here", []), ("ray", ["--ray", "auto", "--workers", "1"])):
+        words = ["score", "--model", str(folder), "--languages", "de", "--size", "48", "-o", "samples=24"]
+        assert main([*words, "--cache", str(tmp_path / name), "--json", *more]) == 0
+        found.append(json.loads(capsys.readouterr().out)["languages"]["de"]["values_sha256"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.soak
 def test_the_command_gives_the_same_hashes_with_and_without_ray(
     folder: Path, tmp_path: Path, here: dict[str, str]
 ) -> None:
@@ -174,13 +188,12 @@ def test_a_cluster_that_is_not_there_is_a_sentence(model: Model, address: str, m
         pass
 
 
-def test_workers_without_ray_are_refused(folder: Path, tmp_path: Path) -> None:
-    alone = command(folder, tmp_path, "--workers", "2")
-    assert alone.returncode != 0
-    assert "--ray local" in alone.stderr
-    assert "Traceback" not in alone.stderr
+def test_workers_without_ray_are_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*line(folder, tmp_path)[3:], "--workers", "2"]) != 0
+    assert "--ray local" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
     folder: Path, tmp_path: Path, here: dict[str, str]
 ) -> None:
@@ -188,15 +201,11 @@ def test_a_command_killed_on_ray_goes_on_without_it_and_leaves_no_process(
     mark = f"headlab-test-{os.getpid()}"
     silent = subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=ROOT, env=plain() | {"HEADLAB_MARK": mark}, stdout=silent, stderr=silent)
-    until = time.monotonic() + 120
-    while not list((tmp_path / "cache").glob("*/checkpoint.npz")) and process.poll() is None:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    checkpoints = (tmp_path / "cache").glob
+    until(lambda: list(checkpoints("*/checkpoint.npz")) or process.poll() is not None, "a checkpoint", 240)
     process.kill()
     process.wait()
-    while marked(mark) and time.monotonic() < until:
-        time.sleep(0.2)
-    assert marked(mark) == []
+    until(lambda: marked(mark) == [], "the end of the last process of the killed command")
     assert shas(command(folder, tmp_path / "cache")) == here
 
 
@@ -218,6 +227,34 @@ def test_without_ray_the_sentence_says_how_to_get_it(model: Model, monkeypatch: 
         pass
 
 
+def placed(client: Client, folder: Path) -> dict[str, Any]:
+    """A job on Ray that has ended, with a live request beside it."""
+    spec = {"model": str(folder), "task": "intents", "languages": ["de"], "size": 48, "options": {"samples": 96}}
+    job = client.submit("score", spec, place="ray")["id"]
+    assert client.submit("score", spec)["id"] == job  # where it is computed makes no other job
+    figures = list(client.evaluate(str(folder), "intents", "en", size=32))  # live requests go on
+    assert figures[-1]["done"]
+    until(lambda: client.job(job)["state"] not in ("queued", "running"), "the end of the job", 240)
+    ended = client.job(job)
+    assert (ended["state"], ended["error"], ended["place"]) == ("done", None, "ray")
+    assert any("on Ray" in text for text in client.log(job))
+    return ended
+
+
+def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_here(
+    cluster: Cluster, folder: Path, tmp_path: Path
+) -> None:
+    def make() -> Resident:
+        return Resident(tmp_path, helping=partial(team, address="auto", workers=1))
+
+    with running(tmp_path, make, ray="cluster") as worker:
+        placed(worker.client, folder)
+    (result,) = Store(tmp_path).scan().results
+    want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
+    assert result.scores.values_sha256() == want.values_sha256()
+
+
+@pytest.mark.soak
 def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(folder: Path, tmp_path: Path) -> None:
     """Through a worker of its own: `headlab worker --ray local --workers 2`."""
     said = tmp_path / "told.json"
@@ -226,16 +263,10 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(folder: Path, tmp
     silent = subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=ROOT, env=plain(), stdout=silent, stderr=silent)
     try:
-        client = Client(wait_for(lambda: said.exists() and json.loads(said.read_text())["url"]))
+        until(said.exists, "the address of the worker", 240)
+        client = Client(until(lambda: json.loads(said.read_text() or "{}").get("url"), "the address of the worker"))
         assert client.health()["ray"] == "local"
-        spec = {"model": str(folder), "task": "intents", "languages": ["de"], "size": 48, "options": {"samples": 96}}
-        job = client.submit("score", spec, place="ray")["id"]
-        assert client.submit("score", spec)["id"] == job  # where it is computed makes no other job
-        figures = list(client.evaluate(str(folder), "intents", "en", size=32))  # live requests go on
-        assert figures[-1]["done"]
-        ended = wait_for(lambda: (seen := client.job(job))["state"] not in ("queued", "running") and seen)
-        assert (ended["state"], ended["error"], ended["place"]) == ("done", None, "ray")
-        assert any("on Ray" in text for text in client.log(job))
+        placed(client, folder)
         client.close()
     finally:
         process.terminate()
@@ -243,11 +274,3 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(folder: Path, tmp
     (result,) = Store(tmp_path / "cache").scan().results
     want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
     assert result.scores.values_sha256() == want.values_sha256()
-
-
-def wait_for(look: Callable[[], Any], seconds: float = 180.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found

@@ -191,9 +191,9 @@ def test_a_cached_model_is_named_by_the_version_that_wrote_it(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = Work(plan.translator, toy_task(), Store(tmp_path), "cpu", 0, lambda *_: None)
-    before = gates_translation._place(work, "x")
+    before = gates_translation.place_of(work, "x")
     monkeypatch.setattr(gates_translation, "VERSION", gates_translation.VERSION + 1)
-    assert gates_translation._place(work, "x") != before
+    assert gates_translation.place_of(work, "x") != before
 
 
 def test_a_vocabulary_that_is_too_small_for_a_pair_is_told_with_what_to_do_here(

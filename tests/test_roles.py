@@ -489,7 +489,7 @@ def test_what_is_kept_of_a_batch_does_not_grow_with_its_sentences() -> None:
         given = read(model, of_trees(trees(count), "xx", "dev"), FREQUENCIES)
         offsets = best_offsets(map(given.asked, range(count)))
         batch = Batch(np.arange(count), given.tensors(np.arange(count)))
-        sums = looking._sums(model, given, batch, "separator", offsets)
+        sums = looking.sums_of(model, given, batch, "separator", offsets)
         sizes.append(sums.measures.nbytes + sum(values.nbytes for values in sums.roles.values()))
     assert sizes[0] == sizes[1]
 

@@ -6,7 +6,7 @@ import torch
 from saved import save_classifier
 
 import headlab
-from headlab.shrink.proof import _rows
+from headlab.shrink.proof import rows_of
 from headlab.worth.sample import batches_of, different_batches
 
 
@@ -14,11 +14,11 @@ def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):
     model, task = headlab.load(str(save_classifier(tmp_path / "m"))), headlab.task("intents", ["de", "fr"])
     batches = different_batches(model, task, rows=16, size=130, seed=0)
     assert [len(batch["input_ids"]) for batch in batches] == [16] * 8 + [2]
-    rows = set().union(*map(_rows, batches))
+    rows = set().union(*map(rows_of, batches))
     assert len(rows) == 130
     again = different_batches(model, task, rows=16, size=130, seed=0)
     assert all(torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(batches, again, strict=True))
-    other = set().union(*map(_rows, different_batches(model, task, rows=16, size=130, seed=1)))
+    other = set().union(*map(rows_of, different_batches(model, task, rows=16, size=130, seed=1)))
     assert other != rows
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,6 @@ from hypothesis import strategies as st
 import headlab
 import headlab.tasks
 from headlab.errors import HeadlabError
-from headlab.tasks.declared import _learned
-from headlab.tasks.records_file import _records
 
 TEXTS = 'columns = { text = "review", label = "stars" }'
 WORDS = 'columns = { words = "tokens", labels = "tags" }'
@@ -26,17 +25,26 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1
 Declare = Callable[..., Path]
 
 
+SECONDS = count(1_000_000_000)
+
+
+def newer(path: Path) -> None:
+    """Files of one size follow each other faster than the clock of the disk ticks: each is a second younger here."""
+    at = next(SECONDS)
+    os.utime(path, (at, at))
+
+
 @pytest.fixture
 def declare(tmp_path: Path) -> Declare:
     def put(lines: str, files: dict[str, str | bytes] | None = None, name: str = "mine") -> Path:
-        for kept in (_records, _learned):  # files of one size follow each other faster than the clock of the disk ticks
-            kept.cache_clear()
         for file, text in (files or {}).items():
             path = tmp_path / file
             path.parent.mkdir(exist_ok=True, parents=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
+            newer(path)
         path = tmp_path / f"{name}.toml"
         path.write_text(f'name = "{name}"\n{lines}\n', "utf-8")
+        newer(path)
         return path
 
     return put

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,8 +19,9 @@ import httpx
 import numpy as np
 import pytest
 from errors import raises
+from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, running, until
+from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.masks import full_mask
@@ -56,8 +56,7 @@ class Fixture:
         return self._benches[0]
 
     def idle(self) -> bool:
-        waiting = self.engine._waiting
-        return not (self.engine._under_way or waiting._new or waiting._begun)
+        return self.engine.idle
 
     def evaluate(self, language: str = "de", **options: Any) -> Iterator[dict[str, Any]]:
         return self.client.evaluate(MODEL, "intents", language, **options)
@@ -99,36 +98,55 @@ def test_an_answer_grows_and_ends_done(worker: Fixture) -> None:
 
 
 def test_a_live_request_does_not_wait_for_a_job(worker: Fixture) -> None:
-    job = worker.started_job()
-    begun = time.monotonic()
+    worker.bench.stop_at = 5
+    job = int(worker.client.submit(spec=SPEC)["id"])
+    until(lambda: "step 4" in worker.bench.log)
     figures = list(worker.evaluate())
-    took = time.monotonic() - begun
     assert figures[-1]["done"]
     assert worker.client.job(job)["state"] == "running"
-    assert took < STEPS * worker.bench.pause
+    worker.bench.stop_at = STEPS + 1
     until(lambda: worker.client.job(job)["state"] == "done")
 
 
 def test_first_figures_go_before_the_rest_of_longer_answers(slow_worker: Fixture) -> None:
-    slow_worker.bench.pause = 0.2  # a busy machine may hold up the second request for as long
+    bench = slow_worker.bench
+    bench.pause = 0.01
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(lambda: [(f["n"], time.monotonic()) for f in slow_worker.evaluate()])
-        until(lambda: slow_worker.bench.batches >= 2)
-        second = pool.submit(lambda: [(f["n"], time.monotonic()) for f in slow_worker.evaluate("fr")])
-        times, later = dict(first.result()), dict(second.result())
-    assert later[64] < times[256] < times[512]
+        first = pool.submit(list, slow_worker.evaluate())
+        until(lambda: bench.batches >= 2)
+        bench.go.clear()
+        second = pool.submit(list, slow_worker.evaluate("fr"))
+        until(lambda: slow_worker.engine.waiting == 1)
+        bench.go.set()
+        assert first.result()[-1]["done"]
+        assert second.result()[-1]["done"]
+    order = [bench.figures.index(figure) for figure in (("de", 64), ("fr", 64), ("de", 256), ("de", 512))]
+    assert order == sorted(order)
 
 
-def test_a_newer_request_of_a_session_ends_the_older_ones(slow_worker: Fixture) -> None:
-    slow_worker.bench.pause = 0.2
-    with ThreadPoolExecutor(4) as pool:
-        other = pool.submit(list, slow_worker.evaluate(session="b"))
+def test_a_newer_request_of_a_session_ends_the_older_ones(
+    slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, come = slow_worker.bench, []
+    ask = slow_worker.engine.evaluate
+
+    def asked(request: Any, send: Any) -> Any:
+        live = ask(request, send)
+        come.append(request.size)
+        return live
+
+    monkeypatch.setattr(slow_worker.engine, "evaluate", asked)
+    bench.pause = 0.01
+    bench.go.clear()
+    with ThreadPoolExecutor(5) as pool:
+        other = pool.submit(list, slow_worker.evaluate(session="b", size=5))
+        until(lambda: bench.log == ["begin b 5"])
         older = []
-        for size in (1, 2, 3):
+        for size in (1, 2, 3, 4):
             older.append(pool.submit(list, slow_worker.evaluate(session="a", size=size)))
-            time.sleep(0.1)
-        newest = list(slow_worker.evaluate(session="a", size=4))
-        assert newest[-1]["done"]
+            until(lambda size=size: come[-1] == size)  # type: ignore[misc]
+        bench.go.set()
+        assert older.pop().result()[-1]["done"]
         assert other.result()[-1]["done"]
         for asked in older:
             assert not any(figure["done"] for figure in asked.result())
@@ -175,7 +193,7 @@ def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
 
 
 def test_too_many_waiting_requests_are_refused(slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_worker.engine._waiting, "_limit", 1)
+    monkeypatch.setattr("headlab.worker.live.MAX_WAITING", 1)
     first = slow_worker.evaluate()
     next(first)
     with ThreadPoolExecutor(6) as pool:
@@ -570,10 +588,12 @@ def test_the_lock_is_freed_with_its_holder(local: Local, tmp_path: Path) -> None
 
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from headlab.worker.process import Local\n"
-        f"w = Local(Path({str(tmp_path)!r}), command={FAKE!r}); print(w.pid, flush=True); time.sleep(60)"
+        "import sys; from pathlib import Path; from headlab.worker.process import Local\n"
+        f"w = Local(Path({str(tmp_path)!r}), command={FAKE!r}); w.client().submit(spec={SPEC!r})\n"
+        "print(w.pid, flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
@@ -581,6 +601,8 @@ def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         # The next app on this cache waits for the orphan and takes over its job list.
         heir = Local(tmp_path, command=FAKE)
         assert heir.client().health()["state"] == ".worker"
+        (job,) = heir.client().jobs()
+        until(lambda: heir.client().job(job["id"])["state"] == "done")
         heir.stop()
     until(lambda: not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
 

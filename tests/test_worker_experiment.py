@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,8 @@ import pytest
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
-from worker_running import Running, running, until
+from waiting import until
+from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.experiments.pieces import Pieces
@@ -71,7 +71,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
 
 
 def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"), 60)
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
     ended = worker.client.job(job)
     assert ended["state"] == state, ended["error"]
     return ended
@@ -210,18 +210,20 @@ class Pause:
         self.seen += finished
         if self.seen == self.at and not self.go.is_set():
             self.reached.set()
-            limit = time.monotonic() + 30
-            while not self.go.wait(0.01):
-                assert time.monotonic() < limit
-                told._running.tick()
+
+            def gone() -> bool:
+                told.running.tick()
+                return self.go.is_set()
+
+            until(gone, "leave to go on")
 
     real: Any = None
 
 
 @pytest.fixture
 def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
-    made = Pause(real=experiment._Told.__call__)
-    monkeypatch.setattr(experiment._Told, "__call__", lambda told, run, finished: made(told, run, finished))
+    made = Pause(real=experiment.Told.__call__)
+    monkeypatch.setattr(experiment.Told, "__call__", lambda told, run, finished: made(told, run, finished))
     yield made
     made.go.set()
 

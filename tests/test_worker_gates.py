@@ -18,7 +18,8 @@ from errors import raises
 from made_gates import keep, made_gates
 from saved import save_family
 from tiny_task import SIZES, tiny_task
-from worker_running import Running, running, until
+from waiting import until
+from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.gates import Model, load
@@ -59,7 +60,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
 
 
 def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"), 60)
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
     ended = worker.client.job(job)
     assert ended["state"] == state, ended["error"]
     return ended
@@ -256,7 +257,7 @@ def test_a_task_without_a_train_split_is_learned_on_dev() -> None:
 
 def test_a_deleted_job_takes_its_checkpoint_along(worker: Running, model: Model, tmp_path: Path) -> None:
     job = submit(worker, spec_of(model, weights=[0.5], options={**SHORT, "steps": 400, "trained": "all"}))
-    until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))), 60)
+    until(lambda: bool(list(tmp_path.glob("*/checkpoint.safetensors"))))
     worker.client.cancel(job)
     come_to(worker, job, "cancelled")
     (checkpoint,) = tmp_path.glob("*/checkpoint.safetensors")

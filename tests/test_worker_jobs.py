@@ -17,8 +17,9 @@ import httpx
 import numpy as np
 import pytest
 from errors import raises
+from waiting import until
 from worker_fake import MODEL, STEPS, FakeBench
-from worker_running import Running, running, until
+from worker_running import Running, running
 
 from headlab.store import Run
 from headlab.worker.database import FIRST, VERSION

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from errors import raises
 from tiny_task import tiny_task
-from worker_running import Running, running, until
+from waiting import until
+from worker_running import Running, running
 
 from headlab.gates import Model, load
 from headlab.methods import costs
@@ -203,7 +204,7 @@ def test_a_running_job_is_looked_at_while_the_device_is_busy(worker: Running, mo
     assert 0 < int(seen.samples.max()) < 96
     assert worker.client.snapshot(job)[1].samples.tolist() == seen.samples.tolist()  # type: ignore[union-attr]
     gate.open.set()
-    until(lambda: worker.client.job(job)["state"] == "done", 60)
+    until(lambda: worker.client.job(job)["state"] == "done")
     told_job, seen = worker.client.snapshot(job)
     assert (told_job["state"], seen) == ("done", None)
     with raises("job.unknown", 99):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,8 @@ from errors import raises
 from tiny import VOCAB, tiny_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from worker_running import Running, running, until
+from waiting import until
+from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
@@ -127,7 +127,7 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(worker: R
     with ThreadPoolExecutor(8) as pool:
         for which, got in zip(want, pool.map(last, want), strict=True):
             assert got == want[which]
-    until(lambda: worker.client.job(job)["state"] == "done", 120)
+    until(lambda: worker.client.job(job)["state"] == "done")
     for language in LANGUAGES:
         undisturbed = score(model, toy("intents"), language=language, method="shapley", size=96, samples=256)
         kept = Store(tmp_path).find(language=language)[0].scores
@@ -179,11 +179,10 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
         figures = []
         for together in zip(*streams, strict=True):
             figures.append(together)
-            newest = max(e.bytes for e in bench._evaluators.values())
-            assert sum(e.bytes for e in bench._evaluators.values()) <= max(limit, newest)
+            assert sum(bench.held) <= max(limit, *bench.held)
         found.append(figures)
     assert found[0] == found[1] == found[2]
-    assert sum(e.bytes for e in bench._evaluators.values()) > 400_000  # the limit before this one did bind
+    assert sum(bench.held) > 400_000  # the limit before this one did bind
 
 
 class Slow:
@@ -236,7 +235,7 @@ def test_a_job_waits_for_its_model_while_live_requests_go_on(hub: tuple[Running,
     worker.client.cancel(job)
     until(lambda: worker.client.job(job)["state"] == "cancelled")
     slow.arrived.set()
-    until(lambda: worker.client.job(other)["state"] == "done", 60)
+    until(lambda: worker.client.job(other)["state"] == "done")
     bad = worker.client.submit("score", {**spec, "model": "no/such"})["id"]
     until(lambda: worker.client.job(bad)["state"] == "failed")
     assert worker.client.job(bad)["error"] == "the hub has no model no/such"
@@ -254,7 +253,7 @@ def test_not_too_many_models_come_from_the_hub_at_once(hub: tuple[Running, Slow]
 
 @pytest.mark.slow
 def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) -> None:
-    """Its first figure, with a job running, comes sooner than one whole evaluation takes without."""
+    """Its figures come while the job goes on."""
     name, job = "e5-small-intents", {"task": "intents", "languages": ["de"]}
     with running(tmp_path, lambda: Resident(tmp_path)) as run:
         loaded = run.client.model(name)
@@ -262,15 +261,12 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         kept = np.ones(grid.size, bool)
         kept[grid.index(Head("encoder", 6, 3))] = False
         mask = Mask(grid, kept, {"name": name, "fingerprint": loaded["fingerprint"]})
-        begun = time.monotonic()
         whole = list(run.client.evaluate(name, "intents", "th"))[-1]
-        whole_seconds = time.monotonic() - begun
         number = run.client.submit(spec={"model": name, **job})["id"]
         until(lambda: run.client.job(number)["state"] == "running")
-        begun = time.monotonic()
         figures = run.client.evaluate(name, "intents", "th", mask)
         assert next(figures)["n"] == 32
-        assert time.monotonic() - begun < whole_seconds
+        assert run.client.job(number)["state"] == "running"
         last = list(figures)[-1]
         assert last["done"]
         assert last["baseline"] == whole["accuracy"]

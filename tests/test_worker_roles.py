@@ -12,7 +12,8 @@ import pytest
 from errors import raises
 from saved import save_family
 from tiny_task import tiny_task
-from worker_running import Running, running, until
+from waiting import until
+from worker_running import Running, running
 
 from headlab.gates import Model, load
 from headlab.roles.sentences import of_task, of_trees
@@ -70,7 +71,7 @@ def spec_of(model: Model, **changes: Any) -> dict[str, Any]:
 
 
 def come_to(worker: Running, job: int, state: str) -> dict[str, Any]:
-    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"), 60)
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
     ended = worker.client.job(job)
     assert ended["state"] == state, ended["error"]
     return ended

@@ -28,7 +28,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def _read(language: str, split: Split, seed: int) -> list[Example]:
+def read_tiny(language: str, split: Split, seed: int) -> list[Example]:
     rng = np.random.default_rng([seed, ord(language[0]), len(split), ord(split[0])])
     out = []
     for i in range(SIZES[split]):
@@ -39,4 +39,4 @@ def _read(language: str, split: Split, seed: int) -> list[Example]:
 
 def tiny_task() -> Task:
     """Two languages, five labels, random words and labels."""
-    return Task("tiny", LABELS, ("xx", "yy"), False, _read)
+    return Task("tiny", LABELS, ("xx", "yy"), False, read_tiny)

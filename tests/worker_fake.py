@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -30,13 +29,16 @@ from headlab.worker.schemas import (
 
 MODEL = "fake"
 STEPS = 40
+DEVICE = threading.Event()  # never set: a batch is a wait for it
 LEAK: ContextVar[str] = ContextVar("leak", default="clean")
 
 
 class FakeBench:
     """Three figures an evaluation, `STEPS` steps a job; every batch takes `pause` seconds.
 
-    folder: where a job keeps its checkpoint, one file a job.
+    go: a batch of a live request does not end while it is cleared.  stop_at: a job waits before this step,
+    while live requests go on.  figures: (language, n) of those that were given.  folder: where a job keeps its
+    checkpoint, one file a job.
     """
 
     def __init__(self, folder: Path, pause: float = 0.02) -> None:
@@ -46,6 +48,9 @@ class FakeBench:
         self.store = Store(folder)
         self.thread = threading.get_ident()
         self.batches = 0
+        self.go, self.stop_at = threading.Event(), STEPS + 1
+        self.go.set()
+        self.figures: list[tuple[str, int]] = []
         self.log: list[str] = []
 
     def fetch(self, model: str) -> Future[None]:
@@ -62,6 +67,13 @@ class FakeBench:
             name=model, revision="1", fingerprint="f" * 64, grid={"encoder": [4, 4]}, device="fake device", note=""
         )
 
+    def batch(self) -> None:
+        """Takes its time, and as long as the test says."""
+        DEVICE.wait(self.pause)
+        assert self.go.wait(120)
+        self.batches += 1
+        self.tick()
+
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         assert threading.get_ident() == self.thread
         assert LEAK.get() == "clean"
@@ -73,11 +85,10 @@ class FakeBench:
         self.log.append(f"begin {request.session} {request.size}")
         for n in (64, 256, 512):
             for _ in range(n // 64 if n > 64 else 1):
-                time.sleep(self.pause)
-                self.batches += 1
-                self.tick()
+                self.batch()
             if request.language == "late" and n == 256:
                 raise KeyError("turn off the secret lamp")
+            self.figures.append((request.language, n))
             yield Figure(language=request.language, n=n, total=512, accuracy=0.5, low=0.4, high=0.6, done=n == 512)
         self.log.append(f"end {request.session} {request.size}")
 
@@ -92,9 +103,7 @@ class FakeBench:
         self.load(request.model)
         self.log.append("begin gradient")
         for _ in range(10):
-            time.sleep(self.pause)
-            self.batches += 1
-            self.tick()
+            self.batch()
         self.log.append("end gradient")
         return Scores(
             grid={"encoder": [2]}, language=request.language, method="gradient", estimand="gradient", unit="loss",
@@ -129,7 +138,10 @@ class FakeBench:
         done = int(kept.read_text()) if kept.exists() else 0
         running.progress(done, STEPS, "resumed" if done else "begun", fresh=True)
         while done < STEPS:
-            time.sleep(self.pause)
+            DEVICE.wait(self.pause)
+            while done + 1 >= self.stop_at:
+                running.tick()
+                DEVICE.wait(0.01)
             if spec["seed"] == 13 and done == 3:
                 raise KeyError("turn off the secret lamp")
             done += 1

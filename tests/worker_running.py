@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from waiting import until
 
 from headlab.store import Store
 from headlab.worker import catalogue
@@ -52,7 +52,7 @@ def running(
     client = Client(url, token)
     try:
         if wait:
-            until(lambda: engine.device is not None, 60)
+            until(lambda: engine.device is not None, "the device")
         yield Running(url, client, engine, jobs)
     finally:
         client.close()
@@ -62,11 +62,3 @@ def running(
         engine.stop(0)
         jobs.close()
         listener.close()
-
-
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for something that must come; fail loudly if it does not."""
-    limit = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.01)

@@ -91,6 +91,11 @@ class Pool:
         """Devices that are there."""
         return sum(member.ready for member in tuple(self._members))
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Those at work now, ready or not."""
+        return tuple(member.device for member in tuple(self._members))
+
     def ask(self, calls: Iterable[Call], tick: Tick) -> Iterator[Any]:
         """The answers to calls that do not depend on each other, in order; some are asked ahead.
 
@@ -106,14 +111,15 @@ class Pool:
                     self._events.put(partial(self._take, call))
                 if not under_way:
                     return
-                answer = self._wait(under_way[0].answer, tick)
+                answer = self.wait(under_way[0].answer, tick)
                 under_way.popleft()
                 yield answer
         finally:
             for call in under_way:
                 call.answer.cancel()
 
-    def _wait(self, answer: Future[Any], tick: Tick) -> Any:
+    def wait(self, answer: Future[Any], tick: Tick) -> Any:
+        """One answer; `tick` as in `ask`."""
         waited = 0.0
         while True:
             tick()

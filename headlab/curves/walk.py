@@ -72,7 +72,7 @@ class Walk:
         """Make the steps that are lacking."""
         before, started = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
-        with saving(self._save) as saver:
+        with saving(self.save) as saver:
             for number in range(self.done // len(self.removed), len(self.blocks)):
                 part = self._part(self.blocks[number], report, tick)
                 for point in range(self.done % len(self.removed), len(self.removed)):
@@ -126,7 +126,8 @@ class Walk:
         total = points * len(self.evaluator.examples)
         return Progress(min(forwards, total), total, note)
 
-    def _save(self, arrays: Arrays) -> None:
+    def save(self, arrays: Arrays) -> None:
+        """Keep what there is so far, where the walk is kept at all."""
         if self.run is not None:
             self.run.save(arrays)
 

@@ -101,7 +101,7 @@ class Pieces:
         found = self.found(language, method, seed=seed, **options)
         if found is not None:
             return found
-        spec = self._score_spec(language, method, seed, options)
+        spec = self.score_spec(language, method, seed, options)
         before, expected = self.forwards, self.expected(language, method, **options)
 
         def on_progress(step: Progress) -> None:
@@ -117,7 +117,7 @@ class Pieces:
 
     def found(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores | None:
         """The same scores if they are there already. Raises HeadlabError for a file that cannot be trusted."""
-        spec = self._score_spec(language, method, seed, options)
+        spec = self.score_spec(language, method, seed, options)
         key = content_key(spec)
         if key not in self._scores:
             if method == CHANCE:
@@ -239,7 +239,8 @@ class Pieces:
             self._sources[language, split] = Source(self.model, self._task, language, split, examples)
         return self._sources[language, split]
 
-    def _score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
+    def score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
+        """What scores of a language are called in the store: everything that they depend on."""
         chosen, source = method_of(method), cast(Evaluator, self._source(language, "dev"))
         return make_spec(source, chosen, chosen.resolve(options), self.seed if seed is None else seed, self.ablation)
 

@@ -59,7 +59,7 @@ def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], N
 
     def look(batch: Batch, tick: Tick) -> Floats:
         tick()
-        return _shares(model, batch, ids)[:, layer, head]
+        return shares_of(model, batch, ids)[:, layer, head]
 
     batches = evaluator.batches(np.arange(len(evaluator.examples)))
     for batch, found in spread(batches, look, device=model.device, tick=evaluator.tick):
@@ -70,7 +70,7 @@ def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], N
     return Looks(out, tuple(example.group or example.id for example in evaluator.examples))
 
 
-def _shares(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
+def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
     """Share of every sentence's tokens that look at one of `ids` most, float [row, layer, head]."""
     out = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
     stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]

@@ -82,9 +82,9 @@ def html(found: Document) -> bytes:
 def rendered(found: Document, most: int) -> bytes:
     """The HTML file, with so many rows a table at most; letters that HTML cannot hold are replaced."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    text = environment.from_string(_file("report.html")).render(
+    text = environment.from_string(file_text("report.html")).render(
         document=found,
-        css=_file("report.css"),
+        css=file_text("report.css"),
         table=partial(_table, most=most),
         origin=origin,
         several=len(found.models) > 1,
@@ -112,7 +112,8 @@ def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
     return tuple((name, every[0][name]) for name in shared), printed(table, folded=False)
 
 
-def _file(name: str) -> str:
+def file_text(name: str) -> str:
+    """A file of those that a report is made of."""
     return (resources.files("headlab.htmlreport") / name).read_text("utf-8")
 
 

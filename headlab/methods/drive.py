@@ -78,9 +78,9 @@ class Saver:
 
 
 @contextmanager
-def saving(save: Callable[[Arrays], None]) -> Iterator[Saver]:
-    """A saver for a run; if the run is broken off in order, what it has then is kept."""
-    saver = Saver(save)
+def saving(save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> Iterator[Saver]:
+    """A saver for a run, as `Saver`; if the run is broken off in order, what it has then is kept."""
+    saver = Saver(save, clock)
     try:
         yield saver
     except BaseException:

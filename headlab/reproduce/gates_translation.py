@@ -131,7 +131,8 @@ def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
     return Made(model, seconds + (before.seconds if before else 0), forwards + (before.forwards if before else 0))
 
 
-def _place(work: Work, made_of: Any) -> Path:
+def place_of(work: Work, made_of: Any) -> Path:
+    """Where a training is kept, by what it is made of."""
     key = content_key([VERSION, made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
                        work.device.split(":")[0]])  # fmt: skip
     return work.store.root / ADAPTERS / f"mt-{key[:24]}"
@@ -140,7 +141,7 @@ def _place(work: Work, made_of: Any) -> Path:
 def train(work: Work, name: str, mask: Mask | None = None) -> Made:
     """A model from nothing, found in the store if it is there; mask: its heads are off from the first step on."""
     off = [] if mask is None else [list(head) for head in mask.removed]
-    out = _place(work, [work.options.record(), off])
+    out = place_of(work, [work.options.record(), off])
     if not (out / "config.json").is_file():
         try:
             train_translation(
@@ -157,7 +158,7 @@ def train(work: Work, name: str, mask: Mask | None = None) -> Made:
 def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Made:
     """A model trained on as the pruned ones are, but without gates; found in the store if it is there."""
     off = [] if mask is None else [list(head) for head in mask.removed]
-    out = _place(work, [before.model.recorded(), work.on.record(), work.seed, off])
+    out = place_of(work, [before.model.recorded(), work.on.record(), work.seed, off])
     if not (out / "config.json").is_file():
         train_on(
             before.model, work.limited, work.plan.pair, out=out, options=work.on, mask=mask,

@@ -72,7 +72,7 @@ class Work:
 
     def _trained(self, name: str, options: LmOptions) -> None:
         options = replace(options, seed=self.seed)
-        out = self._place(options.record())
+        out = self.place_of(options.record())
         if not (out / "config.json").is_file():
             train_lm(self.lines, out, options, device=self.device, watch=self._watch(name))
         self.found.folders[name] = out
@@ -80,7 +80,7 @@ class Work:
     def _pruned(self, name: str, gates: LmGateOptions) -> None:
         start = self.found.folders[START]
         assert start is not None  # it is trained first
-        out: Path | None = self._place([start.name, gates.record()])
+        out: Path | None = self.place_of([start.name, gates.record()])
         if out is not None and not (out / "config.json").is_file():
             try:
                 prune_lm(start, self.lines, out, gates, device=self.device, watch=self._watch(name))
@@ -88,7 +88,8 @@ class Work:
                 out = None
         self.found.folders[name] = out
 
-    def _place(self, made_of: Any) -> Path:
+    def place_of(self, made_of: Any) -> Path:
+        """Where a training is kept, by what it is made of."""
         key = content_key([VERSION, self.found.data, made_of, self.device.split(":")[0]])
         return self.root / ADAPTERS / f"lm-{key[:24]}"
 

@@ -64,7 +64,7 @@ def look(
 
     def run(batch: Batch, lane_tick: Tick) -> Sums:
         lane_tick()
-        return _sums(model, given, batch, exclude, offsets)
+        return sums_of(model, given, batch, exclude, offsets)
 
     for batch, found in spread(batches(model, given), run, device=model.device, tick=tick):
         yield len(batch.rows), found
@@ -103,7 +103,8 @@ def _most(weights: torch.Tensor) -> torch.Tensor:
     return place.masked_fill((weights == largest[..., None]).sum(dim=3) > 1, -1)
 
 
-def _sums(model: Model, given: Given, batch: Batch, exclude: str, offsets: Mapping[str, int]) -> Sums:
+def sums_of(model: Model, given: Given, batch: Batch, exclude: str, offsets: Mapping[str, int]) -> Sums:
+    """What the heads of one batch look at, summed over its sentences."""
     out, stacks = Sums.of(model), judged(model, given)
     scenes = {stack: scene(model, given, batch, stack, exclude, offsets) for stack in given.stacks}
     counts = {stack: [_counts(question) for question in scenes[stack].questions] for stack in scenes}

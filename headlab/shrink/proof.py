@@ -99,7 +99,7 @@ def compare(
         largest = _larger(largest, masked)
         others += int((got.argmax(-1) != masked.argmax(-1)).sum())
         digest.update(batch["input_ids"].cpu().numpy().tobytes())
-        different |= _rows(batch)
+        different |= rows_of(batch)
     tolerance = TOLERANCE[numbers or model.dtype] * (1 + largest)
     return Proof(difference, tolerance, largest, changes, others, len(different), digest.hexdigest()[:HASHED])
 
@@ -123,7 +123,7 @@ def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torc
     return mask.bool()
 
 
-def _rows(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
+def rows_of(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
     """The rows of a batch, without padding, each once."""
     ids, mask = batch["input_ids"].cpu(), batch.get("attention_mask")
     real = torch.ones_like(ids).bool() if mask is None else mask.cpu().bool()

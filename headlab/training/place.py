@@ -77,7 +77,7 @@ def _put(build: Path, out: Path) -> None:
     """Give a finished folder its name; the folder that had it is left under the other name, or gone."""
     if not out.exists():
         build.replace(out)
-    elif not _exchanged(build, out):
+    elif not exchanged(build, out):
         old = build.with_suffix(OLD)
         out.replace(old)
         try:
@@ -88,7 +88,7 @@ def _put(build: Path, out: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def exchanged(one: Path, other: Path) -> bool:
     """Swap two folders in one step; False where the system or the disk cannot."""
     swap = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     return swap is not None and swap(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0

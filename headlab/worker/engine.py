@@ -89,6 +89,16 @@ class Engine:
         return bench.resident if bench is not None else None
 
     @property
+    def waiting(self) -> int:
+        """Live requests that wait for their turn."""
+        return self._waiting.count
+
+    @property
+    def idle(self) -> bool:
+        """Whether no live request waits or is under way."""
+        return not self._under_way and not self.waiting
+
+    @property
     def trouble(self) -> str:
         """Why nothing can be computed, or what cannot be written down; or empty."""
         return sentence_of(self._broken) if self._broken is not None else self._runner.trouble

@@ -90,22 +90,27 @@ class Waiting:
     Every figure that is served counts as its session's turn: next comes the one whose turn was longest ago.
     """
 
-    def __init__(self, limit: int = MAX_WAITING) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._new: deque[Live] = deque()
         self._begun: deque[Live] = deque()
         self._latest: dict[Hashable, Live] = {}
         self._turns: OrderedDict[Hashable, int] = OrderedDict()
         self._ahead = 0
-        self._limit = limit
+
+    @property
+    def count(self) -> int:
+        """How many wait, new or begun, without those that nobody waits for."""
+        with self._lock:
+            return sum(not live.stopped for live in (*self._new, *self._begun))
 
     def add(self, live: Live) -> None:
         """Queue a request; the older one of the same key is ended. Raises Refusal (429) when too many wait."""
         with self._lock:
             waiting = [*self._new, *self._begun]
-            if len(waiting) >= self._limit:
+            if len(waiting) >= MAX_WAITING:
                 raise Refusal(
-                    f"{self._limit} requests are waiting for the worker; try again in a moment",
+                    f"{MAX_WAITING} requests are waiting for the worker; try again in a moment",
                     429,
                     code="worker.requests_too_many",
                 )

@@ -177,13 +177,16 @@ class Resident:
         self._evaluators.move_to_end(key)
         return found
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Bytes of layer inputs that each evaluator keeps."""
+        return tuple(evaluator.bytes for evaluator in self._evaluators.values())
+
     def _make_room(self) -> None:
         """Drop the kept layer inputs of the evaluators not used for longest until the rest fits."""
-        held = sum(e.bytes for e in self._evaluators.values())
         for evaluator in self._evaluators.values():
-            if held <= self._limit:
+            if sum(self.held) <= self._limit:
                 return
-            held -= evaluator.bytes
             evaluator.forget_states()
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:

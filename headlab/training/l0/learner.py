@@ -119,7 +119,7 @@ class Learner:
         """
         options, optimizer = self.options, self.state.optimizer
         self.model.module.train(options.along)
-        uniform = self._uniform(step, len(chosen))
+        uniform = self.uniform(step, len(chosen))
         for group, rate in zip(
             optimizer.param_groups, (options.gate_rate, options.model_rate_at(step)), strict=False
         ):  # only the first where the model stays
@@ -148,18 +148,18 @@ class Learner:
             own = uniform[at : at + rows] if len(uniform) > 1 else uniform
             with torch.enable_grad(), gated(self.model, self.gates(own)):
                 logits = self.inputs.logits(self.inputs.tensors(part))
-            loss = self._loss(logits, part) / asked
+            loss = self.loss(logits, part) / asked
             loss.backward(inputs=list(self.state.parameters.values()))  # weights that stay may ask for a gradient
             total += loss.item()
         return total
 
-    def _loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
+    def loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
         """Sum of the answers' cross entropies, nats."""
         wide = logits if logits.dtype == torch.float64 else logits.float()
         target = self.inputs.targets(part)
         return cross_entropy(wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
 
-    def _uniform(self, step: int, batch: int) -> torch.Tensor:
+    def uniform(self, step: int, batch: int) -> torch.Tensor:
         """Draws of a step, float32 [example, gate], or [1, gate] where one serves the batch."""
         rows = batch if self.options.sample == "example" else 1
         rng = np.random.default_rng((self.options.seed, DRAWS, step))

@@ -117,7 +117,7 @@ def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running:
     from headlab.experiments.pieces import Pieces
 
     model = lab.need(spec.model)
-    told = None if running is None else _Told(running, model.grid)
+    told = None if running is None else Told(running, model.grid)
     return Pieces(
         model,
         _ticking(lab.task(spec.task).restricted(named(spec.languages)), tick),
@@ -140,11 +140,11 @@ def _ticking(task: Task, tick: Callable[[], None]) -> Task:
     return replace(task, read=read)
 
 
-class _Told:
+class Told:
     """What a running job's log says of the pieces, each once; scores that are being computed can be looked at."""
 
     def __init__(self, running: Running, grid: HeadGrid) -> None:
-        self._running, self._grid = running, grid
+        self.running, self._grid = running, grid
         self._seen: set[str] = set()
 
     def __call__(self, run: Run, finished: bool) -> None:
@@ -154,13 +154,13 @@ class _Told:
         if run.key not in self._seen:
             self._seen.add(run.key)
             if kind in ("scores", "curve"):
-                self._running.began(run.folder.name, language)
+                self.running.began(run.folder.name, language)
             if not finished or kind == "answers":
-                self._running.log(f"{language}: {_words(run)} begun")
+                self.running.log(f"{language}: {_words(run)} begun")
         if finished and kind != "answers":
-            self._running.log(f"{language}: {_words(run)} kept")
-        self._running.look = lambda: None if finished or kind != "scores" else _peek(run, self._grid)
-        self._running.kept()
+            self.running.log(f"{language}: {_words(run)} kept")
+        self.running.look = lambda: None if finished or kind != "scores" else _peek(run, self._grid)
+        self.running.kept()
 
 
 def _peek(run: Run, grid: HeadGrid) -> HeadScores | None:

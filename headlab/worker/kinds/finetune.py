@@ -72,7 +72,7 @@ def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
         running.log("the adapter is in the cache already")
         return {"folder": label, "accuracy": read_json(out / RECORD)["accuracy"]}
     running.began(label, LANGUAGE)
-    watch = _Watch(running, chosen, options_of(spec))
+    watch = Watching(running, chosen, options_of(spec))
     finetune(
         embedded_base(lab.base()),
         chosen.examples(LANGUAGE, "train"),
@@ -88,11 +88,11 @@ def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
     return {"folder": label, "accuracy": read_json(out / RECORD)["accuracy"]}
 
 
-class _Watch:
+class Watching:
     """Progress of a training, counted in forward passes. Gives way to live requests between its batches."""
 
     def __init__(self, running: Running, chosen: Task, options: FinetuneOptions) -> None:
-        self._running, self._task, self._steps = running, chosen, options.steps
+        self.running, self._task, self._steps = running, chosen, options.steps
         self._step = LEARNED * options.batch
         self._total = options.steps * self._step + DEV_SIZE * len(chosen.languages)
         self._fresh, self._kept = True, 0
@@ -101,21 +101,21 @@ class _Watch:
     def step(self, made: FinetuneStep) -> None:
         """After a step; the first one may come after a checkpoint."""
         note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
-        self._running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
+        self.running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
         if self._fresh:
             self._kept, self._fresh = made.kept, False
         if made.kept > self._kept:
             self._kept = made.kept
-            self._running.kept()
+            self.running.kept()
 
     def measuring(self, language: str, begun: int) -> None:
         """Between batches of the dev examples of a language."""
         before = self._steps * self._step + self._task.languages.index(language) * DEV_SIZE
-        self._running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
+        self.running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
 
     def done(self) -> None:
         """After the last language."""
-        self._running.progress(self._total, self._total, "measured in every language")
+        self.running.progress(self._total, self._total, "measured in every language")
 
 
 def foresee(spec: FinetuneSpec, known: Known) -> Estimate:
