@@ -2,7 +2,7 @@
 
     python benchmarks/suite.py idle idle busy busy busy presses
 
-Each word is a run of the suite, or the 300 presses in a browser (`tests/browser/test_presses.py`, full size, which
+Each word is a run of the suite, or the 300 presses in a browser (`tests/browser/test_stress.py`, full size, which
 brings busy programs of its own). `benchmarks/results/suite.json` is written after each, so a session that ends in the
 middle loses one run; runs of the same commit are added to those that are there.
 """
@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "results" / "suite.json"
 COUNTS = ("passed", "failed", "errors", "skipped", "deselected", "rerun")
-PRESSES = ["-m", "pytest", "-m", "soak", "tests/browser/test_presses.py"]
+PRESSES = ["-m", "pytest", "-m", "soak", "tests/browser/test_stress.py"]
 
 
 def closing(text: str) -> dict[str, int]:

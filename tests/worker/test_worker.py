@@ -38,7 +38,7 @@ from headlab.worker.running import Running as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
 from headlab.worker.snapshots import WatchedStore
 
-FAKE = (sys.executable, str(Path(__file__).with_name("worker_fake.py")))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
 SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
 SECRET = "turn off the secret lamp"
 

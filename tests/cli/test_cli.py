@@ -527,7 +527,7 @@ def test_help_lists_every_command_and_the_exit_codes(run):
 def test_a_command_that_is_piped_into_head_ends_quietly(tmp_path):
     command = f"{sys.executable} -m headlab.cli tasks --json | head -c 1"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parents[1], check=True
+        ["bash", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
     )
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr

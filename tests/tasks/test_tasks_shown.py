@@ -23,7 +23,7 @@ from headlab.ui import shell, shell_tasks
 from headlab.worker import catalogue
 from headlab.worker.schemas import SentencesRequest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 Declare = Callable[[str], Path]
 TOML = 'format = "csv"\nfiles = "{language}.{split}.csv"\ncolumns = { text = "t", label = "l" }\n'
 

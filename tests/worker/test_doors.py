@@ -37,12 +37,12 @@ from headlab.worker.process import Local, Remote
 from headlab.worker.schemas import Refusal
 from headlab.worker.serve import Settings, open_entrance, server_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
 
 import api_docs  # noqa: E402 - found there
 
-FAKE = (sys.executable, str(Path(__file__).with_name("worker_fake.py")))
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
 TOKEN = "a-token-of-some-length"
 WEAK = {
     "   ": "token.characters_invalid",

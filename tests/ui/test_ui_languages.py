@@ -19,7 +19,7 @@ from headlab.ui import languages_tables
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NEW = "owner/new"  # a model whose scores have halves
 HALVES = ("de", "en", "fi")
 SMALL, FEW = "owner/small", HeadGrid((Stack("encoder", (3, 3)),))

@@ -459,7 +459,7 @@ def test_the_command_ends_with_a_sentence_where_something_does_not_fit(
 
 @pytest.mark.parametrize("key", EXPERIMENTS)
 def test_an_experiment_is_documented_with_its_options_and_defaults(key: str) -> None:
-    about, page = EXPERIMENTS[key], (Path(__file__).parents[1] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    about, page = EXPERIMENTS[key], (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"`{key}`\n"))
     assert f"*{about.question}*" in section
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]

@@ -32,7 +32,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'head
 from ray.cluster_utils import Cluster  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray warns of matters of its own
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
 
 

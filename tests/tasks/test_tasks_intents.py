@@ -232,7 +232,7 @@ def test_no_vacuum_is_called_radiator() -> None:
 
 
 def test_the_card_is_the_data() -> None:
-    committed = (Path(__file__).parents[1] / "docs" / "data-card.md").read_text("utf-8")
+    committed = (Path(__file__).parents[2] / "docs" / "data-card.md").read_text("utf-8")
     if data_versions() != PINNED:
         pytest.skip("the card is of the pinned source packages")
     assert card() == committed

@@ -249,7 +249,7 @@ def test_what_could_not_be_measured_is_said_before_anything_is_trained(
 
 
 def test_every_option_is_documented_with_its_default():
-    page = (Path(__file__).parents[1] / "docs/translation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/translation.md").read_text(encoding="utf-8")
     told: dict[str, str] = {}
     for names, defaults in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (`[\w.]+`(?:, `[\w.]+`)*) \|", page, re.MULTILINE):
         told |= dict(zip(re.findall(r"\w+", names), re.findall(r"[\w.]+", defaults), strict=True))

@@ -40,7 +40,7 @@ from headlab.ui.results import matching, select
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NO_WORKER = "no worker in this test; start one"
 
 

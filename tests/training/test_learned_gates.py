@@ -599,7 +599,7 @@ def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
 
 
 def test_the_options_are_documented_with_their_defaults():
-    page = (Path(__file__).parents[1] / "docs" / "gates.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text(encoding="utf-8")
     rows = [[c.strip() for c in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
     documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
     assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in OPTIONS.items()}

@@ -118,7 +118,7 @@ class Interrupted(Exception):
 def test_an_interrupted_leave_one_out_ends_the_same_bit_for_bit(
     model: Model, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sampled methods: tests/test_estimators.py."""
+    """The sampled methods: tests/methods/test_estimators.py."""
     monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
     monkeypatch.setitem(ROUND, "cpu", 4)
     ask = {"language": "xx", "method": "leave-one-out", "size": 24}
