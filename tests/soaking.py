@@ -1,4 +1,5 @@
-"""A plugin: what a run of `make soak` did, as a file. `pytest -m soak --soak-out FILE`."""
+"""A plugin: what a run of `make soak` did, as a file. `pytest -m soak --soak-out=FILE`, with the sign: pytest takes a file that is
+there for tests to run."""
 
 from __future__ import annotations
 
