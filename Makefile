@@ -29,7 +29,7 @@ check: install-dev
 
 soak: install-dev
 	@sh tools/chromium.sh
-	@$(BIN)/python -m pytest -m soak --soak-out benchmarks/results/soak.json
+	@$(BIN)/python -m pytest -m soak --soak-out=benchmarks/results/soak.json
 
 bench:
 	@PYTHON="$(PYTHON)" sh tools/install.sh .venv-bench requirements.txt requirements-bench.txt

@@ -1,4 +1,7 @@
-"""A plugin: what a run of `make soak` did, as a file. `pytest -m soak --soak-out FILE`."""
+"""A plugin: what a run of `make soak` did, as a file. `pytest -m soak --soak-out=FILE`.
+
+With the sign: pytest takes a file that is there, as a word of its own, for tests to run.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_soak_run_is_written_with_outcome_and_seconds_of_every_test(tmp_path: 
 def test_soak_is_left_out_by_default_and_by_the_fast_tests_too() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert '-m "not slow and not browser and not soak"' in makefile
-    assert "pytest -m soak --soak-out benchmarks/results/soak.json" in makefile
+    assert "pytest -m soak --soak-out=benchmarks/results/soak.json" in makefile
     assert '"-m", "not soak"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 

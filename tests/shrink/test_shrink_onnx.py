@@ -17,7 +17,8 @@ from headlab.shrink.folder import write_shrunk
 from headlab.shrink.onnx import NEEDED, widest
 
 LACKING = [name for name in NEEDED if find_spec(name) is None]
-FAMILIES = ("bert", "llama-lm", "marian", "t5")
+# Encoder, decoder and both; the soak has a second one with both.
+FAMILIES = ("bert", "llama-lm", pytest.param("marian", marks=pytest.mark.soak), "t5")
 
 
 @pytest.mark.slow
