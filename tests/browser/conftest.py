@@ -13,11 +13,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from cached_scores import fill
+from lists import open_list
 
 from headlab.errors import HeadlabError
 from headlab.worker.client import Client
@@ -42,6 +44,13 @@ GONE = re.compile(r"/media/\w+\.\w+$")
 OFFER = "Client Error: Download Button source error - 404"
 TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask it too
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+
+COUNT_RUNS = """() => {
+  window.ended = 0;
+  const count = (changes) => { window.ended += changes.filter((change) => change.oldValue === 'running').length; };
+  const what = { attributes: true, attributeOldValue: true, attributeFilter: ['data-test-script-state'] };
+  new MutationObserver(count).observe(document.querySelector('[data-testid="stApp"]'), what);
+}"""
 
 
 def pytest_collection_modifyitems(items):
@@ -226,11 +235,24 @@ def visit(page, settled):
 
 
 @pytest.fixture
+def followed_by_a_run(page):
+    """Do something that makes the page run, and wait for the end of a run that ended after it."""
+
+    @contextmanager
+    def doing():
+        page.evaluate(COUNT_RUNS)
+        yield
+        page.wait_for_function("window.ended > 0")
+
+    return doing
+
+
+@pytest.fixture
 def choose(page):
     """Choose from a list."""
 
     def pick(box: str, name: str) -> None:
-        page.get_by_role("combobox", name=box, exact=True).click()
+        open_list(page.get_by_role("combobox", name=box, exact=True))
         page.get_by_role("option", name=name, exact=True).click()
 
     return pick

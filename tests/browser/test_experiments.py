@@ -6,6 +6,7 @@ import re
 
 import pytest
 from cached_reports import keep, made_up
+from lists import open_list
 from playwright.sync_api import expect
 from saved import save_classifier
 
@@ -27,7 +28,7 @@ def tiny(tmp_path_factory):
 
 
 def choose(page, label, option):
-    page.get_by_role("combobox", name=label).first.click()
+    open_list(page.get_by_role("combobox", name=label).first)
     page.get_by_role("option", name=option).click()
 
 

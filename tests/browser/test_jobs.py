@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from lists import open_list
 from playwright.sync_api import expect
 from saved import save_classifier
 
@@ -36,7 +37,7 @@ def form(page):
 
 
 def pick(page, label, option):
-    form(page).get_by_role("combobox", name=label).click()
+    open_list(form(page).get_by_role("combobox", name=label))
     page.get_by_role("option", name=option, exact=True).click()
 
 
@@ -161,7 +162,7 @@ def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
     second = start(page)
     running(page, first)
     bar = card(page, first).get_by_test_id("stProgress")  # an open list hides the rest from roles
-    form(page).get_by_role("combobox", name="Method").click()
+    open_list(form(page).get_by_role("combobox", name="Method"))
     option = page.get_by_role("option", name="Leave one out", exact=True)
     option.wait_for()
     before = bar.inner_text()
@@ -173,6 +174,7 @@ def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
     expect(option).to_be_visible()
     option.click()
     expect(form(page).get_by_text("Cost: heads × examples")).to_be_visible()
+    other.close()
     cancel(page, second)
     for job in (first, second):
         delete(page, job)

@@ -22,7 +22,9 @@ def loaded(warm_up):
     warm_up("/prune?langs=de", '[data-c="0.0"]')
 
 
-def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(visit, page, choose, tmp_path):
+def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhere(
+    visit, page, choose, followed_by_a_run, tmp_path
+):
     try:
         weights = fingerprint("e5-small-intents")
     except HeadlabError:
@@ -33,7 +35,8 @@ def test_an_uploaded_mask_is_compared_opened_on_the_prune_page_and_taken_elsewhe
     Mask(GRID, kept, {"name": "e5-small-intents", "fingerprint": weights}, {"rule": "by hand"}).save(path)
     visit(HERE)
     page.get_by_text("Where the masks come from").click()
-    page.locator('input[type="file"]').set_input_files(path)
+    with followed_by_a_run():
+        page.locator('input[type="file"]').set_input_files(path)
     choose("A", "mine.json")
     expect(page.get_by_role("grid", name="A: 2 of 144 off")).to_be_visible()
     both = page.get_by_role("gridcell", name="layer 3, head 7: both switch it off")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from lists import open_list
 from playwright.sync_api import expect
 
 PAGES = {
@@ -28,7 +29,7 @@ def link(page) -> dict[str, list[str]]:
 
 def choose(page, label, option):
     """Choose an option of a selectbox."""
-    page.get_by_role("combobox", name=label).first.click()
+    open_list(page.get_by_role("combobox", name=label).first)
     page.get_by_role("option", name=option, exact=True).click()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lists import open_list
 from playwright.sync_api import expect
 
 from headlab.ui.history import encode
@@ -220,7 +221,7 @@ def test_the_list_is_a_twin_of_the_grid(visit):
     count(page, 1)
     box = page.get_by_role("combobox", name="Heads that are off")
     for words in ("Layer 8, head 5", "Layer 8, head 2"):
-        box.click()
+        open_list(box)
         page.keyboard.type(words)
         page.keyboard.press("Enter")
     page.keyboard.press("Escape")  # the open list lies over the button

@@ -7,6 +7,7 @@ import re
 import pytest
 from cached_reports import keep
 from cached_scores import GRID
+from lists import open_list
 from made_roles import made_roles
 from playwright.sync_api import expect
 from saved import save_classifier
@@ -65,7 +66,7 @@ def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page,
     box.fill(tiny)
     box.press("Enter")
     expect(page.get_by_text(f"There is no report yet on what the heads of {tiny} do")).to_be_visible()
-    page.get_by_role("combobox", name="Sentences").first.click()
+    open_list(page.get_by_role("combobox", name="Sentences").first)
     page.get_by_role("option", name="The texts of the task, without syntax").click()
     expect(page.get_by_text("the texts of task intents, without syntax").first).to_be_visible()
     expect(page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))).to_be_visible()

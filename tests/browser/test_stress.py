@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lists import open_list
 from playwright.sync_api import TimeoutError, expect
 
 from headlab.records import HeadGrid, Stack
@@ -115,7 +116,8 @@ class Person:
         """Choose a method from the list in the sidebar."""
         box = self.page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True)
         wanted = str(self.rng.choice(METHODS))
-        box.click(timeout=LATE_MS)
+        box.wait_for(timeout=LATE_MS)
+        open_list(box)
         try:
             self.page.get_by_role("option", name=wanted, exact=True).click(timeout=15_000)
         except TimeoutError:

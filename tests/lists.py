@@ -1,0 +1,14 @@
+"""Lists on a page in a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def open_list(box: Any) -> None:
+    """Open the list of a box. An open one closes when the page is scrolled, so that comes before, as with a person."""
+    box.scroll_into_view_if_needed()
+    box.page.evaluate(TWO_FRAMES)
+    box.click()
