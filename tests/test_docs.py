@@ -173,7 +173,7 @@ def test_a_page_names_no_machine(page):
 
 def test_tests_that_the_statistics_name_exist():
     named = re.findall(r"`(test_\w+)`", text("docs/statistics.md"))
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert named
     assert [name for name in named if f"def {name}(" not in source] == []
 
