@@ -8,6 +8,9 @@ import pytest
 from lists import open_list
 from playwright.sync_api import expect
 from saved import save_classifier
+from waiting import until
+
+from headlab.ui.jobs_words import LIVE
 
 HERE = "/jobs?langs=de&method=shapley"
 # Where an element is on its page, in every frame that the browser draws from now on.
@@ -24,6 +27,20 @@ SLOW = 120_000
 def loaded(warm_up):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
     warm_up("/prune?langs=de", '[data-c="0.0"]')
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(app):
+    """A test that fails leaves no job behind that the next one would wait for."""
+    yield
+    worker = app.worker()
+    for job in worker.jobs():
+        if job["state"] in LIVE:
+            worker.cancel(job["id"])
+    until(lambda: not any(job["state"] in LIVE for job in worker.jobs()), "an end of all jobs")
+    for job in worker.jobs():
+        worker.delete(job["id"])
+    worker.close()
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +175,10 @@ def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
 
 def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
     first = start_long(visit, page, tiny, 6)
+    second = first + 1
     number(page, "Seed", 7)
-    second = start(page)
+    form(page).get_by_role("button", name="Start").click()
+    expect(form(page).get_by_text(f"Job {second} is in the queue")).to_be_visible()
     running(page, first)
     bar = card(page, first).get_by_test_id("stProgress")  # an open list hides the rest from roles
     open_list(form(page).get_by_role("combobox", name="Method"))

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,6 @@ class Person:
     def arrive(self, name: str) -> None:
         expect(self.page.locator("h1")).to_have_text(name, timeout=LATE_MS)
         self.page.evaluate(WATCHED)
-        if name == JOBS:
-            options = self.form.get_by_text("More options")
-            options.wait_for(timeout=LATE_MS)
-            if not self.form.get_by_role("spinbutton", name="Seed").is_visible():
-                options.click()
 
     @property
     def form(self) -> Any:
@@ -130,8 +125,15 @@ class Person:
     def do_start(self) -> bool:
         if len(self._live()) >= LIVE_AT_MOST:
             return False
-        seed = 1000 + len(self.seeds)
-        self.form.get_by_role("spinbutton", name="Seed").fill(str(seed), timeout=LATE_MS)
+        seed, box = 1000 + len(self.seeds), self.form.get_by_role("spinbutton", name="Seed")
+        for _ in range(10):  # the form is a new one, and its drawer is closed, after another method was chosen
+            self.form.get_by_text("More options").wait_for(timeout=LATE_MS)
+            if box.is_visible():
+                break
+            self.form.get_by_text("More options").click(timeout=LATE_MS)
+            with suppress(TimeoutError):
+                box.wait_for(timeout=5000)
+        box.fill(str(seed), timeout=LATE_MS)
         self.form.get_by_role("button", name="Start").click(timeout=LATE_MS)
         self.seeds.append(seed)
         return self._seen("Start")
