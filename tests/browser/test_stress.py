@@ -127,10 +127,11 @@ class Person:
             return False
         seed, box = 1000 + len(self.seeds), self.form.get_by_role("spinbutton", name="Seed")
         for _ in range(10):  # the form is a new one, and its drawer is closed, after another method was chosen
-            self.form.get_by_text("More options").wait_for(timeout=LATE_MS)
+            options = self.form.get_by_text("More options").last  # of a form just replaced, both are there for a moment
+            options.wait_for(timeout=LATE_MS)
             if box.is_visible():
                 break
-            self.form.get_by_text("More options").click(timeout=LATE_MS)
+            options.click(timeout=LATE_MS)
             with suppress(TimeoutError):
                 box.wait_for(timeout=5000)
         box.fill(str(seed), timeout=LATE_MS)
