@@ -11,6 +11,7 @@ back (`static/presses.js`), and what a press does is not interrupted.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Log:
 
     taken: dict[str, int] = field(default_factory=dict)
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+    # The next request's run begins in a thread of its own while this one may still do what a press asks for.
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def take(self, event: Any) -> None:
         """Do what the presses of an event ask for that are not taken yet, in the order of their numbers.
@@ -39,11 +42,12 @@ class Log:
         event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key was never drawn asks for nothing.
         """
         tab = str(event["tab"])
-        for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
-            if number > self.taken.get(tab, 0):
-                self.taken[tab] = number  # first: an action that fails is not tried again
-                if (action := self.actions.get(key)) is not None:
-                    action(value)
+        with self.lock:
+            for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
+                if number > self.taken.get(tab, 0):
+                    self.taken[tab] = number  # first: an action that fails is not tried again
+                    if (action := self.actions.get(key)) is not None:
+                        action(value)
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,9 @@ def log() -> Log:
 
 
 def root() -> None:
-    """The part of the log that is on every page. Called by app.py."""
-    draw("root", ROOT, {}, {})
+    """The part of the log that is on every page. Called by app.py before a page is drawn."""
+    with log().lock:  # what is drawn now has what a press just asked for
+        draw("root", ROOT, {}, {})
 
 
 def button(
