@@ -144,7 +144,7 @@ def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
     told = form(page).get_by_text(re.compile("^What it will take"))
     told.wait_for()
     button = form(page).get_by_role("button", name="Start")
-    number(page, "Samples", 9)
+    button.hover()  # playwright waits until it stands still: the drawer opens slowly
     button.evaluate(WATCH_PLACE)
     for samples in (20, 200_000, 30):  # with a forecast that differs
         before = told.inner_text()
