@@ -15,9 +15,10 @@ from headlab.scores import HeadScores
 from headlab.ui import figures
 from headlab.ui.heads_maps import is_signed
 from headlab.ui.heads_table import one_head, verdict
-from headlab.ui.history import encode
+from headlab.ui.history import encode, history
 from headlab.ui.links import page_link
 from headlab.ui.names import head_key, head_words, language_title
+from headlab.ui.results import spec_of
 from headlab.values import shown_unit
 
 
@@ -71,7 +72,9 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     figures.figure(figure, name, key="head-figure", alt=f"Value of {head_key(head)} in every language")
     with st.container(horizontal=True, gap="medium"):
         page_link("attention", "What it attends to", {"heads": [head_key(head)]})
-        page_link("prune", "Switch it off", {"m": _without(s.grid, head)})
+        link = _without(s.grid, head)
+        history(str(spec_of(s, "model", "fingerprint")), s.grid).linked.discard(link)  # this one is meant
+        page_link("prune", "Switch it off", {"m": link})
 
 
 def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:

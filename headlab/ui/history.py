@@ -31,12 +31,14 @@ class History:
     """All states of one model's mask in this session.
 
     stamp: raised whenever the mask changes by anything but the list of heads beside the grid, which begins anew then.
+    linked: masks that this session's own links have carried; Back leads to them, and takes no click back.
     """
 
     grid: HeadGrid
     steps: list[Step] = field(default_factory=list)
     at: int = 0
     stamp: int = 0
+    linked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.steps = self.steps or [Step(np.ones(self.grid.size, bool), {})]
@@ -141,7 +143,7 @@ def follow_link(now: History, arrived: bool) -> str | None:
     stands until the mask changes, for a page may run again at any time.
     """
     text = st.query_params.get("m")
-    if arrived and text and text != encode(now.kept):
+    if arrived and text and text != encode(now.kept) and text not in now.linked:
         try:
             now.put(decode(text, now.grid), {"rule": "link"})
         except HeadlabError as error:
@@ -154,5 +156,8 @@ def write_link(now: History) -> None:
     """Put the present mask into the link; a mask that keeps all heads leaves it."""
     if now.kept.all():
         st.query_params.pop("m", None)
-    elif st.query_params.get("m") != (text := encode(now.kept)):
+        return
+    text = encode(now.kept)
+    now.linked.add(text)
+    if st.query_params.get("m") != text:
         st.query_params["m"] = text

@@ -207,6 +207,14 @@ def test_a_link_of_a_state_that_was_left_takes_nothing_back():
     assert app.text[0].value == "7"
 
 
+def test_the_way_back_to_a_link_of_this_session_takes_no_click_back():
+    app = run(encode(without(GRID, 3, 9)))
+    app.button[0].click().run()
+    app.query_params["m"] = encode(without(GRID, 3, 9))  # of the browser's history
+    del app.session_state["here"]  # the page is arrived at
+    assert app.run().text[0].value == "7"
+
+
 def test_undoing_everything_takes_the_mask_out_of_the_link():
     app = run()
     app.button[0].click().run()
