@@ -12,7 +12,7 @@ from headlab.ui.jobs_words import LIVE, Job, describe, in_order, progress_line
 from headlab.ui.jobs_words import share as share_of
 from headlab.ui.links import page_link
 from headlab.ui.live import follow
-from headlab.ui.presses import button
+from headlab.ui.presses import Button, row
 from headlab.ui.shell import Choice, guarded
 from headlab.ui.shell_worker import client, supervisor
 
@@ -36,9 +36,9 @@ def progress() -> list[Job]:
     return jobs
 
 
-def watch(jobs: Sequence[Job], seconds: float = SECONDS) -> None:
+def watch(jobs: Sequence[Job]) -> None:
     """Run the page again as soon as other jobs are under way than these, or in another state."""
-    follow(_watch, seconds, waits=bool(jobs))(_states(jobs))
+    follow(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
 
 
 def _watch(drawn: States) -> None:
@@ -111,7 +111,12 @@ def bar(job: Job) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{job['id']}"):
         with st.container():
             far(job, describe(job))
-        button("Cancel", key=f"cancel-{job['id']}", help=KEPT, on_press=cancel, args=(job["id"],))
+        row(cancel_button(job["id"]))
+
+
+def cancel_button(job: int) -> Button:
+    """The button that cancels a job."""
+    return Button("Cancel", f"cancel-{job}", cancel, (job,), help=KEPT)
 
 
 def far(job: Job, words: str = "") -> None:

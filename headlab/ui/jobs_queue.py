@@ -7,7 +7,7 @@ import time
 import streamlit as st
 
 from headlab.ui import jobs_do
-from headlab.ui.jobs_follow import KEPT, far, settle, watch
+from headlab.ui.jobs_follow import KEPT, cancel_button, far, settle, watch
 from headlab.ui.jobs_words import LIVE, Job, ended_line, in_order, title, waiting_line
 from headlab.ui.live import follow
 from headlab.ui.presses import Button, button, row
@@ -134,7 +134,7 @@ def buttons(job: Job, *, resume_first: bool = True) -> list[Button]:
     """
     number, state = job["id"], job["state"]
     if state in LIVE:
-        return [Button("Cancel", f"cancel-{number}", jobs_do.cancel, (number,), help=KEPT)]
+        return [cancel_button(number)]
     delete = Button("Delete", f"delete-{number}", jobs_do.confirm_delete, (number,))
     if state == "done":
         return [delete]
