@@ -48,17 +48,23 @@ def draw(choice: Choice) -> None:
 
 
 def _scores(draft: Draft, kind: str) -> None:
-    """What a job that needs scores is told; a curve's heads leave in their order."""
-    _model(draft)
-    _languages(draft, _task(draft))
-    method = _method(draft)
+    """What a job that needs scores is told; a curve's heads leave in their order.
+
+    What differs between methods stands in containers: the browser knows the drawer by its place, and would close it
+    and drop what is just being typed there.
+    """
+    with st.container():
+        _model(draft)
+        _languages(draft, _task(draft))
+        method = _method(draft)
     with st.expander("More options"):
-        for name in other_options(method):
-            _option(draft, method, name)
-        if kind == "curve":
-            _curve(draft)
-        else:
-            st.number_input("Examples of dev, at most", 1, 100_000, SIZE, key=draft.key("size"))
+        with st.container():
+            for name in other_options(method):
+                _option(draft, method, name)
+            if kind == "curve":
+                _curve(draft)
+            else:
+                st.number_input("Examples of dev, at most", 1, 100_000, SIZE, key=draft.key("size"))
         st.selectbox("A removed head gives", ABLATIONS, key=draft.key("ablation"), help="Zero, or its mean output.")
         _seed(draft)
 

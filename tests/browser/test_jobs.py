@@ -217,6 +217,25 @@ def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, p
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
 
 
+def test_what_is_typed_stays_where_it_is_when_the_method_changes(page, visit):
+    visit(HERE)
+    form(page).get_by_text("More options").click()
+    number(page, "Seed", 41)
+    seed = form(page).get_by_role("spinbutton", name="Seed")
+    seed.evaluate("node => { node.dataset.same = 'yes'; }")
+    for method, said in (
+        ("leave-one-out", "Leave one out"),
+        ("monte-carlo", "plain permutations"),
+        ("random", "Random"),
+    ):
+        open_list(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Method", exact=True))
+        page.get_by_role("option", name=method, exact=True).click()
+        expect(form(page).get_by_role("combobox", name="Method")).to_have_value(re.compile(said))
+        expect(seed).to_be_visible()
+        expect(seed).to_have_attribute("data-same", "yes")
+        expect(seed).to_have_value("41")
+
+
 def test_jobs_wait_for_each_other_and_the_same_work_is_one_job(visit, page, tiny):
     first = start_long(visit, page, tiny, 3)
     running(page, first)
