@@ -130,7 +130,7 @@ class Report:
         try:
             tables, notes = tuple(Table.from_json(table) for table in value["tables"]), tuple(_texts(value["notes"]))
             (name,) = _texts([value["name"]])
-            spec, forwards, seconds = dict(value["spec"]), int(value["example_forwards"]), float(value["seconds"])
+            spec, forwards, seconds = {**value["spec"]}, int(value["example_forwards"]), float(value["seconds"])
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is no report ({type(error).__name__}: {error})", code="report.malformed"

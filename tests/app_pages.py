@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Never
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from headlab.errors import HeadlabError
 from headlab.ui import shell_worker
 
 ROOT = Path(__file__).parents[1]
+NO_WORKER = "no worker in this test; start one"
+
+
+def no_worker() -> Never:
+    """Connecting fails."""
+    raise HeadlabError(NO_WORKER, code="worker.unreachable")
+
+
+@contextmanager
+def app_on(cache: Path, connect: Callable[[], object] = no_worker) -> Iterator[None]:
+    """The app with the results of a cache folder; whether it has a worker is known before its first page.
+
+    Streamlit's caches start and end empty.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADLAB_CACHE", str(cache))
+        patch.delenv("HEADLAB_DATA", raising=False)
+        patch.setattr(shell_worker, "connect", connect)
+        patch.setattr(shell_worker, "HEAD_START_SECONDS", 0.0)
+        st.cache_resource.clear()
+        with suppress(HeadlabError):
+            shell_worker.supervisor().client()
+        yield
+    st.cache_resource.clear()
 
 
 def run_page(path: str, **query) -> AppTest:
@@ -28,9 +56,3 @@ def said(app: AppTest) -> str:
     """All that a page tells in words."""
     kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
     return "\n".join(element.value for kind in kinds for element in kind)
-
-
-def connect_with(patch: pytest.MonkeyPatch, connect: Callable[[], object]) -> None:
-    """Let pages connect to the worker in this way, at once."""
-    patch.setattr(shell_worker, "connect", connect)
-    patch.setattr(shell_worker, "HEAD_START_SECONDS", 0.0)

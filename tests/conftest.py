@@ -16,6 +16,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import ordering
 import soaking
+from hypothesis import settings
+
+# The same examples in every run; HYPOTHESIS_PROFILE=default searches anew.
+settings.register_profile("same", derandomize=True, deadline=None, database=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     soaking.keep(config)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

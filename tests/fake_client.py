@@ -57,6 +57,10 @@ class FakeClient:
         running = sum(row["state"] == "running" for row in self.rows)
         return {"device": "cpu", "jobs_running": running, "jobs_waiting": 0, "ray": self.ray, "note": ""}
 
+    def models(self) -> list[dict[str, str]]:
+        self._reached()
+        return [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
+
     def jobs(self) -> list[dict[str, Any]]:
         self._reached()
         return sorted(self.rows, key=lambda row: -row["id"])

@@ -321,6 +321,43 @@ def calls(path: str) -> Iterator[ast.Call]:
     return (node for node in ast.walk(sources()[path]) if isinstance(node, ast.Call))
 
 
+PUBLIC_AFTER_ALL = {"_exit", "_replace", "_model_mapping"}  # of os, of named tuples; transformers has no other way
+PRIVATE = re.compile(r"_[a-z]\w*")
+
+
+def reached_into(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and private name wherever a test uses one that is not its own."""
+    own = {d.name for d in ast.walk(tree) if isinstance(d, ast.FunctionDef | ast.ClassDef)} | PUBLIC_AFTER_ALL
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own |= {node.attr for node in attributes if ast.unparse(node.value) in ("self", "cls")}
+    used = [(node.lineno, node.attr) for node in attributes]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            used += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("setattr", "delattr"):
+            texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            used += [(node.lineno, text.rpartition(".")[2]) for text in texts]
+    return ((line, name) for line, name in used if PRIVATE.fullmatch(name) and name not in own)
+
+
+def test_tests_use_public_names_and_change_no_defaults():
+    found = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        found += [f"{file.relative_to(ROOT)}:{line} {name}" for line, name in reached_into(tree)]
+        found += [f"{file.relative_to(ROOT)}:{n.lineno} {n.attr}" for n in ast.walk(tree)
+                  if isinstance(n, ast.Attribute) and n.attr in ("__defaults__", "__kwdefaults__")]  # fmt: skip
+    assert found == []
+
+
+def test_tests_neither_sleep_nor_read_the_clock():
+    """But where they wait for something real, and where moments to kill are drawn within a run's own length."""
+    may = {"tests/waiting.py", "tests/store/test_kills.py"}
+    clock = re.compile(r"\bsleep\(|\bmonotonic\(\)|perf_counter\(\) -")
+    timed = [str(f.relative_to(ROOT)) for f in (ROOT / "tests").rglob("*.py") if clock.search(f.read_text("utf-8"))]
+    assert {*timed} <= may
+
+
 def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
     """Streamlit's own buttons lose and repeat presses (headlab/ui/presses.py says how)."""
     native, bare = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -191,8 +192,8 @@ def test_the_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     shapley = METHODS["shapley"]
     few = {**shapley.options, "samples": replace(shapley.options["samples"], default=4)}
     monkeypatch.setitem(METHODS, "shapley", replace(shapley, options=few))
-    for function in (headlab.score, headlab.evaluate):
-        monkeypatch.setitem(function.__kwdefaults__, "size", 8)
+    for name in ("score", "evaluate"):
+        monkeypatch.setattr(headlab, name, partial(getattr(headlab, name), size=8))
     monkeypatch.chdir(tmp_path)
     (block,) = blocks(README, "python")
     names: dict[str, object] = {}

@@ -187,11 +187,11 @@ def test_two_runs_at_once_leave_the_threads_as_they_were() -> None:
     def enter(first: bool) -> None:
         with one_thread(CPU) as lanes:
             seen.append(lanes)
-            both.wait(10)
+            both.wait(60)
             if first:
-                left.wait(10)
+                left.wait(60)
         if not first:
-            left.wait(10)
+            left.wait(60)
 
     seen: list[int] = []
     runs = [threading.Thread(target=enter, args=(first,)) for first in (True, False)]

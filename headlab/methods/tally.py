@@ -151,11 +151,11 @@ class Tally:
             note += f"; {heads - int(self.active.sum())} of {heads} heads done"
         if self.finished:
             return Progress(int(done.sum()), int(done.sum()), note)
-        need = np.minimum(self._needed(), self.plan.samples)
+        need = np.minimum(self.needed(), self.plan.samples)
         total = np.where(self.active, np.maximum(need, done + 1), done).sum()
         return Progress(int(done.sum()), int(total), note)
 
-    def _needed(self) -> Floats:
+    def needed(self) -> Floats:
         """Samples after which each head's interval will be as narrow as asked, roughly; [head].
 
         L (2 v / w² + 1 / w) with v the mean square of the gains, w the half-width as a share of the span, and L

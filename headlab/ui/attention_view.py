@@ -85,8 +85,8 @@ def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | N
     Raises HeadlabError if a script's package is missing.
     """
     scripts = [
-        _package_file("XStatic-jQuery", "jquery.min.js"),
-        _package_file("XStatic-D3", "d3.js"),
+        package_file("XStatic-jQuery", "jquery.min.js"),
+        package_file("XStatic-D3", "d3.js"),
         _own("attention.js"),
     ]
     bodies, style = [], _own("attention.css")
@@ -147,7 +147,8 @@ def _bertviz() -> str:
 
 
 @cache
-def _package_file(package: str, name: str) -> str:
+def package_file(package: str, name: str) -> str:
+    """A script that came with an installed package. Raises HeadlabError where it is not there."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:

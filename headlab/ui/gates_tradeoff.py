@@ -39,7 +39,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     known = gates_against.seen(asked, sweep.first.language)
     fig = of_sweep(sweep, split, known, at, names={method: gates_against.called(own) for method, own in scores.items()})
     name = f"gates-{sweep.first.language}-{split}"
-    figure(fig, name, key=CHART, alt="Accuracy against heads kept", on_point=_choose)
+    figure(fig, name, key=CHART, alt="Accuracy against heads kept", on_point=choose)
     st.caption(
         " ".join(filter(None, [READING, _caution(sweep, split, splits), gates_against.flattered(scores, split)]))
     )
@@ -56,7 +56,7 @@ def _caution(sweep: Sweep, split: str, splits: list[str]) -> str:
     return ""
 
 
-def _choose() -> None:
+def choose() -> None:
     """The run of the point that was clicked becomes the one that is shown."""
     weight = clicked(st.session_state.get(CHART))
     if weight:

@@ -48,10 +48,10 @@ def draw(job: Job) -> None:
         _trained(result)
     elif result.get("keys"):
         _curves(result["keys"])
-    _report(job, [str(key) for key in result.get("keys") or ()])
+    offer_report(job, [str(key) for key in result.get("keys") or ()])
 
 
-def _report(job: Job, keys: Sequence[str]) -> None:
+def offer_report(job: Job, keys: Sequence[str]) -> None:
     """The download of what `headlab report` writes, where the results are in the cache of this page."""
     store = Store(default_root())
     there = [key for key in keys if (store.root / key / "result.npz").exists()]

@@ -16,13 +16,14 @@ FOREIGN = [form for form in FORMS if form != "headlab"]
 
 def loaded_place(model: str, fingerprint: str) -> Place:
     """Where the worker's model has its output projections. Raises HeadlabError where the worker cannot be asked."""
-    answer = _answer(client(), model, fingerprint)
+    answer = told_of(client(), model, fingerprint)
     source, revision = answer.get("source"), answer.get("revision")
     return Place(answer.get("projections", ()), answer.get("architecture", {}), source, revision, model)
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
-def _answer(_client: Any, model: str, fingerprint: str) -> dict[str, Any]:
+def told_of(_client: Any, model: str, fingerprint: str) -> dict[str, Any]:
+    """What the worker says of its model; the fingerprint makes another answer of other weights."""
     found: dict[str, Any] = _client.model(model)
     return found
 

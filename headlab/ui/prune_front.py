@@ -111,13 +111,13 @@ def _figure(front: Front, now: History) -> None:
     )  # fmt: skip
     key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: what was selected is taken, and may be clicked again
     st.plotly_chart(
-        fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: _picked(key, front, now)), selection_mode="points",
+        fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)), selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
     )  # fmt: skip
     st.caption(READING)
 
 
-def _picked(key: str, front: Front, now: History) -> None:
+def picked(key: str, front: Front, now: History) -> None:
     """Make the dot that was clicked the present mask."""
     state = st.session_state.get(key) or {}
     points = (state.get("selection") or {}).get("points") or []
@@ -125,10 +125,11 @@ def _picked(key: str, front: Front, now: History) -> None:
     if given is None:
         return
     order, removed = (given["0"], given["1"]) if isinstance(given, dict) else given[:2]
-    _put(front, now, str(order), int(removed))
+    put(front, now, str(order), int(removed))
 
 
-def _put(front: Front, now: History, order: str, removed: int) -> None:
+def put(front: Front, now: History, order: str, removed: int) -> None:
+    """Make the mask of one point the present one."""
     answer = (order, removed) == (front.answer.order, front.answer.removed)  # it alone was judged on test
     mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
     now.put(mask.kept, mask.chosen)
@@ -157,6 +158,6 @@ def _list(front: Front, now: History) -> None:
         format_func=lambda point: words(point, answer=point == front.answer),
     )  # fmt: skip
     button(
-        "Make it the present mask", kind="primary", icon="check", key="front-put", on_press=_put,
+        "Make it the present mask", kind="primary", icon="check", key="front-put", on_press=put,
         args=(front, now, chosen.order, chosen.removed),
     )  # fmt: skip

@@ -35,14 +35,14 @@ class Jobs:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path)
-        self.note = self._database.note
-        self._run = self._database.run
+        self.database = Database(path)
+        self.note = self.database.note
+        self._run = self.database.run
         self._requeue()
 
     def close(self) -> None:
         """Close the file; no method may be called after."""
-        self._database.close()
+        self.database.close()
 
     def _requeue(self) -> None:
         now = time.time()
@@ -50,7 +50,7 @@ class Jobs:
         died = "update jobs set state='failed', error=?, ended=? where state='running' and attempts>=?"
         cancelled = "update jobs set state='cancelled', ended=? where state='running' and cancel=1"
         again = "update jobs set state='queued', seconds_left=null where state='running'"
-        self._database.together([(lost, now), (died, DIED, now, ATTEMPTS), (cancelled, now), (again,)])
+        self.database.together([(lost, now), (died, DIED, now, ATTEMPTS), (cancelled, now), (again,)])
 
     def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
         """Queue a job, or find the one that waits or runs with the same kind and params, wherever it is computed.
@@ -70,7 +70,7 @@ class Jobs:
         )
         where = "" if place == "here" else f", to be computed on {place}"
         told = "insert into events(job,at,line) select last_insert_rowid(),?,? where changes()>0"
-        made = self._database.together([(insert, key, kind, text, place, now), (told, now, f"submitted{where}")])
+        made = self.database.together([(insert, key, kind, text, place, now), (told, now, f"submitted{where}")])
         # The other one may end between the two statements: then its last row is the answer.
         found = made or self._run("select id,state from jobs where dedup=? order by id desc limit 1", key)
         return Submitted(id=found[0]["id"], state=found[0]["state"])
@@ -107,7 +107,7 @@ class Jobs:
         waiting = "update jobs set state='cancelled', ended=? where id=? and state='queued'"
         running = "update jobs set cancel=1 where id=? and state='running' and cancel=0"
         found = self.get(job).id
-        self._database.together(
+        self.database.together(
             [
                 (waiting, now, found),
                 (TELL_CHANGE, found, now, "cancelled"),
@@ -151,7 +151,7 @@ class Jobs:
             raise Refusal(f"job {job} runs; cancel it, then delete it", 409, code="job.running")
         idle = "select id from jobs where id=? and state<>'running'"
         tables = (("events", "job"), ("runs", "job"), ("jobs", "id"))
-        self._database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])
+        self.database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])
 
     def runs(self, job: int) -> dict[str, str]:
         """Folders below the cache that an unfinished job wrote to, each with its language."""
@@ -193,7 +193,7 @@ class Jobs:
     def tell(self, job: int, line: str) -> None:
         """Add a line to a job's log; the oldest beyond `LINES` go."""
         insert = "insert into events(job,at,line) values(?,?,?)"
-        self._database.together([(insert, job, time.time(), line[:LINE]), (CUT_LOG, job, job, LINES)])
+        self.database.together([(insert, job, time.time(), line[:LINE]), (CUT_LOG, job, job, LINES)])
 
     def began(self, job: int, folder: str, language: str) -> None:
         """Note that a job writes to a folder below the cache."""
@@ -213,7 +213,7 @@ class Jobs:
     def _told(self, job: int, line: str, change: Statement, *after: Statement) -> Sequence[sqlite3.Row]:
         """Change a job and say so in its log, both or neither; no line where nothing changed."""
         told = (TELL_CHANGE, job, time.time(), line[:LINE])
-        return self._database.together([change, told, (CUT_LOG, job, job, LINES), *after])
+        return self.database.together([change, told, (CUT_LOG, job, job, LINES), *after])
 
 
 def _job(row: sqlite3.Row) -> Job:

@@ -146,7 +146,7 @@ class Worth:
             counts = (int(value["heads"]), int(value["removed"]))
             speeds = tuple(_read_speed(row) for row in value["speed"])
             refused, still = str(value["refused"] or ""), int(value["still_masked"])
-            return Worth(*counts, untouched, shrunk, speeds, refused, still, dict(value["spec"]))
+            return Worth(*counts, untouched, shrunk, speeds, refused, still, {**value["spec"]})
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this does not say what a mask is worth ({type(error).__name__}: {error})", code="worth.malformed"

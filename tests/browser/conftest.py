@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from browsing import QUIET, open_list
 from cached_scores import fill
-from lists import open_list
+from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.worker.client import Client
@@ -43,7 +43,6 @@ PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
 GONE = re.compile(r"/media/\w+\.\w+$")
 OFFER = "Client Error: Download Button source error - 404"
 TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask it too
-QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 COUNT_RUNS = """() => {
   window.ended = 0;
@@ -72,7 +71,6 @@ class App:
     cache: Path
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
-    started: float = 0.0
 
     @property
     def url(self) -> str:
@@ -85,21 +83,21 @@ class App:
             "HEADLAB_CACHE": str(self.cache),
             "HEADLAB_TOKEN": TOKEN,
         }
-        self.started = time.monotonic()
         with (self.cache / "streamlit.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         self._wait()
 
     def _wait(self) -> None:
-        while time.monotonic() - self.started < 60:
+        def answers() -> bool:
             assert self.process is not None
             assert self.process.poll() is None, f"streamlit ended: {(self.cache / 'streamlit.log').read_text()[-2000:]}"
             try:
-                with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1):
-                    return
+                with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=10):
+                    return True
             except (urllib.error.URLError, OSError):
-                time.sleep(0.05)
-        raise AssertionError("streamlit did not answer within a minute")
+                return False
+
+        until(answers, "an answer of streamlit")
 
     def worker(self) -> Client:
         """The app's own worker; it must be up."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from browsing import open_list
 from cached_reports import keep, made_up
-from lists import open_list
 from playwright.sync_api import expect
 from saved import save_classifier
 

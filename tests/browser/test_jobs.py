@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from lists import open_list
+from browsing import QUIET, open_list
 from playwright.sync_api import expect
 from saved import save_classifier
 from waiting import until
 
+from headlab.methods.table import METHODS
 from headlab.ui.jobs_words import LIVE
 
 HERE = "/jobs?langs=de&method=shapley"
@@ -53,9 +54,12 @@ def form(page):
     return page.locator(".st-key-new-job")
 
 
-def pick(page, label, option):
-    open_list(form(page).get_by_role("combobox", name=label))
-    page.get_by_role("option", name=option, exact=True).click()
+def pick(page, method):
+    """Choose a method, and wait for the form to be that method's."""
+    open_list(form(page).get_by_role("combobox", name="Method"))
+    page.get_by_role("option", name=METHODS[method].title, exact=True).click()
+    expect(form(page)).to_contain_text(METHODS[method].cost)
+    page.locator(QUIET).wait_for()
 
 
 def name_model(page, text):
@@ -82,7 +86,7 @@ def start_long(visit, page, tiny, seed):
     """A job that would take many minutes; its number."""
     visit(HERE)
     name_model(page, tiny)
-    pick(page, "Method", "Shapley value (plain permutations)")
+    pick(page, "monte-carlo")
     form(page).get_by_text("More options").click()
     number(page, "Seed", seed)
     number(page, "Target", 0.00001)

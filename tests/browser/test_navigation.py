@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from lists import open_list
+from browsing import open_list
 from playwright.sync_api import expect
 
 PAGES = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lists import open_list
+from browsing import open_list
 from playwright.sync_api import expect
 
 from headlab.ui.history import encode

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from browsing import open_list
 from cached_reports import keep
 from cached_scores import GRID
-from lists import open_list
 from made_roles import made_roles
 from playwright.sync_api import expect
 from saved import save_classifier

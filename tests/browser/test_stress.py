@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from lists import open_list
+from browsing import open_list
 from playwright.sync_api import TimeoutError, expect
 
+from benchmarks.suite import busy
 from headlab.records import HeadGrid, Stack
 from headlab.ui.history import History
 from headlab.worker.client import Client
@@ -208,19 +207,6 @@ TITLES = {
 }
 
 
-@contextmanager
-def busy():
-    """Two programs that keep the processor busy."""
-    command = [sys.executable, "-c", "while True: pass"]
-    programs = [subprocess.Popen(command) for _ in range(2)]
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
-
-
 @pytest.mark.parametrize("presses", [25, pytest.param(300, marks=pytest.mark.soak)])
 def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, presses):
     warm_up("/prune?langs=de", '[data-c="0.0"]')
@@ -231,7 +217,7 @@ def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, presses):
     page.locator('[data-c="0.0"]').wait_for(timeout=LATE_MS)
     person.arrive(PRUNE)
     try:
-        with busy() if presses > 100 else nullcontext():
+        with busy(2) if presses > 100 else nullcontext():
             while person.made.total() < presses:
                 person.press()
         person.judge()

@@ -14,7 +14,7 @@ REPORT = Report("found", (Table("one", "One.", ("a",), ("d",), ((1,),)),), ("bew
 
 
 def test_a_command_that_is_written_down_is_the_one_that_ran_without_places() -> None:
-    given = {"--smoke": True, "--part": ["xnli", "intents"], "--weight": [0.03, 1.0], "--nli-model": Path("/home/me"),
+    given = {"--smoke": True, "--part": ["xnli", "intents"], "--weight": [0.03, 1.0], "--nli-model": Path("a/model"),
              "--seed": 3, "--device": None, "--quiet": False, "--pair": []}  # fmt: skip
     assert recorded_command("gates", given) == (
         "headlab reproduce gates --data DIR --smoke --part xnli --part intents --weight 0.03 --weight 1 "

@@ -336,7 +336,7 @@ def test_runs_side_by_side_end_together_when_one_fails() -> None:
     ended, begun = [], threading.Barrier(3)
 
     def run(name: str, tick: Callable[[], None]) -> str:
-        begun.wait(10)
+        begun.wait(60)
         if name == "b":
             raise HeadlabError("b has no examples", code="task.no_examples")
         try:

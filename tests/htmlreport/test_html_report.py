@@ -503,11 +503,11 @@ def test_a_finished_jobs_results_can_be_downloaded_as_a_report(store, monkeypatc
     monkeypatch.setattr(
         jobs_results.st, "download_button", lambda label, data, name, *_, **more: asked.append(locals())
     )
-    jobs_results._report(job(7, "done"), [key, "f" * 64])
+    jobs_results.offer_report(job(7, "done"), [key, "f" * 64])
     (button,) = asked
     assert (button["label"], button["name"]) == ("Report (HTML)", "headlab-job-7.html")
     assert key in Read(button["data"]()).text
-    jobs_results._report(job(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
+    jobs_results.offer_report(job(8, "done"), ["f" * 64])  # kept in the cache of a worker elsewhere
     assert len(asked) == 1
 
 

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -300,11 +300,14 @@ def test_the_command_line_on_the_embedded_model_killed_gives_the_same_bits(tmp_p
     started = time.monotonic()
     whole = end(begin("undisturbed"))
     seconds = time.monotonic() - started
-    process = begin("killed")
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.communicate(timeout=float(rng.uniform(0.4, 0.8)) * seconds)
-    process.kill()
-    process.communicate()
+    for killed in ("killed", "killed-again", "killed-once-more"):  # where other programs ended, it may be too late
+        process = begin(killed)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=float(rng.uniform(0.3, 0.7)) * seconds)
+        process.kill()
+        process.communicate()
+        if process.returncode == -signal.SIGKILL:
+            break
     assert process.returncode == -signal.SIGKILL
-    assert end(begin("killed")) == whole
-    assert Store(tmp_path / "killed").scan().problems == ()
+    assert end(begin(killed)) == whole
+    assert Store(tmp_path / killed).scan().problems == ()

@@ -445,7 +445,7 @@ def test_what_the_last_step_made_no_number_is_a_sentence(
     tmp_path: Path, monkeypatch, place: int, expected: tuple[object, ...]
 ):
     monkeypatch.setattr(
-        Learner, "_update", lambda self: [*self.state.parameters.values()][place].data.fill_(float("inf"))
+        Learner, "update", lambda self: [*self.state.parameters.values()][place].data.fill_(float("inf"))
     )
     with raises(*expected):
         learn_gates(

@@ -7,10 +7,9 @@ import shlex
 import numpy as np
 import pytest
 import reference
-import streamlit as st
-from app_pages import connect_with, run_page, said
+from app_pages import run_page, said
 from errors import raises
-from fake_client import FakeClient, FakeWorker, job
+from fake_client import FakeClient, job
 from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POINTS, keep_front, made_front, point
 from typer.main import get_command
 
@@ -20,7 +19,7 @@ from headlab.front.table import resolve
 from headlab.masks import Mask
 from headlab.plots.front import front_figure, front_figures
 from headlab.store import Store
-from headlab.ui import jobs_results, jobs_words, prune_front, shell_worker
+from headlab.ui import jobs_results, jobs_words, prune_front
 from headlab.ui.history import History, encode
 from headlab.ui.prune_front_read import HEADS, MEAN, PARAMETERS, WEAKEST, command, dots_of, label, matching, read_front
 from headlab.ui.prune_worth import newest, spec_of
@@ -38,6 +37,9 @@ TWO_OFF = encode(np.array([False, True, True, False, True, True]))
 class Worker(FakeClient):
     """Also loads a model and judges masks."""
 
+    def models(self):
+        return [{"name": "e5-small-intents", "fingerprint": FINGERPRINT}]
+
     def model(self, name):
         return dict(LOADED)
 
@@ -48,16 +50,8 @@ class Worker(FakeClient):
 
 
 @pytest.fixture
-def worker(tmp_path, monkeypatch):
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
-    st.cache_resource.clear()
-    client = Worker()
-    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": FINGERPRINT}]
-    connect_with(monkeypatch, lambda: FakeWorker(client))
-    shell_worker.supervisor().client(wait=5)
-    yield client
-    st.cache_resource.clear()
+def client():
+    return Worker()
 
 
 def run(**query):
@@ -184,10 +178,10 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now = History(GRID)
     monkeypatch.setattr(prune_front.st, "session_state", {})
-    prune_front._put(front, now, "weakest", 2)
+    prune_front.put(front, now, "weakest", 2)
     assert now.chosen["within"] == 1.0
     assert set(now.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
-    prune_front._put(front, now, "mean", 2)
+    prune_front.put(front, now, "mean", 2)
     assert now.chosen["order"] == "mean"
     assert not {"within", "evaluated"} & set(now.chosen)
 
@@ -197,16 +191,16 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now, state = History(GRID), {}
     monkeypatch.setattr(prune_front.st, "session_state", state)
-    prune_front._picked("figure", front, now)
+    prune_front.picked("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
-    prune_front._picked("figure", front, now)
+    prune_front.picked("figure", front, now)
     assert now.kept.all()
     state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
-    prune_front._picked("figure", front, now)
+    prune_front.picked("figure", front, now)
     assert now.kept.tolist() == [False, True, True, False, True, True]
     assert now.chosen["rule"] == "front"
     state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
-    prune_front._picked("figure", front, now)
+    prune_front.picked("figure", front, now)
     assert now.kept.tolist() == [False, False, False, False, True, True]
 
 

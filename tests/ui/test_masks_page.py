@@ -6,12 +6,10 @@ import json
 
 import numpy as np
 import pytest
-import streamlit as st
-from app_pages import connect_with, run_page, said
+from app_pages import app_on, run_page, said
 from cached_scores import GRID, HARMFUL, MODEL, fill
 from streamlit.testing.v1 import AppTest
 
-from headlab.errors import HeadlabError
 from headlab.masks import Mask, Place, compare, noted, parse_grid
 from headlab.ui import mask_export
 from headlab.ui.history import History
@@ -31,16 +29,8 @@ FIGURE = {"accuracy": 0.61, "n": 512, "baseline": 0.6, "difference": 0.01, "low"
 def cache(tmp_path_factory):
     """Made-up results of the embedded model; no worker to be had."""
     root = fill(tmp_path_factory.mktemp("cache"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEADLAB_CACHE", str(root))
-        st.cache_resource.clear()
-
-        def refuse():
-            raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
-
-        connect_with(patch, refuse)
+    with app_on(root):
         yield root
-    st.cache_resource.clear()
 
 
 class File:
@@ -205,7 +195,7 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
         (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
         (told | {"source": None}, "headlab.load('mine').module"),
     ):
-        monkeypatch.setattr(mask_export, "_answer", lambda *_, known=known: known)
+        monkeypatch.setattr(mask_export, "told_of", lambda *_, known=known: known)
         assert words in mask_export.snippet(made(0), mask_export.loaded_place("mine", WEIGHTS))
 
 

@@ -171,7 +171,7 @@ def test_the_strongest_links_are_the_largest_weights_in_order():
 
 def test_a_missing_package_gives_the_command_to_run():
     with raises("package.bertviz_missing", "pip install XStatic-Nothing"):
-        attention_view._package_file("XStatic-Nothing", "nothing.js")
+        attention_view.package_file("XStatic-Nothing", "nothing.js")
 
 
 def test_heads_of_a_link_that_do_not_exist_are_named():

@@ -7,10 +7,9 @@ import shlex
 from typing import Any
 
 import pytest
-import streamlit as st
-from app_pages import connect_with, run_page, said
+from app_pages import app_on, run_page, said
 from cached_reports import KEY_ROWS, keep, made_up
-from fake_client import FakeClient, FakeWorker, job
+from fake_client import job
 from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
@@ -22,33 +21,14 @@ from headlab.records import Head
 from headlab.store import ReportResult
 from headlab.tables import Report, Table
 from headlab.tasks.intents.classes import LANGUAGES
-from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words, shell_worker
+from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words
 from headlab.ui.experiments_plan import Plan, command, resolvable
 from headlab.ui.shell import Choice
 
-pytestmark = pytest.mark.usefixtures("native_buttons")
+pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
 FLAGS, OPTIONS = ("--size", "--seed", "--test-size"), ("--method", "-o", "--option")
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
-
-
-@pytest.fixture
-def worker(tmp_path, monkeypatch):
-    """A worker's client for the whole app; streamlit's caches start and end empty."""
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
-    st.cache_resource.clear()
-    client = FakeClient()
-    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
-    connect_with(monkeypatch, lambda: FakeWorker(client))
-    shell_worker.supervisor().client(wait=5)
-    yield client
-    st.cache_resource.clear()
-
-
-@pytest.fixture
-def cache(tmp_path, worker):
-    return tmp_path / "cache"
 
 
 def run(path: str = "experiments", **query) -> AppTest:
@@ -132,15 +112,10 @@ def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
     assert "task xnli needs its files" in app.error[0].value
 
 
-def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
-    def refuse():
-        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
-
+def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
     keep(cache, made_up("heads"))
-    connect_with(monkeypatch, refuse)
-    st.cache_resource.clear()
-    shell_worker.supervisor()._thread.join()
-    app = run(experiment="heads")
+    with app_on(cache):
+        app = run(experiment="heads")
     assert "not known, as no worker could be asked" in said(app)
     assert len(app.dataframe) == 2
 

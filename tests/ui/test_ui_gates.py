@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-import streamlit as st
-from app_pages import connect_with, run_page, said
+from app_pages import run_page, said
 from cached_scores import GRID as LARGE
 from cached_scores import made_up
 from errors import raises
-from fake_client import FakeClient, FakeWorker, job
+from fake_client import job
 from made_gates import GRID, THREE, keep, made_gates, measured
 from made_roles import made_roles
 from streamlit.testing.v1 import AppTest
@@ -40,7 +39,7 @@ from headlab.plots.gates import (
 from headlab.plots.style import printed
 from headlab.store import GatesResult, Store
 from headlab.tables import Report, Table
-from headlab.ui import gates_tradeoff, jobs_results, jobs_words, shell_worker
+from headlab.ui import gates_tradeoff, jobs_results, jobs_words
 from headlab.ui.gates_against import as_many, mask_of, overlap
 from headlab.ui.gates_plan import Plan, command, key, weights_from
 from headlab.ui.gates_read import Sweep, every_gate, splits_of, sweeps, table_of, worth
@@ -50,29 +49,10 @@ from headlab.ui.gates_tradeoff import clicked
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 
-pytestmark = pytest.mark.usefixtures("native_buttons")
+pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
 CHOICE = Choice("e5-small-intents", "intents", ("de",), "shapley")
 WEIGHTS = (0.01, 0.03, 0.06)
-
-
-@pytest.fixture
-def worker(tmp_path, monkeypatch):
-    """A worker's client for the whole app; streamlit's caches start and end empty."""
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
-    st.cache_resource.clear()
-    client = FakeClient()
-    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
-    connect_with(monkeypatch, lambda: FakeWorker(client))
-    shell_worker.supervisor().client(wait=5)
-    yield client
-    st.cache_resource.clear()
-
-
-@pytest.fixture
-def cache(tmp_path, worker):
-    return tmp_path / "cache"
 
 
 def run(**query: Any) -> AppTest:
@@ -417,11 +397,11 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     event = {"selection": {"points": [{"curve_number": 0, "customdata": dots["customdata"][2]}]}}
     state = {"gates-tradeoff": event, "weight": "0.03"}
     monkeypatch.setattr(gates_tradeoff.st, "session_state", state)
-    gates_tradeoff._choose()
+    gates_tradeoff.choose()
     assert state["weight"] == "0.06"
     for nothing in (None, {"selection": {"points": []}}, {"selection": {"points": [{"curve_number": 1}]}}):
         state["gates-tradeoff"] = nothing
-        gates_tradeoff._choose()
+        gates_tradeoff.choose()
     assert state["weight"] == "0.06"
     assert clicked({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
 

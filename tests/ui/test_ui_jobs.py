@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import connect_with, run_page, said
+from app_pages import app_on, run_page, said
 from cached_scores import GRID, fill, made_up
 from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.testing.v1 import AppTest
+from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
@@ -37,15 +37,8 @@ DRAFT = jobs_draft.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
 
 
 @pytest.fixture
-def worker(tmp_path, monkeypatch):
-    """A worker's client for the whole app; streamlit's caches start and end empty."""
-    monkeypatch.setenv("HEADLAB_CACHE", str(fill(tmp_path / "cache")))
-    st.cache_resource.clear()
-    client = FakeClient()
-    connect_with(monkeypatch, lambda: FakeWorker(client))
-    shell_worker.supervisor().client(wait=5)
-    yield client
-    st.cache_resource.clear()
+def cache(tmp_path):
+    return fill(tmp_path / "cache")
 
 
 def run(path: str = "jobs", **query) -> AppTest:
@@ -142,15 +135,9 @@ def test_a_worker_that_cannot_be_reached_is_a_sentence(worker, query):
 
 
 @pytest.mark.parametrize("query", [{}, {"job": "1"}])
-def test_without_a_worker_the_page_says_so_and_stays_usable(worker, monkeypatch, query):
-    def refuse():
-        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
-
-    connect_with(monkeypatch, refuse)
-    st.cache_resource.clear()
-    watched = shell_worker.supervisor()
-    watched._thread.join()
-    app = run(**query)
+def test_without_a_worker_the_page_says_so_and_stays_usable(cache, query):
+    with app_on(cache):
+        app = run(**query)
     assert "no worker in this test; start one The list of jobs is kept in the cache folder" in said(app)
     assert query or "not known, as no worker could be asked" in said(app)
 
@@ -212,10 +199,10 @@ def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
     assert "Choose at least one language." in said(app)
 
 
-def test_ray_is_offered_only_where_the_worker_has_one(worker):
+def test_ray_is_offered_only_where_the_worker_has_one(worker, monkeypatch):
     assert not [radio for radio in run().radio if radio.label == "Where it runs"]
     worker.ray = "local"
-    shell_worker.supervisor()._seen = (0.0, shell_worker.State("starting", ""))
+    monkeypatch.setattr(shell_worker, "FRESH_SECONDS", 0.0)
     app = run()
     app.radio(key=new("place")).set_value("ray").run()
     press(app, "new-start")
@@ -333,20 +320,20 @@ def test_where_no_worker_can_forecast_the_most_it_can_be_is_said(worker):
     )
 
 
-def test_a_forecast_comes_when_its_worker_does(worker, monkeypatch):
-    watched, there = shell_worker.supervisor(), shell_worker.supervisor()._worker
-    watched._worker, watched._thread = None, None
-    monkeypatch.setattr(watched, "_failed", time.monotonic())
+def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     timers: list[float] = []
     drawn = st.fragment
     monkeypatch.setattr(
         jobs_forecast.st, "fragment", lambda look, run_every=None: timers.append(run_every) or drawn(look)
     )
-    app = run("languages", method="leave-one-out", langs=["hu", "ml"])
-    assert "Here at most" in said(app)
-    assert jobs_forecast.AGAIN_SECONDS in timers
-    watched._worker = there
-    app.run()
+    with app_on(cache):
+        app = run("languages", method="leave-one-out", langs=["hu", "ml"])
+        assert "Here at most" in said(app)
+        assert jobs_forecast.AGAIN_SECONDS in timers
+        monkeypatch.setattr(shell_worker, "connect", lambda: FakeWorker(client))
+        monkeypatch.setattr(shell_worker, "RETRY_SECONDS", 0.0)
+        shell_worker.supervisor().client()
+        app.run()
     assert "**About 2 min**" in said(app)
 
 
@@ -358,9 +345,9 @@ def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker)
 
 
 @pytest.mark.parametrize("seen", ["starting", "away"])
-def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(worker, seen):
+def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(worker, monkeypatch, seen):
     app = run("overview", method="leave-one-out", langs=["hu", "ml"])
-    shell_worker.supervisor()._seen = (time.monotonic() + 60, shell_worker.State(seen, ""))
+    monkeypatch.setattr(shell_worker.supervisor(), "state", lambda: shell_worker.State(seen, ""))
     press(app, "compute")
     assert "cancel-1" in buttons(app)
 
@@ -423,10 +410,7 @@ def test_the_gradient_offer_asks_live(worker, tmp_path):
         if '"gradient"' in (folder / "spec.json").read_text():
             (folder / "spec.json").unlink()
     app = press(run("languages", method="gradient", langs=["hu", "ml"]), "compute")
-    until = time.monotonic() + 20
-    while len(worker.calls) < 2:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: len(worker.calls) == 2)
     app.run()
     assert [call[0] for call in worker.calls] == ["gradient", "gradient"]
     assert "compute" in buttons(app)  # this worker has stored nothing

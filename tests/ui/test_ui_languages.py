@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import streamlit as st
-from app_pages import connect_with
+from app_pages import app_on
 from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
-from headlab.errors import HeadlabError
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
 from headlab.ui import languages_tables
@@ -51,16 +49,8 @@ def cache(tmp_path_factory):
     root = fill(tmp_path_factory.mktemp("cache"))
     for scores in (make(language) for language in HALVES for make in (measured, of_few_heads)):
         Store(root).run(scores.spec).finish(scores, {"versions": {}})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HEADLAB_CACHE", str(root))
-        st.cache_resource.clear()
-
-        def refuse():
-            raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
-
-        connect_with(patch, refuse)
+    with app_on(root):
         yield root
-    st.cache_resource.clear()
 
 
 def run(**query) -> AppTest:

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import streamlit as st
-from app_pages import connect_with, run_page, said
+from app_pages import app_on, run_page, said
 from cached_reports import keep
 from cached_scores import GRID as LARGE
 from cached_scores import HELPFUL, made_up
 from errors import raises
-from fake_client import FakeClient, FakeWorker, job
+from fake_client import job
 from made_roles import GRID, OWN, SENTENCE, TWO, made_roles, two_roles
 from streamlit.testing.v1 import AppTest
 from typer.main import get_command
@@ -31,7 +30,7 @@ from headlab.records import Head, HeadGrid, Stack
 from headlab.roles.table import KINDS, OPTIONS
 from headlab.store import Store
 from headlab.tables import Report, Table
-from headlab.ui import jobs_results, jobs_words, roles_map, shell_worker
+from headlab.ui import jobs_results, jobs_words, roles_map
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_examples import examples, markup
 from headlab.ui.roles_languages import across, table_of
@@ -41,30 +40,10 @@ from headlab.ui.roles_remaining import sizes, stacks
 from headlab.ui.roles_store import job_spec
 from headlab.ui.shell import Choice
 
-pytestmark = pytest.mark.usefixtures("native_buttons")
+pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
 CHOICE = Choice("e5-small-intents", "intents", ("de", "th"), "shapley")
 TREE = "1\tTime\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tflies\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
-
-
-@pytest.fixture
-def worker(tmp_path, monkeypatch):
-    """A worker's client for the whole app; streamlit's caches start and end empty."""
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("HEADLAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("HEADLAB_DATA", raising=False)
-    st.cache_resource.clear()
-    client = FakeClient()
-    client.models = lambda: [{"name": "e5-small-intents", "fingerprint": "0" * 64}]
-    connect_with(monkeypatch, lambda: FakeWorker(client))
-    shell_worker.supervisor().client(wait=5)
-    yield client
-    st.cache_resource.clear()
-
-
-@pytest.fixture
-def cache(tmp_path, worker):
-    return tmp_path / "cache"
 
 
 def run(path: str = "roles", **query) -> AppTest:
@@ -488,15 +467,10 @@ def test_without_a_language_the_page_asks_for_one(worker):
     assert not [button for button in app.button if str(button.key).startswith("roles-start")]
 
 
-def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache, monkeypatch):
-    def refuse():
-        raise HeadlabError("no worker in this test; start one", code="worker.unreachable")
-
+def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
     keep(cache, made_roles("de"))
-    connect_with(monkeypatch, refuse)
-    st.cache_resource.clear()
-    shell_worker.supervisor()._thread.join()
-    app = run(langs=["de", "th"])
+    with app_on(cache):
+        app = run(langs=["de", "th"])
     assert sent(app)["title"] == "German (de)"
     assert "not known, as no worker could be asked" in said(app)
 

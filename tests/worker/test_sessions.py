@@ -144,6 +144,7 @@ class Session:
 
     def __init__(self, number: int, model: Model) -> None:
         self.number, self.name, self.rng = number, f"person {number}", np.random.default_rng([9, number])
+        self.dropped = masks(model, 1000 + number, 1)[0]  # looked at, and left before its figures are there
         self.plan = [
             (str(language), mask, alone(model, str(language), mask))
             for language, mask in zip(self.rng.choice(LANGUAGES, ROUNDS), masks(model, number, ROUNDS), strict=True)
@@ -161,7 +162,7 @@ class Session:
                 with closing(run.client.evaluate(NAME, "intents", language, mask, size=SIZE)) as left:  # type: ignore[type-var]
                     next(left)
             if habit == 1:  # changes the mask before the figures of the one before are there
-                self._supersede(run, language, masks(run_model(run), 1000 + self.number, 1)[0])
+                self._supersede(run, language, self.dropped)
             if habit == 2:
                 with raises("worker.failed", "RuntimeError"):
                     ask(run, BROKEN, mask, session=self.name)
@@ -179,13 +180,6 @@ class Session:
         newer = ask(run, language, None, session=self.name)
         assert newer[-1]["done"]
         list(older)  # whatever of it is left: it may have been done already
-
-
-def run_model(run: Running) -> Model:
-    """The model that the worker holds."""
-    model = run.engine._bench._model  # type: ignore[union-attr] # the real bench
-    assert isinstance(model, Model)
-    return model
 
 
 def test_twenty_sessions_see_their_own_figures_only_while_a_job_runs(
@@ -414,9 +408,9 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
         hold = pool.submit(use, "hold", "hold")
         assert benches[0].held.wait(60)  # else one of the next may be served before it
         greedy = [pool.submit(use, "greedy", f"l{chr(97 + n)}") for n in range(15)]
-        until(lambda: len(run.engine._waiting._new) == 15)
+        until(lambda: run.engine.waiting == 15)
         modest = [pool.submit(use, f"modest {n}", "de") for n in range(19)]
-        until(lambda: len(run.engine._waiting._new) == 34)
+        until(lambda: run.engine.waiting == 34)
         benches[0].open.set()
         assert [f.result(60) for f in (hold, *greedy, *modest)] == [3] * 35
     order = [name for name in benches[0].served if name != "hold"]

@@ -326,17 +326,17 @@ def test_a_change_of_version_is_whole_or_not_at_all(tmp_path: Path, monkeypatch:
 
 def fill(jobs: Jobs) -> None:
     """No more room in the file of the job list: not a page, and not a corner of one."""
-    db = jobs._database._db
-    pages = db.execute("pragma page_count").fetchone()[0]
-    assert db.execute(f"pragma max_page_count={pages}").fetchone()[0] == pages
+    run = jobs.database.run
+    ((pages,),) = run("pragma page_count")
+    assert [tuple(row) for row in run(f"pragma max_page_count={pages}")] == [(pages,)]
     for size in (4000, 400, 40, 4, 0):
-        one = partial(db.execute, "insert into events(job,at,line) values(0,0,?)", ("x" * size,))
-        with pytest.raises(sqlite3.OperationalError, match="full"):
+        one = partial(run, "insert into events(job,at,line) values(0,0,?)", "x" * size)
+        with raises("file.no_space", "full"):
             deque(iter(one, None), maxlen=0)
 
 
 def free(jobs: Jobs) -> None:
-    jobs._database._db.execute("pragma max_page_count=100000")
+    jobs.database.run("pragma max_page_count=100000")
 
 
 def test_a_job_list_without_room_says_so_and_the_worker_goes_on(worker: Running) -> None:

@@ -344,7 +344,7 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(fake: tuple[Ru
 def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
     for given in ({}, {"target": 0.03, "level": 0.9}, {"value": "margin"}):
         options = METHODS["shapley"].resolve({k: v for k, v in given.items() if v != "margin"})
-        needed = Tally.start(3, 5, plan_of(options))._needed()
+        needed = Tally.start(3, 5, plan_of(options)).needed()
         assert needed == pytest.approx([costs.usual_samples(options)] * 3)
     assert costs.USUAL_SQUARE == USUAL
 

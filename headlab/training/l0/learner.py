@@ -137,7 +137,7 @@ class Learner:
                 f"the loss of step {step + 1} is {loss}; learn with lower rates, or with dtype float32",
                 code="training.loss_not_finite",
             )
-        self._update()
+        self.update()
         return loss
 
     def _added(self, chosen: Ints, uniform: torch.Tensor, rows: int) -> float:
@@ -173,7 +173,8 @@ class Learner:
         gates[:, self.rows, self.columns] = drawn
         return gates if len(gates) > 1 else gates[0]
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """One step of the optimizer, with the gradients that are there. Raises HeadlabError without memory for it."""
         weights = [p for name, p in self.state.parameters.items() if name != GATES]
         if weights and self.options.clip is not None:
             nn.utils.clip_grad_norm_(weights, self.options.clip)

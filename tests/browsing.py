@@ -1,9 +1,11 @@
-"""Lists on a page in a browser."""
+"""What a person does on a page in a browser, and sees there."""
 
 from __future__ import annotations
 
 from typing import Any
 
+# Streamlit has drawn all that it was asked for.
+QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 

@@ -1,0 +1,31 @@
+"""The app's pages on a cache folder of their own, with a worker that is only a list of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from app_pages import app_on
+from fake_client import FakeClient, FakeWorker
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """The app's cache folder; empty, where a file has no other."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def client() -> FakeClient:
+    """What the worker answers."""
+    return FakeClient()
+
+
+@pytest.fixture
+def worker(cache: Path, client: FakeClient) -> Iterator[FakeClient]:
+    """The app, with its worker."""
+    with app_on(cache, lambda: FakeWorker(client)):
+        yield client
