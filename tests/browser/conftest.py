@@ -44,6 +44,7 @@ GONE = re.compile(r"/media/\w+\.\w+$")
 OFFER = "Client Error: Download Button source error - 404"
 TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask it too
 
+WINDOW = {"width": 1440, "height": 900}
 COUNT_RUNS = """() => {
   window.ended = 0;
   const count = (changes) => { window.ended += changes.filter((change) => change.oldValue === 'running').length; };
@@ -173,42 +174,65 @@ class Watch:
         if message.type == "error" and not (PROBE.search(url) or _is_gone(url, message.text)):
             self.errors.append(message.text)
 
+    def failed(self, error) -> None:
+        self.errors.append(str(error))
+
 
 @pytest.fixture(scope="session")
 def profile(app, chromium):
-    """What the tabs of all tests share: the cache of streamlit's own scripts. A tab is a session of its own."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900}, base_url=app.url)
+    """What all tests share: the cache of streamlit's own scripts."""
+    context = chromium.new_context(viewport=WINDOW, base_url=app.url)
     yield context
     context.close()
 
 
+@pytest.fixture(scope="session")
+def tab(profile):
+    """One tab for all tests: a new one takes the browser longer than a page takes streamlit."""
+    return profile.new_page()
+
+
 @pytest.fixture
-def page(app, profile):
-    """A fresh session; fails if a request left this host, or the console or the page showed an error."""
+def page(app, profile, tab):
+    """A tab as good as new; fails if a request left this host, or the console or the page showed an error.
+
+    Each address that is opened is a session of its own.
+    """
     watch = Watch(app.url)
-    tab = profile.new_page()
+    seen = {"request": watch.request, "console": watch.console, "pageerror": watch.failed}
     tab.set_default_timeout(30_000)
-    tab.on("request", watch.request)
-    tab.on("console", watch.console)
-    tab.on("pageerror", lambda error: watch.errors.append(str(error)))
+    for event, look in seen.items():
+        tab.on(event, look)
     yield tab
     traces = tab.get_by_test_id("stException").count()
-    for opened in profile.pages:
-        opened.close()
+    for event, look in seen.items():
+        tab.remove_listener(event, look)
+    as_new(tab)
     assert watch.outside == []
     assert watch.errors == []
     assert traces == 0
 
 
+def as_new(tab) -> None:
+    """Close what a test opened beside a tab, and leave nothing of what it set."""
+    for opened in tab.context.pages:
+        if opened is not tab:
+            opened.close()
+    tab.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+    tab.goto("about:blank")
+    tab.set_viewport_size(WINDOW)
+    tab.emulate_media(color_scheme="null")
+    tab.context.clear_cookies()
+
+
 @pytest.fixture(scope="session")
-def warm_up(profile):
+def warm_up(tab):
     """Open a page and wait until something is on it that takes the worker and its model."""
 
     def wait(path: str, selector: str) -> None:
-        tab = profile.new_page()
         tab.goto(path)
         tab.locator(selector).wait_for(timeout=240_000)
-        tab.close()
+        as_new(tab)
 
     return wait
 
