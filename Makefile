@@ -19,7 +19,7 @@ app: install
 
 test: install-dev
 	@sh tools/chromium.sh
-	@$(BIN)/python -m pytest $(TWO)
+	@$(BIN)/python -m pytest $(TWO) $(PYTEST)
 
 check: install-dev
 	$(BIN)/ruff format --check .

@@ -3,8 +3,8 @@
     python benchmarks/suite.py idle idle busy busy busy presses
 
 Each word is a run of the suite, or the 300 presses in a browser (`tests/browser/test_stress.py`, full size, which
-brings busy programs of its own). `benchmarks/results/suite.json` is written after each, so a session that ends in the
-middle loses one run; runs of the same commit are added to those that are there.
+brings busy programs of its own). `benchmarks/results/suite.json` is written after each, so what ends in the middle loses
+one run; runs are added to those that are there as long as nothing changes that the suite runs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "results" / "suite.json"
 COUNTS = ("passed", "failed", "errors", "skipped", "deselected", "rerun")
+RUN = ("headlab", "pages", "tests", "tools", "app.py", "Makefile", "pyproject.toml", "requirements*.txt")
 PRESSES = ["-m", "pytest", "-m", "soak", "tests/browser/test_stress.py"]
 
 
@@ -72,6 +73,13 @@ def presses() -> dict[str, Any]:
     return told
 
 
+def same_code(commit: str | None) -> bool:
+    """Whether what the suite runs has not changed since a commit."""
+    if commit is None:
+        return False
+    return subprocess.run(["git", "diff", "--quiet", commit, "HEAD", "--", *RUN], cwd=ROOT, check=False).returncode == 0
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Do what the words ask for, and write the file after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -80,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     at = commit.stdout.strip()
     kept = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
-    told = kept if kept.get("commit") == at else {"commit": at, "runs": []}
+    told = {**kept, "commit": at} if same_code(kept.get("commit")) else {"commit": at, "runs": []}
     for what in asked.what:
         if what == "presses":
             made = presses()

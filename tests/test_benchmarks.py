@@ -264,7 +264,7 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
     assert found["speedup_to_guarantee"] == pytest.approx(paper["seconds_padded_to_128"] / ours["seconds"], rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_throughput_of_a_tiny_model_can_be_measured() -> None:
     """The path that a GPU takes, from the command line to the report; it writes nothing."""
     before = {path: path.stat().st_mtime_ns for path in RESULTS.parent.iterdir()}

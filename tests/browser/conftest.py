@@ -218,7 +218,8 @@ def as_new(tab) -> None:
     for opened in tab.context.pages:
         if opened is not tab:
             opened.close()
-    tab.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+    if tab.url.startswith("http"):
+        tab.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
     tab.goto("about:blank")
     tab.set_viewport_size(WINDOW)
     tab.emulate_media(color_scheme="null")

@@ -67,22 +67,18 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
 
 
-@pytest.mark.parametrize("workers", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 7))])
+@pytest.mark.parametrize("workers", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 7, None))])
 def test_any_number_of_actors_gives_the_bits_of_a_local_run(
-    cluster: Cluster, model: Model, want: str, workers: int
+    cluster: Cluster, model: Model, want: str, workers: int | None
 ) -> None:
+    whole = {"language": "de", "size": 48, "method": "gradient"}  # without a game: on one actor
     with team(model, "auto", workers) as helpers:
+        assert helpers.pool.size == (workers or 2)  # one a processor
         got = score(model, task("intents"), helpers=helpers, **ASK)
         assert helpers.pool.lost == 0
+        gradient = score(model, task("intents"), helpers=helpers, **whole)
     assert got.values_sha256() == want
-
-
-def test_a_method_without_a_game_runs_whole_on_one_actor(cluster: Cluster, model: Model) -> None:
-    ask = {"language": "de", "size": 48, "method": "gradient"}
-    with team(model, "auto") as helpers:
-        assert helpers.pool.size == 2  # one a processor
-        got = score(model, task("intents"), helpers=helpers, **ask)
-    assert got.values_sha256() == score(model, task("intents"), **ask).values_sha256()
+    assert gradient.values_sha256() == score(model, task("intents"), **whole).values_sha256()
 
 
 def meanwhile(when: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
@@ -162,6 +158,7 @@ def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     return shas(command(folder, tmp_path_factory.mktemp("here")))
 
 
+@pytest.mark.soak
 def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
     cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

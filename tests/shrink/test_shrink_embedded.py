@@ -26,7 +26,7 @@ def whole():
     return headlab.load("e5-small-intents", device="cpu")
 
 
-@pytest.fixture(params=["adapter", "changes"])
+@pytest.fixture(params=["adapter", pytest.param("changes", marks=pytest.mark.soak)])
 def model(request, whole, tmp_path):
     """The same model, as it comes with headlab and as a folder of what differs from the base."""
     if request.param == "adapter":

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import app_on, run_page, said
+from app_pages import app_on, no_worker, run_page, said
 from cached_scores import GRID, fill, made_up
 from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.testing.v1 import AppTest
@@ -326,11 +326,12 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     monkeypatch.setattr(
         jobs_forecast.st, "fragment", lambda look, run_every=None: timers.append(run_every) or drawn(look)
     )
-    with app_on(cache):
+    connect = [no_worker]
+    with app_on(cache, lambda: connect[-1]()):
         app = run("languages", method="leave-one-out", langs=["hu", "ml"])
         assert "Here at most" in said(app)
         assert jobs_forecast.AGAIN_SECONDS in timers
-        monkeypatch.setattr(shell_worker, "connect", lambda: FakeWorker(client))
+        connect.append(lambda: FakeWorker(client))
         monkeypatch.setattr(shell_worker, "RETRY_SECONDS", 0.0)
         shell_worker.supervisor().client()
         app.run()

@@ -186,9 +186,9 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
             reached.set()
             go_on.wait(30)
 
-    step = kind.Watch.step
+    step = kind.RunProgress.step
     monkeypatch.setattr("headlab.worker.running.BETWEEN_SECONDS", 0.0)  # else it may be done before it looks
-    monkeypatch.setattr(kind.Watch, "step", lambda watch, made: (stop_at(made), step(watch, made))[1])
+    monkeypatch.setattr(kind.RunProgress, "step", lambda watch, made: (stop_at(made), step(watch, made))[1])
     job = submit(worker, spec_of(model, weights=[0.5], options=long))
     assert reached.wait(60)
     worker.client.cancel(job)

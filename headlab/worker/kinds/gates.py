@@ -93,14 +93,14 @@ def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
     for language in languages:
         given = Given(model, chosen, language, of(spec, spec.weights[0]))
         for weight in spec.weights:
-            watch = Watch(running, f"{language}, λ {weight:g}", len(keys), parts)
+            watch = RunProgress(running, f"{language}, λ {weight:g}", len(keys), parts)
             store = lab.watched(running, language)
             keys.append(content_key(learn(given, of(spec, weight), store=store, watch=watch.told()).spec))
     running.progress(parts * PART, parts * PART, f"{', '.join(languages)} done")
     return {"keys": keys}
 
 
-class Watch:
+class RunProgress:
     """Progress of one run among several. Gives way to live requests between its passes."""
 
     def __init__(self, running: Running, name: str, at: int, of: int) -> None:
