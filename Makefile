@@ -1,5 +1,5 @@
 # make app    install what is missing, then serve the dashboard (PORT=8501)
-# make test   every test, those in a real browser included
+# make test   all tests of the suite, those in a real browser included
 # make check  formatting, lint, types and the fast tests
 # make soak   load, kills and streams at full size; what ran goes to benchmarks/results/soak.json
 # make bench  the comparison with other libraries, in an environment of its own (25 minutes)

@@ -3,8 +3,8 @@
     python benchmarks/suite.py idle idle busy busy busy presses
 
 Each word is a run of the suite, or the 300 presses in a browser (`tests/browser/test_stress.py`, full size, which
-brings busy programs of its own). `benchmarks/results/suite.json` is written after each, so what ends in the middle loses
-one run; runs are added to those that are there as long as nothing changes that the suite runs.
+brings busy programs of its own). `benchmarks/results/suite.json` is written after each, so a call that is cut off
+loses only the run under way; runs are added to those that are there as long as nothing changes that the suite runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "results" / "suite.json"
 COUNTS = ("passed", "failed", "errors", "skipped", "deselected", "rerun")
-RUN = ("headlab", "pages", "tests", "tools", "app.py", "Makefile", "pyproject.toml", "requirements*.txt")
 PRESSES = ["-m", "pytest", "-m", "soak", "tests/browser/test_stress.py"]
 
 
@@ -74,10 +73,11 @@ def presses() -> dict[str, Any]:
 
 
 def same_code(commit: str | None) -> bool:
-    """Whether what the suite runs has not changed since a commit."""
+    """Whether nothing but results has changed since a commit, in what is committed and what is not."""
     if commit is None:
         return False
-    return subprocess.run(["git", "diff", "--quiet", commit, "HEAD", "--", *RUN], cwd=ROOT, check=False).returncode == 0
+    compared = ["git", "diff", "--quiet", commit, "--", ".", ":!benchmarks/results"]
+    return subprocess.run(compared, cwd=ROOT, check=False).returncode == 0
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -95,11 +95,11 @@ def main(words: Sequence[str] | None = None) -> None:
             told |= {"presses": made["presses"], "presses_by_kind": made["made"]}
             told |= {f"presses_{name}": sum(made[name].values()) for name in ("lost", "doubled")}
         else:
-            told["runs"].append(whole_run(2 if what == "busy" else 0))
+            told["runs"].append({**whole_run(2 if what == "busy" else 0), "commit": at})
             for name in ("idle", "busy"):
                 seconds = [run["seconds"] for run in told["runs"] if run["busy"] == (name == "busy")]
                 told[f"{name}_seconds"] = max(seconds, default=None)
-        told["command"] = f"python benchmarks/suite.py {' '.join(asked.what)}"
+        told["command"] = f"{told.get('command', 'python benchmarks/suite.py')} {what}"
         OUT.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
         print(what, json.dumps(told, indent=1))
 

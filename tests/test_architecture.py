@@ -74,7 +74,6 @@ encode items values keys array dtype device partial getLogger TypeVar namedtuple
 
 
 @cache
-@cache
 def sources() -> dict[str, ast.Module]:
     """{path from the root: syntax tree} of everything that ships."""
     files = [*ROOT.glob("headlab/**/*.py"), *ROOT.glob("pages/*.py"), ROOT / "app.py"]

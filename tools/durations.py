@@ -22,6 +22,8 @@ def table(log: str) -> str:
     for seconds, phase, file in LINE.findall(log):
         whole[file] += float(seconds)
         fixtures[file] += float(seconds) * (phase != "call")
+    if not whole:
+        raise SystemExit("there are no durations in this log; make it with: make test PYTEST=--durations=0")
     long = [file for file, seconds in whole.most_common() if seconds >= SHORTEST]
     rows = [f"| `{file}` | {fixtures[file]:.0f} | {whole[file]:.0f} |" for file in long]
     sums = [sum(some[file] for file in whole if file not in long) for some in (fixtures, whole)]

@@ -50,8 +50,8 @@ def draw(choice: Choice) -> None:
 def _scores(draft: Draft, kind: str) -> None:
     """What a job that needs scores is told; a curve's heads leave in their order.
 
-    What differs between methods stands in containers: the browser knows the drawer by its place, and would close it
-    and drop what is just being typed there.
+    What differs between methods stands in containers: the browser knows the drawer by its place, and with another
+    number of widgets before it would close it and drop what is just being typed there.
     """
     with st.container():
         _model(draft)

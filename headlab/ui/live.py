@@ -1,7 +1,8 @@
 """What a page draws again by itself while something runs.
 
 A timer that draws a part of the page anew is a request like a person's, so there are as few as can be: a page that
-waits for nothing has none, and what a timer redraws holds no input and no button.
+waits for nothing has none, but for the Jobs page, which looks for jobs that others start. What a timer redraws holds no
+input and no button; the maps that sharpen can be clicked, and their clicks are in the log of presses (`ui/presses.py`).
 """
 
 from __future__ import annotations

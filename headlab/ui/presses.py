@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import resources
+from secrets import token_hex
 from typing import Any, Literal
 
 import streamlit as st
@@ -29,10 +30,14 @@ Kind = Literal["primary", "secondary", "tertiary"]
 
 @dataclass
 class Log:
-    """The presses of one session. taken: {tab: number of its last press taken}.  actions: {key: what a press does}."""
+    """The presses of one session. taken: {tab: number of its last press taken}.  actions: {key: what a press does}.
+
+    name: of the session, by which a browser sees that another one began.
+    """
 
     taken: dict[str, int] = field(default_factory=dict)
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+    name: str = field(default_factory=partial(token_hex, 8))
     # The next request's run begins in a thread of its own while this one may still do what a press asks for.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -123,7 +128,12 @@ def draw(
         if state is not None and (event := state.get("presses")):
             held.take(event)
 
-    component(kind)(key=key, data=data | {"taken": held.taken}, width=width, on_presses_change=uninterrupted(received))
+    component(kind)(
+        key=key,
+        data=data | {"taken": held.taken, "session": held.name},
+        width=width,
+        on_presses_change=uninterrupted(received),
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ def test_a_click_on_a_small_map_opens_that_head(visit, page):
 
 def test_the_worker_is_started_by_itself_and_says_when_it_is_ready(visit, page):
     visit("/?langs=de")
-    expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=240_000)
 
 
 def test_what_is_missing_comes_with_its_command(visit, page):

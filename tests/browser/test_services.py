@@ -30,7 +30,7 @@ def free_port() -> int:
 
 def answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=2).status_code == 200
+        return httpx.get(url, timeout=10).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -57,7 +57,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
             process = subprocess.Popen(
                 here(command, ports), cwd=ROOT, env={**shared, **more}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-            stack.callback(process.wait, 20)
+            stack.callback(process.wait, 120)
             stack.callback(process.terminate)
 
         start(compose["worker"]["command"])
@@ -70,9 +70,9 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 def test_the_worker_service_is_healthy_and_asks_for_its_token(services: dict[str, Any]) -> None:
     assert subprocess.run(services["check"], check=False, timeout=60).returncode == 0
     url = services["worker"]
-    assert httpx.get(f"{url}/health").json()["ok"]
-    assert httpx.get(f"{url}/models").status_code == 401
-    assert httpx.get(f"{url}/models", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert httpx.get(f"{url}/health", timeout=60).json()["ok"]
+    assert httpx.get(f"{url}/models", timeout=60).status_code == 401
+    assert httpx.get(f"{url}/models", headers={"authorization": "Bearer wrong"}, timeout=60).status_code == 401
     right = {"authorization": f"Bearer {TOKEN}"}
     assert httpx.get(f"{url}/models", headers=right, timeout=60).status_code == 200
     refused = httpx.post(f"{url}/model", json={"model": "someone/else"}, headers=right, timeout=60)

@@ -158,7 +158,6 @@ def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     return shas(command(folder, tmp_path_factory.mktemp("here")))
 
 
-@pytest.mark.soak
 def test_the_command_gives_the_same_hashes_on_a_cluster_that_is_there(
     cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

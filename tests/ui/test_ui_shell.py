@@ -146,9 +146,9 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
             raise answer
         return answer
 
-    monkeypatch.setattr(shell_worker, "RETRY_SECONDS", -1.0)
     watched = shell_worker.Supervisor(connect, delay=0.0)
     until(lambda: watched.state().kind == "away")
+    monkeypatch.setattr(shell_worker, "RETRY_SECONDS", -1.0)
     assert watched.client(wait=60) == "client"
 
 

@@ -14,7 +14,7 @@ class Row {
 
   update({ data, setTriggerValue }) {
     this.setTriggerValue = setTriggerValue;
-    presses.acknowledge(data.taken);
+    presses.acknowledge(data);
     const keys = new Set(data.buttons.map((button) => button.key));
     for (const [key, node] of this.nodes) {
       if (keys.has(key)) continue;

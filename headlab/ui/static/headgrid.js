@@ -28,7 +28,7 @@ class HeadGrid {
 
   update({ data, setTriggerValue }) {
     Object.assign(this, { data, setTriggerValue });
-    presses.acknowledge(data.taken);
+    presses.acknowledge(data);
     this.switches = data.mode === 'switch';
     this.follow();
     if (!this.switches && this.selected >= 0 && this.selected !== this.before) this.focus = this.selected;

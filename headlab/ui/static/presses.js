@@ -10,6 +10,7 @@ class Presses {
     this.count = 0;
     this.made = []; // [number, key, value], the newest ones
     this.waiting = []; // those of them that are not taken yet
+    this.session = null;
     this.root = null;
     this.wait = FIRST_WAIT_MS;
   }
@@ -36,9 +37,14 @@ class Presses {
     }, this.wait);
   }
 
-  // taken: {tab: number of the last press that the server had taken when it drew the sender}.
-  acknowledge(taken) {
+  // taken: {tab: number of the last press that the server had taken when it drew the sender}.  session: which one drew
+  // it; one that begins anew, after a long sleep or a restart of the server, has none of the presses taken so far.
+  acknowledge({ taken, session }) {
     this.waiting = this.after(this.waiting, taken);
+    if (this.session !== session) {
+      this.session = session;
+      this.made = [...this.waiting];
+    }
     if (!this.waiting.length) clearTimeout(this.timer);
     this.say();
   }

@@ -21,5 +21,5 @@ function keepHistory() {
 export default function mount({ data, setTriggerValue }) {
   keepHistory();
   presses.root = { setTriggerValue };
-  presses.acknowledge(data.taken);
+  presses.acknowledge(data);
 }
