@@ -19,6 +19,6 @@ pages = st.navigation(
     position="top",
 )
 with shell.guarded():
-    presses.root()
+    presses.root(pages.url_path, list(PAGES))
     shell.sidebar()
     pages.run()

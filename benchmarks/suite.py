@@ -69,6 +69,8 @@ def presses() -> dict[str, Any]:
         if not out.exists():
             raise SystemExit(f"the presses did not come to their end:\n{done.stdout[-5000:]}")
         told: dict[str, Any] = json.loads(out.read_text("utf-8"))
+    if done.returncode:
+        print("\n".join(told["trace"]))
     return told
 
 

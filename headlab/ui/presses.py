@@ -75,10 +75,13 @@ def log() -> Log:
     return held
 
 
-def root() -> None:
-    """The part of the log that is on every page. Called by app.py before a page is drawn."""
+def root(page: str = "", pages: Sequence[str] = ()) -> None:
+    """The part of the log that is on every page. Called by app.py before a page is drawn.
+
+    page: path of the one that is drawn now, empty for the first.  pages: paths of all.
+    """
     with log().lock:  # what is drawn now has what a press just asked for
-        draw("root", ROOT, {}, {})
+        draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
 
 
 def button(

@@ -48,6 +48,7 @@ class Person:
     at: int = 0
     seeds: list[int] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
+    trace: list[str] = field(default_factory=list)
     twice: set[str] = field(default_factory=set)  # what the form said of jobs that were there already
     made: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -97,6 +98,7 @@ class Person:
         for said in self.page.get_by_text("the same work asked for twice is one job").all_inner_texts():
             self.twice.add(said)
         made = self.page.evaluate("() => window.made.splice(0)")
+        self.trace.append(f"{kind}: {made}")
         if len(made) != 1:
             (self.lost if not made else self.doubled)[kind] += 1
         for key, value in made:
@@ -138,6 +140,7 @@ class Person:
         box.fill(str(seed), timeout=LATE_MS)
         self.form.get_by_role("button", name="Start").click(timeout=LATE_MS)
         self.seeds.append(seed)
+        self.trace.append(f"Start with seed {seed}; in the form {[b.input_value() for b in box.all()]}")
         return self._seen("Start")
 
     def do_cancel(self) -> bool:
@@ -181,6 +184,7 @@ class Person:
             self.arrive(self.where)
         except AssertionError:
             self.lost[kind] += 1
+            self.trace.append(f"{kind} to {self.where} did not come: {self.page.url}")
             self.page.get_by_role("link", name=self.where, exact=True).first.click()
             self.arrive(self.where)
             self.turns = self.turns[: self.at + 1]
@@ -193,6 +197,10 @@ class Person:
         """
         self.page.wait_for_function("document.documentElement.dataset.presses === '0'", timeout=LATE_MS)
         seeds = Counter(job["params"].get("seed") for job in self.worker.jobs())
+        for job in reversed(self.worker.jobs()):
+            about = job["params"]
+            self.trace.append(f"job {job['id']}: {about.get('method')}, seed {about.get('seed')}, {job['state']}")
+        self.trace.append(f"said to be there already: {sorted(self.twice)}")
         for seed in self.seeds:
             self.lost["Start"] += seeds[seed] == 0
             self.doubled["Start"] += max(0, seeds[seed] - 1)
@@ -206,6 +214,7 @@ class Person:
             self.page.get_by_text(f"{off} of 144 heads off").wait_for(timeout=LATE_MS)
         except TimeoutError:
             self.lost["switch"] += 1
+        self.trace.append(f"the mask should have {off} heads off")
         shown = self.page.locator("[data-c]").evaluate_all("cells => cells.map(c => c.ariaChecked === 'true')")
         wrong = int((np.array(shown) != self.mask.kept).sum())
         self.lost["switch"] += wrong
@@ -240,5 +249,6 @@ def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, presses):
         worker.close()
     if out := os.environ.get(OUT):
         told = {"presses": person.made.total(), "made": person.made, "lost": +person.lost, "doubled": +person.doubled}
+        told |= {"trace": person.trace}
         Path(out).write_text(json.dumps(told, indent=1))
-    assert (+person.lost, +person.doubled) == (Counter(), Counter()), person.made
+    assert (+person.lost, +person.doubled) == (Counter(), Counter()), "\n".join(person.trace)

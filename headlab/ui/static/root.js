@@ -18,8 +18,57 @@ function keepHistory() {
   };
 }
 
+/* The page that a person turned to, until it is drawn. Streamlit takes two requests that wait for one, with the page of
+   the later: that of a timer, made while the old page was still there, takes the turn back. So it is asked for again. */
+class Turn {
+  constructor() {
+    this.wanted = null;
+    window.addEventListener('popstate', () => this.begin(this.page(window.location), null), true);
+    window.addEventListener('click', (event) => {
+      const link = event.composedPath().find((node) => node.matches?.(LINKS));
+      const elsewhere = event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0;
+      if (link && !elsewhere) this.begin(this.page(new URL(link.href)), link);
+    }, true);
+  }
+
+  page({ pathname }) {
+    const last = pathname.split('/').pop();
+    return this.pages?.includes(last) ? last : '';
+  }
+
+  begin(page, link) {
+    Object.assign(this, { wanted: page, link, wait: FIRST_WAIT_MS });
+    this.later();
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      if (this.wanted === null || this.wanted === this.drawn) return;
+      const link = this.link?.isConnected ? this.link : this.linkOf(this.wanted);
+      this.wait *= 2;
+      const { wait, wanted } = this;
+      link?.click(); // which begins a turn of its own
+      Object.assign(this, { wait, wanted });
+      this.later();
+    }, this.wait);
+  }
+
+  linkOf(page) {
+    return [...document.querySelectorAll(LINKS)].find((link) => this.page(new URL(link.href)) === page);
+  }
+
+  draw({ page, pages }) {
+    Object.assign(this, { drawn: page, pages });
+    if (page === this.wanted) this.wanted = null;
+  }
+}
+
+const LINKS = 'a[data-testid^="stTopNav"], a[data-testid^="stSidebarNav"], a[data-testid="stPageLink-NavLink"]';
+
 export default function mount({ data, setTriggerValue }) {
   keepHistory();
+  (window.headlabTurn ??= new Turn()).draw(data);
   presses.root = { setTriggerValue };
   presses.acknowledge(data);
 }
