@@ -75,7 +75,7 @@ def log() -> Log:
     return held
 
 
-def root(page: str = "", pages: Sequence[str] = ()) -> None:
+def root(page: str, pages: Sequence[str]) -> None:
     """The part of the log that is on every page. Called by app.py before a page is drawn.
 
     page: path of the one that is drawn now, empty for the first.  pages: paths of all.

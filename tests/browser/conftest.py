@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import QUIET, open_list
@@ -224,6 +225,29 @@ def as_new(tab) -> None:
     tab.set_viewport_size(WINDOW)
     tab.emulate_media(color_scheme="null")
     tab.context.clear_cookies()
+
+
+@dataclass
+class Line:
+    """A tab of a test's own, and what it sends to the server. lost: messages while the line was cut."""
+
+    page: Any
+    cut: bool = False
+    lost: list[Any] = field(default_factory=list)
+
+    def between(self, browser) -> None:
+        server = browser.connect_to_server()
+        browser.on_message(lambda message: self.lost.append(message) if self.cut else server.send(message))
+
+
+@pytest.fixture
+def line(profile):
+    """A tab whose line can be cut. It is closed after the test, as nothing takes such a route back."""
+    page = profile.new_page()
+    held = Line(page)
+    page.route_web_socket(re.compile(r"/_stcore/stream"), held.between)
+    yield held
+    page.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -153,32 +152,18 @@ def test_no_page_is_blank_with_no_language_chosen(visit, page, path):
     expect(page.get_by_test_id("stAlert").first).to_be_visible()
 
 
-def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(profile):
+def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(line):
     """As where streamlit takes the request of a timer, made on the old page, in its place."""
-    page = profile.new_page()
-    lost: list[bytes] = []
-    on = {"way": True}
-
-    def between(browser):
-        server = browser.connect_to_server()
-        browser.on_message(lambda message: server.send(message) if on["way"] else lost.append(message))
-
-    page.route_web_socket(re.compile(r"/_stcore/stream"), between)
+    page = line.page
     page.goto("/heads?langs=de")
     expect(page.locator("h1")).to_have_text("Heads")
     page.wait_for_function("window.headlabTurn?.drawn === 'heads'")
-    on["way"] = False
+    line.cut = True
     page.get_by_role("link", name="Languages", exact=True).click()
-    until_lost(page, lost)
-    on["way"] = True
-    expect(page.locator("h1")).to_have_text("Languages")
-    page.close()
-
-
-def until_lost(page, lost):
-    """Playwright hands messages on only while it is asked for something."""
-    for _ in range(200):
-        if lost:
-            return
+    for _ in range(200):  # playwright hands messages on only while it is asked for something
+        if line.lost:
+            break
         page.evaluate("() => new Promise(requestAnimationFrame)")
-    raise AssertionError("nothing was sent")
+    assert line.lost
+    line.cut = False
+    expect(page.locator("h1")).to_have_text("Languages")

@@ -84,32 +84,16 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
     expect(page.get_by_text("Imported mask.json: 36 of 144 heads are off.")).to_be_visible()
 
 
-@pytest.fixture
-def own_tab(profile):
-    """A tab of this test's own: nothing takes the way between it and the server back."""
-    tab = profile.new_page()
-    yield tab
-    tab.close()
-
-
-def test_a_click_that_gets_lost_on_its_way_is_sent_again(own_tab):
+def test_a_click_that_gets_lost_on_its_way_is_sent_again(line):
     """As streamlit drops one that comes while it draws the page anew."""
-    page = own_tab
-    lost: list[bytes] = []
-    on = {"way": True}
-
-    def between(browser):
-        server = browser.connect_to_server()
-        browser.on_message(lambda message: server.send(message) if on["way"] else lost.append(message))
-
-    page.route_web_socket(re.compile(r"/_stcore/stream"), between)
+    page = line.page
     page.goto(HERE)
     accuracy(page)
-    on["way"] = False
+    line.cut = True
     switch_off(page, "11.2", "11.3")
     page.wait_for_function("document.documentElement.dataset.presses === '2'")
-    on["way"] = True
-    assert lost
+    line.cut = False
+    assert line.lost
     accuracy(page, 2)
     count(page, 2)
     page.get_by_role("button", name="Undo").click()

@@ -196,8 +196,9 @@ class Person:
         A wrong mask counts as a lost press, as nobody can tell; a Start that counts twice says that its job is there.
         """
         self.page.wait_for_function("document.documentElement.dataset.presses === '0'", timeout=LATE_MS)
-        seeds = Counter(job["params"].get("seed") for job in self.worker.jobs())
-        for job in reversed(self.worker.jobs()):
+        jobs = self.worker.jobs()
+        seeds = Counter(job["params"].get("seed") for job in jobs)
+        for job in reversed(jobs):
             about = job["params"]
             self.trace.append(f"job {job['id']}: {about.get('method')}, seed {about.get('seed')}, {job['state']}")
         self.trace.append(f"said to be there already: {sorted(self.twice)}")
@@ -205,7 +206,7 @@ class Person:
             self.lost["Start"] += seeds[seed] == 0
             self.doubled["Start"] += max(0, seeds[seed] - 1)
         self.doubled["Start"] += len(self.twice)
-        for job in self.worker.jobs():
+        for job in jobs:
             self.lost["Cancel"] += job["id"] in self.cancelled and job["state"] in LIVE and not job["cancel"]
         self.page.get_by_role("link", name=PRUNE, exact=True).first.click(timeout=LATE_MS)
         self.arrive(PRUNE)
