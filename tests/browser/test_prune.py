@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from browsing import open_list
 from playwright.sync_api import expect
 
+from headlab.cli import main
 from headlab.ui.history import encode
 
-ROOT = Path(__file__).parents[2]
 HERE = "/prune?langs=de"
 OFF = '[data-c][aria-checked="false"]'
 
@@ -100,7 +97,7 @@ def test_a_click_that_gets_lost_on_its_way_is_sent_again(line):
     accuracy(page, 1)  # each click was taken once
 
 
-def test_an_exported_mask_gives_the_same_accuracy_on_the_command_line(visit, tmp_path):
+def test_an_exported_mask_gives_the_same_accuracy_on_the_command_line(visit, tmp_path, capsys):
     page = visit(HERE)
     for layer in (10, 11):
         page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
@@ -110,9 +107,8 @@ def test_an_exported_mask_gives_the_same_accuracy_on_the_command_line(visit, tmp
         page.get_by_role("button", name="Export the mask").click()
     path = tmp_path / "mask.json"
     download.value.save_as(path)
-    command = [sys.executable, "-m", "headlab.cli", "evaluate", "--mask", str(path), "--languages", "de", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
-    row = json.loads(done.stdout)["languages"]["de"]
+    assert main(["evaluate", "--mask", str(path), "--languages", "de", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["languages"]["de"]
     assert (row["n"], f"{100 * row['accuracy']:.1f} %") == (512, shown)
     assert f"{100 * row['difference']:+.1f} points".replace("-", "−") == moved
 

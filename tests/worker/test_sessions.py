@@ -36,7 +36,8 @@ from headlab.worker.schemas import EvaluateRequest, Figure, Refusal
 
 NAME = "tiny-bert"
 SIZE = 160
-SESSIONS, ROUNDS = 20, 4
+ROUNDS = 4
+SESSIONS = [4, pytest.param(20, marks=pytest.mark.soak)]
 LANGUAGES = ("de", "fr", "th")
 BROKEN = "xx"  # a language with a word that makes the forward pass fail
 POISON = VOCAB - 1
@@ -182,19 +183,20 @@ class Session:
         list(older)  # whatever of it is left: it may have been done already
 
 
-def test_twenty_sessions_see_their_own_figures_only_while_a_job_runs(
-    worker: Running, tmp_path: Path, model: Model
+@pytest.mark.parametrize("many", SESSIONS)
+def test_sessions_see_their_own_figures_only_while_a_job_runs(
+    worker: Running, tmp_path: Path, model: Model, many: int
 ) -> None:
     """Every final figure is, to the last bit, what the library computes for that mask and language by itself."""
-    sessions = [Session(number, model) for number in range(SESSIONS)]
+    sessions = [Session(number, model) for number in range(many)]
     shown = {canonical_json(wanted) for session in sessions for _, _, wanted in session.plan}
-    assert len(shown) > SESSIONS * ROUNDS * 0.7  # a mix-up would show
+    assert len(shown) > many * ROUNDS * 0.7  # a mix-up would show
     weights = weights_alone(model)
     worker.client.model(NAME)
     job = worker.client.submit("score", {**SPEC, "method": "shapley", "options": OPTIONS})["id"]
     until(lambda: worker.client.job(job)["state"] == "running")
     compared = together([lambda s=s: s.use(worker, weights) for s in sessions])  # type: ignore[misc]
-    assert compared == [ROUNDS] * SESSIONS
+    assert compared == [ROUNDS] * many
     until(lambda: worker.client.job(job)["state"] == "done", 240)
     for language in ("de", "fr"):
         wanted = score(model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS)
@@ -421,7 +423,8 @@ def test_no_session_waits_a_multiple_of_the_others(tmp_path: Path) -> None:
     assert Counter(order) == {"greedy": 45, **{f"modest {n}": 3 for n in range(19)}}
 
 
-def test_twenty_sessions_with_every_language_at_once_all_get_their_figures(tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", SESSIONS)
+def test_sessions_with_every_language_at_once_all_get_their_figures(tmp_path: Path, many: int) -> None:
     """As the Prune page asks: one client for all, a stream a language, none read to its end before all are begun."""
     languages = [f"l{chr(97 + n)}" for n in range(15)]
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.0002)) as run:
@@ -432,6 +435,6 @@ def test_twenty_sessions_with_every_language_at_once_all_get_their_figures(tmp_p
             *_, last = figures(run.client, question, languages, {})
             return last
 
-        for rows in together([lambda n=n: use(n) for n in range(SESSIONS)], 120.0):  # type: ignore[misc]
+        for rows in together([lambda n=n: use(n) for n in range(many)], 120.0):  # type: ignore[misc]
             assert list(rows) == languages
             assert all(row.done for row in rows.values())
