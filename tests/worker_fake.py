@@ -145,7 +145,8 @@ class FakeBench:
             if spec["seed"] == 13 and done == 3:
                 raise KeyError("turn off the secret lamp")
             done += 1
-            kept.write_text(str(done))
+            kept.with_suffix(".new").write_text(str(done))
+            kept.with_suffix(".new").replace(kept)  # whole, whenever the process is killed
             self.log.append(f"step {done}")
             running.progress(done, STEPS, f"step {done}")
         return {"keys": [f"key {running.job.id}"]}

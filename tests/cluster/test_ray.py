@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,13 @@ def want(model: Model) -> str:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
+    # Ray starts its workers at niceness 15: beside a busy program they would hardly ever run.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        yield from started()
+
+
+def started() -> Iterator[Cluster]:
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     made.add_node(num_cpus=1)
     made.wait_for_nodes()
@@ -81,14 +88,15 @@ def test_any_number_of_actors_gives_the_bits_of_a_local_run(
     assert gradient.values_sha256() == score(model, task("intents"), **whole).values_sha256()
 
 
-def meanwhile(when: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
-    def wait() -> None:
-        until(when, "the middle of the run")
-        do()
+def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
+    """Something to do once, when a run tells of its progress for the ninth time."""
+    told = count(1)
 
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
+    def heard(_: object) -> None:
+        if next(told) == 9:
+            do()
+
+    return heard
 
 
 def test_an_actor_killed_in_mid_run_changes_no_bit(
@@ -96,7 +104,6 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
 ) -> None:
     slowly(monkeypatch)
     want = score(model, task("intents"), **ASK).values_sha256()
-    seen: list[object] = []
     with team(model, "auto", 2) as helpers:
 
         def kill() -> None:
@@ -104,10 +111,9 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
             assert isinstance(device, RayDevice)
             ray.kill(device.actor)
 
-        killer = meanwhile(lambda: len(seen) > 8, kill)
-        got = score(model, task("intents"), helpers=helpers, on_progress=seen.append, **ASK)
-        killer.join()
-        assert helpers.pool.lost >= 1
+        until(lambda: helpers.pool.ready == 2, "two actors")
+        got = score(model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **ASK)
+        until(lambda: helpers.pool.lost >= 1, "the news of the loss")
     assert got.values_sha256() == want
 
 
@@ -117,12 +123,10 @@ def test_a_node_lost_in_mid_run_changes_no_bit(cluster: Cluster, model: Model, m
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     want = score(model, task("intents"), **ASK).values_sha256()
-    seen: list[object] = []
     with team(model, "auto", 3) as helpers:
         until(lambda: helpers.pool.ready == 3, "three actors")
-        killer = meanwhile(lambda: len(seen) > 8, lambda: cluster.remove_node(node, allow_graceful=False))
-        got = score(model, task("intents"), helpers=helpers, on_progress=seen.append, **ASK)
-        killer.join()
+        lose = in_the_middle(lambda: cluster.remove_node(node, allow_graceful=False))
+        got = score(model, task("intents"), helpers=helpers, on_progress=lose, **ASK)
     assert got.values_sha256() == want
 
 
