@@ -10,6 +10,7 @@ import pytest
 from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shared_data import data_with
 
 from headlab.errors import HeadlabError
 from headlab.tasks import task
@@ -17,8 +18,6 @@ from headlab.tasks.udpos import LABELS, LANGUAGES, sentences, udpos_task
 
 Write = Callable[..., Path]
 FORM = st.text(st.characters(codec="utf-8", exclude_characters=" \t\r\n"), min_size=1).filter(str.strip)
-REAL = Path(os.environ.get("HEADLAB_DATA") or Path(__file__).parents[2] / "shared" / "data")
-needs_data = pytest.mark.skipif(not (REAL / "ud").is_dir(), reason="no ud/ in $HEADLAB_DATA or ../shared/data")
 
 
 def word(number: int | str, form: str, upos: str = "NOUN") -> str:
@@ -143,12 +142,12 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(write: Write, da
     assert all(form.strip() and 0 <= label < len(LABELS) for row in found for form, label in row)
 
 
-@needs_data
 def test_treebanks_of_the_shared_data_lose_no_sentence_and_no_word() -> None:
-    whole = task("udpos", data=REAL)
+    data = data_with("ud")
+    whole = task("udpos", data=data)
     assert set(LANGUAGES) <= set(whole.languages)
     for language in ("de", "fr", "th", "tr", "vi"):  # merged tokens, spaces in words, no lemmas, a word "_"
         found = whole.examples(language, "test")
-        lines = (REAL / "ud" / f"{language}.test.conllu").read_text("utf-8").split("\n")
+        lines = (data / "ud" / f"{language}.test.conllu").read_text("utf-8").split("\n")
         assert sum(len(e.words) for e in found) == sum(line.partition("\t")[0].isdigit() for line in lines)
         assert len({e.id for e in found}) == len(found) == sum(line.startswith("# sent_id") for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shared_data import data_with
 
 from headlab.errors import HeadlabError
 from headlab.tasks import task
@@ -18,8 +18,6 @@ from headlab.tasks.xnli import LANGUAGES, xnli_task
 
 Row = tuple[str, str, str]
 Write = Callable[[str, Sequence[Row]], Path]
-REAL = Path(os.environ.get("HEADLAB_DATA") or Path(__file__).parents[2] / "shared" / "data")
-needs_data = pytest.mark.skipif(not (REAL / "xnli").is_dir(), reason="no xnli/ in $HEADLAB_DATA or ../shared/data")
 
 
 def rows(language: str, premises: Sequence[str] = ("a", "b", "c", "d")) -> list[Row]:
@@ -120,9 +118,9 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_a_sentence(
     assert all(0 <= e.label < 3 for e in found)
 
 
-@needs_data
 def test_rows_of_the_shared_data_are_aligned_and_three_share_a_premise() -> None:
-    whole = task("xnli", data=REAL)
+    data = data_with("xnli")
+    whole = task("xnli", data=data)
     assert whole.languages == (LANGUAGES[0], *sorted(LANGUAGES[1:]))
     english = whole.examples("en")
     for language in ("sw", "th"):

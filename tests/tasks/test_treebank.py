@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from conllu import parse
 from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shared_data import data_with
 
 from headlab.errors import HeadlabError
 from headlab.tasks.treebank import Tree, read_trees, treebank, treebank_languages
@@ -141,9 +141,6 @@ def test_the_treebanks_of_a_data_folder_are_found_by_language_and_split(tmp_path
 
 @pytest.mark.data
 def test_a_treebank_that_is_here_is_read_whole() -> None:
-    root = Path(os.environ.get("HEADLAB_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not (root / "ud" / "tr.dev.conllu").is_file():
-        pytest.skip("no treebanks in $HEADLAB_DATA")
-    found = treebank(root, "tr", "dev")
+    found = treebank(data_with("ud"), "tr", "dev")
     assert sum(len(t.words) for t in found) > 5000
     assert {"nsubj", "obj", "amod", "advmod"} <= {r for t in found for r in t.relations}

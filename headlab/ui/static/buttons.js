@@ -6,10 +6,7 @@ class Row {
     this.root.className = 'row';
     this.nodes = new Map();
     parent.appendChild(this.root);
-    this.root.addEventListener('click', (event) => {
-      const button = event.target.closest('button');
-      if (button && !button.disabled) presses.add(this, button.dataset.key, null);
-    });
+    presses.listen(this.root, (button) => presses.add(this, button.dataset.key, null));
   }
 
   update({ data, setTriggerValue }) {

@@ -21,7 +21,8 @@ class HeadGrid {
     this.off = new Set();
     this.focus = 0;
     this.last = null;
-    for (const kind of ['click', 'keydown', 'pointerover', 'pointerleave', 'focusin', 'focusout']) {
+    presses.listen(this.root, (button, range) => this.click(button, range));
+    for (const kind of ['keydown', 'pointerover', 'pointerleave', 'focusin', 'focusout']) {
       this.root.addEventListener(kind, (event) => this[kind](event));
     }
   }
@@ -171,11 +172,9 @@ class HeadGrid {
     this.legend.replaceChildren(...parts);
   }
 
-  click(event) {
-    const button = event.target.closest('button');
-    if (!button || !this.data.clickable) return;
-    if (button.dataset.line) this.toggleLine(button.dataset);
-    else this.act(Number(button.dataset.i), event.shiftKey);
+  click(button, range) {
+    if (!this.data.clickable) return undefined;
+    return button.dataset.line ? this.toggleLine(button.dataset) : this.act(Number(button.dataset.i), range);
   }
 
   act(i, range) {
@@ -226,8 +225,7 @@ class HeadGrid {
     if (event.key === 'Escape') return this.hideTip();
     if (event.key === 'Enter' || event.key === ' ') {
       event.preventDefault();
-      if (!this.data.clickable) return undefined;
-      return button.dataset.line ? this.toggleLine(button.dataset) : this.act(Number(button.dataset.i), event.shiftKey);
+      return this.click(button, event.shiftKey);
     }
     const next = this.step(button, event);
     if (!next) return undefined;

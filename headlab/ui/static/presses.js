@@ -3,6 +3,7 @@
    every page and draws nothing. A component sends the whole log, so nothing depends on which message arrives. */
 
 const [FIRST_WAIT_MS, KEPT] = [4000, 500];
+const SHAKE = 8; // pixels that a pointer may move while it is down
 
 class Presses {
   constructor() {
@@ -13,6 +14,31 @@ class Presses {
     this.session = null;
     this.root = null;
     this.wait = FIRST_WAIT_MS;
+    this.held = null; // the button that the pointer went down on
+    window.addEventListener('pointerdown', () => { this.held = null; }, true);
+    window.addEventListener('pointerup', (event) => this.release(event), true);
+  }
+
+  // Call `act(button, shift)` whenever a button in `root` is pressed. The browser makes a click only if the pointer is
+  // still over the button when it goes up, and the page may be drawn anew and move the button in between.
+  listen(root, act) {
+    root.addEventListener('pointerdown', ({ target, button, pointerId, clientX, clientY }) => {
+      const node = target.closest('button');
+      if (node && !node.disabled && button === 0) this.held = { node, act, pointerId, clientX, clientY };
+    });
+    root.addEventListener('click', ({ target, shiftKey }) => {
+      const node = target.closest('button');
+      if (node && !node.disabled) act(node, shiftKey);
+    });
+  }
+
+  release(event) {
+    const { held } = this;
+    this.held = null;
+    if (!held || held.pointerId !== event.pointerId) return;
+    if (event.composedPath().includes(held.node) && !held.node.disabled) return; // its click comes next
+    const moved = Math.hypot(event.clientX - held.clientX, event.clientY - held.clientY);
+    if (moved <= SHAKE) held.act(held.node, event.shiftKey); // else it was dragged away, to press nothing
   }
 
   add(sender, key, value) {
