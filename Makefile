@@ -17,6 +17,7 @@ app: install
 	@$(BIN)/python tools/port.py "$(PORT)"
 	@exec $(BIN)/python -m streamlit run app.py --server.port "$(PORT)" --server.headless true
 
+test: export PYTHONDONTWRITEBYTECODE = # the suite starts many processes, and each would compile anew
 test: install-dev
 	@sh tools/chromium.sh
 	@$(BIN)/python -m pytest $(TWO) $(PYTEST)

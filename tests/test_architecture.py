@@ -15,6 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tools"))
+from messages import trees as sources  # noqa: E402 - found there
+
 # A part imports from parts further up only; parts on one line do not know each other.
 LEVELS = (
     {"errors"},
@@ -73,13 +76,6 @@ BUILDERS = """compile frozenset tuple dict set list range enumerate zip len max 
 encode items values keys array dtype device partial getLogger TypeVar namedtuple"""
 
 
-@cache
-def sources() -> dict[str, ast.Module]:
-    """{path from the root: syntax tree} of everything that ships."""
-    files = [*ROOT.glob("headlab/**/*.py"), *ROOT.glob("pages/*.py"), ROOT / "app.py"]
-    return {str(f.relative_to(ROOT)): ast.parse(f.read_text(encoding="utf-8")) for f in files if f.is_file()}
-
-
 def library() -> dict[str, ast.Module]:
     return {path: tree for path, tree in sources().items() if path.startswith("headlab/")}
 
@@ -100,20 +96,22 @@ def modules() -> set[str]:
     return {module(path) for path in library()}
 
 
-def imported(tree: ast.AST, path: str) -> Iterator[str]:
+@cache
+def imported(path: str) -> list[str]:
     """Every module a file names in an import, at any depth, `from package import module` spelled out."""
-    for node in ast.walk(tree):
+    found = []
+    for node in ast.walk(sources()[path]):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno} imports relatively"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in modules() else str(node.module)
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [name if name in modules() else str(node.module) for name in whole]
+    return found
 
 
 def own_imports(path: str) -> set[str]:
-    return {name for name in imported(sources()[path], path) if name.split(".")[0] == "headlab"}
+    return {name for name in imported(path) if name.split(".")[0] == "headlab"}
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -154,9 +152,7 @@ def test_no_two_modules_import_each_other_even_in_a_round():
 
 @pytest.mark.parametrize("name", HOMES)
 def test_a_foreign_module_stays_in_its_home(name):
-    users = {
-        part(path) for path, tree in sources().items() for got in imported(tree, path) if got.split(".")[0] == name
-    }
+    users = {part(path) for path in sources() for got in imported(path) if got.split(".")[0] == name}
     assert users <= HOMES[name]
 
 
@@ -301,7 +297,7 @@ def declared() -> dict[str, Requirement]:
 
 
 def test_every_import_is_declared():
-    used = {name.split(".")[0] for path, tree in sources().items() for name in imported(tree, path)}
+    used = {name.split(".")[0] for path in sources() for name in imported(path)}
     foreign = {name.replace("_", "-") for name in used - sys.stdlib_module_names - {"headlab"}}
     assert foreign <= set(declared())
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def files() -> list[Path]:
     return [*sorted(ROOT.glob("headlab/**/*.py")), *sorted(ROOT.glob("pages/*.py")), ROOT / "app.py"]
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
     """{path from the root: syntax tree}."""
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in files()}

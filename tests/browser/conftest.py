@@ -36,6 +36,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--js-flags=--single-threaded --no-opt",  # a page lives for seconds: compiling it better takes longer than it saves
 ]
 # On a link to a page, streamlit's own script asks for these below that page first, then at the root.
 PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
