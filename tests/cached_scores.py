@@ -18,7 +18,7 @@ GRID = HeadGrid((Stack("encoder", (12,) * 12),))
 HARMFUL, HELPFUL = 3 * 12 + 7, 9 * 12  # heads 3.7 and 9.0, in every language
 
 
-def made_up(language: str, method: str, fingerprint: str = "0" * 64) -> HeadScores:
+def made_up(language: str, method: str, fingerprint: str = "0" * 64, name: str = MODEL) -> HeadScores:
     """Scores with a large helpful head 9.0 and a harmful head 3.7; the same for the same arguments."""
     rng = np.random.default_rng([len(method), *language.encode()])
     values = rng.laplace(0.0005, 0.003, GRID.size)
@@ -29,7 +29,7 @@ def made_up(language: str, method: str, fingerprint: str = "0" * 64) -> HeadScor
         extra["p_values"] = np.exp(-((values / 0.004) ** 2)).clip(1e-12, 1)
     if not METHODS[method].signed:
         values = np.abs(values)
-    model = {"name": MODEL, "revision": "made-up", "fingerprint": fingerprint}
+    model = {"name": name, "revision": "made-up", "fingerprint": fingerprint}
     task = {"name": "intents", "language": language, "split": "dev", "size": 512, "seed": 0, "data_hash": language}
     options = {"name": method, "options": METHODS[method].resolve({})}
     spec = {"format": 1, "model": model, "task": task, "ablation": "zero", "method": options, "seed": 0}

@@ -33,11 +33,11 @@ def letter_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def save_classifier(folder: Path, seed: int = 0) -> Path:
+def save_classifier(folder: Path, seed: int = 0, layers: int = LAYERS, heads: int = HEADS) -> Path:
     """A tiny BERT that answers with the labels of task intents, every head of it mattering."""
     config = hf.BertConfig(
         **SMALL
-        | {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_labels": len(LABELS)}
+        | {"num_hidden_layers": layers, "num_attention_heads": heads, "num_labels": len(LABELS)}
         | {"max_position_embeddings": 256}
         | {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
     )

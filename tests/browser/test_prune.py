@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from browsing import open_list
+from cached_scores import made_up
 from playwright.sync_api import expect
+from saved import save_classifier
 
+import headlab
 from headlab.cli import main
+from headlab.store import Store
 from headlab.ui.history import encode
 
 HERE = "/prune?langs=de"
@@ -21,6 +26,19 @@ OFF = '[data-c][aria-checked="false"]'
 def loaded(warm_up):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
     warm_up(HERE, '[data-c="0.0"]')
+
+
+@pytest.fixture(scope="module")
+def light(cache_folder, tmp_path_factory):
+    """The page with a model of as many heads that is computed in no time: most tests are not about its figures."""
+    folder = str(save_classifier(tmp_path_factory.mktemp("models") / "light", layers=12, heads=12))
+    scores = made_up("de", "shapley", headlab.load(folder).fingerprint, folder)
+    run = Store(cache_folder).run(scores.spec)
+    run.finish(scores, {"versions": {}})
+    yield f"{HERE}&model={quote(folder, safe='')}"
+    for file in run.folder.iterdir():
+        file.unlink()
+    run.folder.rmdir()
 
 
 # All that stands below the figures from now on, however short a time.
@@ -85,10 +103,28 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
     assert f"{100 * row['difference']:+.1f} points".replace("-", "−") == pruned[1]
 
 
-def test_a_click_that_gets_lost_on_its_way_is_sent_again(line):
+def test_test_is_for_reporting(visit):
+    page = visit(HERE)
+    page.get_by_test_id("stRadio").get_by_text("test", exact=True).click()
+    page.get_by_text(re.compile("All heads on: .* 1000 test examples")).wait_for(timeout=90_000)
+    page.wait_for_function("location.search.includes('split=test')")
+
+
+def test_the_first_figure_does_not_wait_for_the_last(visit):
+    """Half a second is the promise on an idle machine; here only that there is a first figure, then a last."""
+    page = visit(HERE)
+    accuracy(page)
+    page.evaluate(KEEP_WHAT_IS_SAID)
+    cell(page, "6.2").click()
+    accuracy(page, 1)
+    said = " ".join(page.evaluate("window.said"))
+    assert re.search("1 head off: (32|256) of 512 dev examples so far", said)
+
+
+def test_a_click_that_gets_lost_on_its_way_is_sent_again(light, line):
     """As streamlit drops one that comes while it draws the page anew."""
     page = line.page
-    page.goto(HERE)
+    page.goto(light)
     count(page, 0)
     line.cut = True
     switch_off(page, "11.2", "11.3")
@@ -100,8 +136,8 @@ def test_a_click_that_gets_lost_on_its_way_is_sent_again(line):
     count(page, 1)  # each click was taken once
 
 
-def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(visit, tmp_path):
-    page = visit(HERE)
+def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(light, visit, tmp_path):
+    page = visit(light)
     switch_off(page, "3.7", "0.0")
     other = {"format": "headlab-mask", "version": 1, "model": {"name": "other/model", "fingerprint": "e" * 64}}
     other |= {"grid": {"encoder": [12] * 12}, "kept": {"encoder": [[0] * 12] * 12}, "chosen": {}}
@@ -119,8 +155,8 @@ def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(visit, tmp_path)
     count(page, 2)
 
 
-def test_the_link_carries_the_mask(visit, page):
-    visit(HERE)
+def test_the_link_carries_the_mask(light, visit, page):
+    visit(light)
     switch_off(page, "3.7", "11.11")
     expect(page.get_by_role("button", name="Undo")).to_be_enabled()
     kept = np.ones(144, bool)
@@ -134,14 +170,14 @@ def test_the_link_carries_the_mask(visit, page):
 
 
 @pytest.mark.parametrize("text", ["nonsense!", "AAAA", "%3Cscript%3E"])
-def test_a_broken_link_gives_a_sentence(visit, text):
-    page = visit(f"{HERE}&m={text}")
+def test_a_broken_link_gives_a_sentence(light, visit, text):
+    page = visit(f"{light}&m={text}")
     expect(page.get_by_role("alert").filter(has_text="The mask in this link")).to_be_visible()
     count(page, 0)
 
 
-def test_undo_redo_and_reset(visit):
-    page = visit(HERE)
+def test_undo_redo_and_reset(light, visit):
+    page = visit(light)
     switch_off(page, "3.7", "4.2")
     count(page, 2)
     page.get_by_role("button", name="Undo").click()
@@ -161,8 +197,8 @@ def test_undo_redo_and_reset(visit):
     assert page.evaluate(since) == 0
 
 
-def test_fast_clicks_are_all_counted(visit):
-    page = visit(HERE)
+def test_fast_clicks_are_all_counted(light, visit):
+    page = visit(light)
     for i in range(10):
         cell(page, f"5.{i}").click()
     count(page, 10)
@@ -177,9 +213,9 @@ MOVE_BACK = "node => { node.getRootNode().host.style.cssText = ''; }"
 
 
 @pytest.mark.parametrize("button", ['[data-c="5.5"]', '[data-key="prune-undo"]'])
-def test_a_press_counts_where_it_began_though_the_page_moves_under_it(visit, button):
+def test_a_press_counts_where_it_began_though_the_page_moves_under_it(light, visit, button):
     """As when figures come in between the pointer's going down and up."""
-    page = visit(HERE)
+    page = visit(light)
     switch_off(page, "6.1", "6.2")
     expect(page.get_by_role("button", name="Undo")).to_be_enabled()
     made = "headlabPresses.count"
@@ -202,8 +238,8 @@ def test_a_press_counts_where_it_began_though_the_page_moves_under_it(visit, but
     count(page, 3 if "5.5" in button else 1)
 
 
-def test_shift_click_takes_the_rectangle_and_headers_take_lines(visit):
-    page = visit(HERE)
+def test_shift_click_takes_the_rectangle_and_headers_take_lines(light, visit):
+    page = visit(light)
     cell(page, "2.3").click()
     cell(page, "4.5").click(modifiers=["Shift"])
     count(page, 9)
@@ -215,8 +251,8 @@ def test_shift_click_takes_the_rectangle_and_headers_take_lines(visit):
     count(page, 20)
 
 
-def test_the_grid_is_reachable_by_keyboard_alone(visit):
-    page = visit(HERE)
+def test_the_grid_is_reachable_by_keyboard_alone(light, visit):
+    page = visit(light)
     cell(page, "0.0").focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter", "End", " ", "Home", "Enter"):
         page.keyboard.press("Space" if key == " " else key)
@@ -231,8 +267,8 @@ def test_the_grid_is_reachable_by_keyboard_alone(visit):
     )
 
 
-def test_the_list_is_a_twin_of_the_grid(visit):
-    page = visit(HERE)
+def test_the_list_is_a_twin_of_the_grid(light, visit):
+    page = visit(light)
     switch_off(page, "3.7")
     page.get_by_text("The same switches as a list").click()
     expect(page.get_by_test_id("stMultiSelectTagsContainer").filter(has_text="Layer 3, head 7")).to_be_visible()
@@ -253,8 +289,8 @@ def test_the_list_is_a_twin_of_the_grid(visit):
     expect(cell(page, "8.2")).to_have_attribute("aria-checked", "false")
 
 
-def test_the_suggestion_switches_off_what_the_scores_call_harmful(visit):
-    page = visit(HERE)
+def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
+    page = visit(light)
     page.get_by_text("Take the method's suggestion").click()
     said = page.get_by_text(re.compile(r"^\d+ of 144 heads would be off"))
     n = int(said.inner_text().split()[0])
@@ -264,32 +300,14 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(visit):
     expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
 
 
-def test_test_is_for_reporting(visit):
-    page = visit(HERE)
-    page.get_by_test_id("stRadio").get_by_text("test", exact=True).click()
-    page.get_by_text(re.compile("All heads on: .* 1000 test examples")).wait_for(timeout=90_000)
-    page.wait_for_function("location.search.includes('split=test')")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_144_cells_can_be_tapped_on_a_phone(visit, page, scheme):
+def test_144_cells_can_be_tapped_on_a_phone(light, visit, page, scheme):
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme=scheme)
-    visit(HERE)
+    visit(light)
     cell(page, "11.11").scroll_into_view_if_needed()
     boxes = [cell(page, head).bounding_box() for head in ("0.0", "11.11", "6.5")]
     assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes)
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     switch_off(page, "6.5")
-
-
-def test_the_first_figure_does_not_wait_for_the_last(visit):
-    """Half a second is the promise on an idle machine; here only that there is a first figure, then a last."""
-    page = visit(HERE)
-    accuracy(page)
-    page.evaluate(KEEP_WHAT_IS_SAID)
-    cell(page, "6.2").click()
-    accuracy(page, 1)
-    said = " ".join(page.evaluate("window.said"))
-    assert re.search("1 head off: (32|256) of 512 dev examples so far", said)
