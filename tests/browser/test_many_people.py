@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 
-from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.gates import Model, load
+from headlab.masks import Mask
 from headlab.records import Head
+from headlab.tasks import task
 from headlab.ui.history import encode
 
-MODEL, TASK = "e5-small-intents", "intents"
+REAL, TASK = "e5-small-intents", "intents"
 LANGUAGES = ("de", "en", "fi", "ru", "th")
 CLICKS, FIRST_LAYER = 1, 9
 WAIT_MS = 240_000
@@ -25,37 +29,29 @@ class Person:
     """One session. link: the mask it comes with.  clicks: heads it switches off by hand, one after the other."""
 
     number: int
+    model: str
     language: str
     link: np.ndarray
     clicks: tuple[Head, ...]
 
     @property
     def path(self) -> str:
-        return f"/prune?langs={self.language}&m={encode(self.link)}"
+        return f"/prune?model={quote(self.model, safe='')}&langs={self.language}&m={encode(self.link)}"
 
 
-def people(grid: Any, many: int) -> list[Person]:
+def people(model: Model, many: int) -> list[Person]:
     """Different masks for all, in all languages, from a fixed seed; of late layers, which are answered sooner."""
     rng = np.random.default_rng(4)
-    heads = list(grid.heads)
+    heads = list(model.grid.heads)
     late = [i for i, head in enumerate(heads) if head.layer >= FIRST_LAYER]
     made = []
     for number in range(many):
         off = rng.permutation(late)[: 3 + number + CLICKS]
         kept = np.ones(len(heads), bool)
         kept[off[CLICKS:]] = False
-        made.append(Person(number, LANGUAGES[number % len(LANGUAGES)], kept, tuple(heads[i] for i in off[:CLICKS])))
+        language, clicks = LANGUAGES[number % len(LANGUAGES)], tuple(heads[i] for i in off[:CLICKS])
+        made.append(Person(number, model.name, language, kept, clicks))
     return made
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    import headlab
-
-    try:
-        return headlab.load(MODEL)
-    except HeadlabError as error:
-        pytest.skip(str(error))
 
 
 def shown_percent(tab: Any) -> str:
@@ -69,12 +65,9 @@ def settled(tab: Any, off: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [2, pytest.param(20, marks=pytest.mark.soak)])
-def test_sessions_at_once_each_see_their_own_mask_and_figures(profile: Any, model: Any, many: int) -> None:
-    from headlab.evaluator import Evaluator
-    from headlab.masks import Mask
-    from headlab.tasks import task
-
-    everyone = people(model.grid, many)
+def test_sessions_at_once_each_see_their_own_mask_and_figures(profile: Any, light_model: str, many: int) -> None:
+    model = load(light_model if many == 2 else REAL)
+    everyone = people(model, many)
     tabs = [profile.new_page() for _ in everyone]  # the app knows people by their tabs
     try:
         for person, tab in zip(everyone, tabs, strict=True):  # the page's own scripts take the browser seconds each

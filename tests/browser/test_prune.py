@@ -9,13 +9,9 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from browsing import open_list
-from cached_scores import made_up
 from playwright.sync_api import expect
-from saved import save_classifier
 
-import headlab
 from headlab.cli import main
-from headlab.store import Store
 from headlab.ui.history import encode
 
 HERE = "/prune?langs=de"
@@ -29,16 +25,9 @@ def loaded(warm_up):
 
 
 @pytest.fixture(scope="module")
-def light(cache_folder, tmp_path_factory):
-    """The page with a model of as many heads that is computed in no time: most tests are not about its figures."""
-    folder = str(save_classifier(tmp_path_factory.mktemp("models") / "light", layers=12, heads=12))
-    scores = made_up("de", "shapley", headlab.load(folder).fingerprint, folder)
-    run = Store(cache_folder).run(scores.spec)
-    run.finish(scores, {"versions": {}})
-    yield f"{HERE}&model={quote(folder, safe='')}"
-    for file in run.folder.iterdir():
-        file.unlink()
-    run.folder.rmdir()
+def light(light_model):
+    """The page with a model that is computed in no time: most tests are not about its figures."""
+    return f"{HERE}&model={quote(light_model, safe='')}"
 
 
 # All that stands below the figures from now on, however short a time.
