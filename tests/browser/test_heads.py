@@ -90,7 +90,7 @@ def test_a_method_without_intervals_or_signs_says_so(visit, page):
 
 def test_a_missing_map_is_computed_and_sharpens_until_its_result_is_there(visit, page, tmp_path):
     """With a tiny model, so that the whole of it takes seconds."""
-    folder = save_classifier(tmp_path / "tiny")
+    folder = save_classifier(tmp_path / "tiny", layers=1)
     visit("/heads?langs=de&langs=th")
     page.get_by_test_id("stSidebar").get_by_text("Another model").click()
     box = page.get_by_role("textbox", name="Hub id or folder")
@@ -100,12 +100,12 @@ def test_a_missing_map_is_computed_and_sharpens_until_its_result_is_there(visit,
     page.get_by_role("button", name="Compute", exact=True).first.click()
     line = page.get_by_text(re.compile(r"^sharpening: [\d,]+ samples a head so far"))
     line.wait_for(timeout=120_000)
-    head(page, "German (de)", "1.2").click()
-    expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
+    head(page, "German (de)", "0.2").click()
+    expect(page.get_by_text("Layer 0, head 2, so far:")).to_be_visible()
     first = samples(line.inner_text())
     page.wait_for_function(GROWN, arg=first, timeout=120_000)
     # The result takes its place without a reload: the card of the head that was clicked, and no line any more.
-    expect(card(page)).to_have_text("Layer 1, head 2", timeout=240_000)
+    expect(card(page)).to_have_text("Layer 0, head 2", timeout=240_000)
     expect(line).to_have_count(0)
     expect(page.get_by_text("In German (de)")).to_be_visible()
     expect(page.get_by_role("grid", name="German (de)")).to_have_count(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 from browsing import QUIET, open_list
@@ -24,10 +25,20 @@ WATCH_PLACE = """node => {
 SLOW = 120_000
 
 
+def lightly(path, model):
+    """A link with the model that is computed in no time."""
+    return f"{path}{'&' if '?' in path else '?'}model={quote(model, safe='')}"
+
+
 @pytest.fixture(scope="module", autouse=True)
-def loaded(warm_up):
+def loaded(warm_up, light_model):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
-    warm_up("/prune?langs=de", '[data-c="0.0"]')
+    warm_up(lightly("/prune?langs=de", light_model), '[data-c="0.0"]')
+
+
+@pytest.fixture
+def visit(visit, light_model):
+    return lambda path: visit(lightly(path, light_model))
 
 
 @pytest.fixture(autouse=True)
@@ -177,13 +188,16 @@ def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
     expect(card(page, job)).to_have_count(0)
 
 
-def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
+def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, page, tiny):
     first = start_long(visit, page, tiny, 6)
     second = first + 1
+    running(page, first)
     number(page, "Seed", 7)
     form(page).get_by_role("button", name="Start").click()
     expect(form(page).get_by_text(f"Job {second} is in the queue")).to_be_visible()
-    running(page, first)
+    expect(card(page, second).get_by_text("next in line")).to_be_visible()
+    form(page).get_by_role("button", name="Start").click()
+    expect(form(page).get_by_text(f"This is job {second} already, waiting now")).to_be_visible()
     bar = card(page, first).get_by_test_id("stProgress")  # an open list hides the rest from roles
     open_list(form(page).get_by_role("combobox", name="Method"))
     option = page.get_by_role("option", name="Leave one out", exact=True)
@@ -191,7 +205,7 @@ def test_a_list_stays_open_while_a_job_runs_and_others_end(visit, page, tiny):
     before = bar.inner_text()
     expect(bar).not_to_have_text(before, timeout=SLOW)  # a timer has redrawn it
     other = page.context.new_page()
-    other.goto(HERE)
+    other.goto(page.url)
     cancel(other, first)
     expect(card(page, second).get_by_test_id("stProgress")).to_be_visible(timeout=SLOW)  # all of the page is new
     expect(option).to_be_visible()
@@ -238,22 +252,6 @@ def test_what_is_typed_stays_where_it_is_when_the_method_changes(page, visit):
         expect(seed).to_be_visible()
         expect(seed).to_have_attribute("data-same", "yes")
         expect(seed).to_have_value("41")
-
-
-def test_jobs_wait_for_each_other_and_the_same_work_is_one_job(visit, page, tiny):
-    first = start_long(visit, page, tiny, 3)
-    running(page, first)
-    number(page, "Seed", 4)
-    form(page).get_by_role("button", name="Start").click()
-    expect(form(page).get_by_text(f"Job {first + 1} is in the queue")).to_be_visible()
-    expect(card(page, first + 1).get_by_text("next in line")).to_be_visible()
-    form(page).get_by_role("button", name="Start").click()
-    expect(form(page).get_by_text(f"This is job {first + 1} already, waiting now")).to_be_visible()
-    cancel(page, first)
-    running(page, first + 1)
-    cancel(page, first + 1)
-    for job in (first, first + 1):
-        delete(page, job)
 
 
 def test_a_job_that_fails_says_why(visit, page, tiny):

@@ -34,6 +34,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Ray warns of matters of its own
 ROOT = Path(__file__).parents[2]
 ASK: dict[str, Any] = {"language": "de", "size": 48, "samples": 144, "target": None}
+WHOLE: dict[str, Any] = {"language": "de", "size": 48, "method": "gradient"}  # without a game: on one actor
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +75,18 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headlab.methods.model_game.ROUND", {"cpu": 2})
 
 
-@pytest.mark.parametrize("workers", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 7, None))])
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [1, 2, 7, None])
 def test_any_number_of_actors_gives_the_bits_of_a_local_run(
     cluster: Cluster, model: Model, want: str, workers: int | None
 ) -> None:
-    whole = {"language": "de", "size": 48, "method": "gradient"}  # without a game: on one actor
     with team(model, "auto", workers) as helpers:
         assert helpers.pool.size == (workers or 2)  # one a processor
         got = score(model, task("intents"), helpers=helpers, **ASK)
         assert helpers.pool.lost == 0
-        gradient = score(model, task("intents"), helpers=helpers, **whole)
+        gradient = score(model, task("intents"), helpers=helpers, **WHOLE)
     assert got.values_sha256() == want
-    assert gradient.values_sha256() == score(model, task("intents"), **whole).values_sha256()
+    assert gradient.values_sha256() == score(model, task("intents"), **WHOLE).values_sha256()
 
 
 def in_the_middle(do: Callable[[], object]) -> Callable[[object], None]:
@@ -114,7 +115,9 @@ def test_an_actor_killed_in_mid_run_changes_no_bit(
         until(lambda: helpers.pool.ready == 2, "two actors")
         got = score(model, task("intents"), helpers=helpers, on_progress=in_the_middle(kill), **ASK)
         until(lambda: helpers.pool.lost >= 1, "the news of the loss")
+        gradient = score(model, task("intents"), helpers=helpers, **WHOLE)
     assert got.values_sha256() == want
+    assert gradient.values_sha256() == score(model, task("intents"), **WHOLE).values_sha256()
 
 
 @pytest.mark.soak

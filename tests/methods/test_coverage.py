@@ -24,7 +24,7 @@ from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, estimate
 from headlab.stats import Interval, benjamini_hochberg, holm, sample_mean
 
 LEVEL = 0.95
-RUNS, EXAMPLES = 200, 128
+RUNS, EXAMPLES = 200, 64
 PLAYED = (
     *DISTRIBUTIONS,
     ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.45, 0.55), ternary(1, 0), ternary(0.001, 0), ternary(0.0005, 0.002),
