@@ -204,7 +204,7 @@ class Client:
             request = self._http.build_request("POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS))
             return self._http.send(request, stream=True)
 
-        answer = self._retried(send)
+        answer = self._retried(send, changes=False)  # a question for figures
         try:
             if answer.status_code != 200:
                 answer.read()
@@ -242,7 +242,7 @@ class Client:
             raise HeadlabError(
                 f"the worker cannot be reached ({type(error).__name__}); {self._advice()}", code="worker.unreachable"
             ) from error
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             raise HeadlabError(
                 f"what answers at {self._where()} is no headlab worker; {self._advice()}", code="worker.not_a_worker"
             ) from error

@@ -63,6 +63,14 @@ def test_a_question_on_a_connection_that_breaks_is_asked_again(forgetful: Forget
     assert forgetful.heads[:3] == [b"GET /jobs HTTP/1.1"] * 3
 
 
+def test_so_is_one_for_figures(forgetful: Forgetful, client: Client) -> None:
+    """A session's `evaluate` changes nothing, though it is a POST; the answer here is no figure, which is told."""
+    assert client.jobs() == []
+    with raises("worker.not_a_worker"):
+        list(client.evaluate("m", "intents", "de"))
+    assert forgetful.heads[:3] == [b"GET /jobs HTTP/1.1", *[b"POST /evaluate HTTP/1.1"] * 2]
+
+
 def test_what_changes_something_is_not_sent_twice(forgetful: Forgetful, client: Client) -> None:
     assert client.jobs() == []
     with raises("worker.unreachable"):
