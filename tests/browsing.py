@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 # Streamlit has drawn all that it was asked for.
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
@@ -14,3 +15,8 @@ def open_list(box: Any) -> None:
     box.scroll_into_view_if_needed()
     box.page.evaluate(TWO_FRAMES)
     box.click()
+
+
+def with_model(path: str, model: str) -> str:
+    """A link to a page with a model that it names."""
+    return f"{path}{'&' if '?' in path else '?'}model={quote(model, safe='')}"

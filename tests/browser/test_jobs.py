@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
 import pytest
-from browsing import QUIET, open_list
+from browsing import QUIET, open_list, with_model
 from playwright.sync_api import expect
 from saved import save_classifier
 from waiting import until
@@ -25,20 +24,15 @@ WATCH_PLACE = """node => {
 SLOW = 120_000
 
 
-def lightly(path, model):
-    """A link with the model that is computed in no time."""
-    return f"{path}{'&' if '?' in path else '?'}model={quote(model, safe='')}"
-
-
 @pytest.fixture(scope="module", autouse=True)
 def loaded(warm_up, light_model):
     """Wait for the worker to start and load the model, once: the tests are about what comes after."""
-    warm_up(lightly("/prune?langs=de", light_model), '[data-c="0.0"]')
+    warm_up(with_model("/prune?langs=de", light_model), '[data-c="0.0"]')
 
 
 @pytest.fixture
 def visit(visit, light_model):
-    return lambda path: visit(lightly(path, light_model))
+    return lambda path: visit(with_model(path, light_model))
 
 
 @pytest.fixture(autouse=True)
@@ -294,8 +288,9 @@ def test_a_page_that_lacks_scores_offers_to_compute_them(visit, page, path):
     expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible(timeout=SLOW)
 
 
-def test_gradient_scores_are_computed_at_once_and_without_a_job(visit, page, tiny):
-    visit("/languages?langs=de&langs=th&method=gradient")
+def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
+    page.goto("/languages?langs=de&langs=th&method=gradient")
+    page.get_by_role("heading", name="Do languages rank the heads alike?").wait_for()  # so nothing is offered yet
     page.get_by_test_id("stSidebar").get_by_text("Another model").click()
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(tiny)

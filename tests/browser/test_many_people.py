@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
+from browsing import with_model
 
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, load
@@ -36,7 +36,7 @@ class Person:
 
     @property
     def path(self) -> str:
-        return f"/prune?model={quote(self.model, safe='')}&langs={self.language}&m={encode(self.link)}"
+        return with_model(f"/prune?langs={self.language}&m={encode(self.link)}", self.model)
 
 
 def people(model: Model, many: int) -> list[Person]:

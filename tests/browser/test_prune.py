@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from urllib.parse import quote
 
 import numpy as np
 import pytest
-from browsing import open_list
+from browsing import open_list, with_model
 from playwright.sync_api import expect
 
 from headlab.cli import main
@@ -27,7 +26,7 @@ def loaded(warm_up):
 @pytest.fixture(scope="module")
 def light(light_model):
     """The page with a model that is computed in no time: most tests are not about its figures."""
-    return f"{HERE}&model={quote(light_model, safe='')}"
+    return with_model(HERE, light_model)
 
 
 # All that stands below the figures from now on, however short a time.

@@ -9,11 +9,10 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
-from browsing import open_list
+from browsing import open_list, with_model
 from playwright.sync_api import TimeoutError, expect
 
 from benchmarks.suite import busy
@@ -232,12 +231,12 @@ TITLES = {
 
 @pytest.mark.parametrize("presses", [25, pytest.param(300, marks=pytest.mark.soak)])
 def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model, presses):
-    model = "" if presses > 100 else f"&model={quote(light_model, safe='')}"
-    warm_up(f"/prune?langs=de{model}", '[data-c="0.0"]')
+    here = "/prune?langs=de" if presses > 100 else with_model("/prune?langs=de", light_model)
+    warm_up(here, '[data-c="0.0"]')
     worker = app.worker()
     before = {job["id"] for job in worker.jobs()}
     person = Person(page, worker, np.random.default_rng(presses))
-    page.goto(f"/prune?langs=de{model}")
+    page.goto(here)
     page.locator('[data-c="0.0"]').wait_for(timeout=LATE_MS)
     person.arrive(PRUNE)
     try:
