@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +46,14 @@ def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
             scores = made_up(language, method, fingerprint)
             Store(root).run(scores.spec).finish(scores, {"versions": {}})
     return root
+
+
+@contextmanager
+def while_cached(root: Path, record: Any) -> Iterator[None]:
+    """Keep a record in a cache that others share, and take it out again."""
+    run = Store(root).run(record.spec)
+    run.finish(record, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
+    yield
+    for file in run.folder.iterdir():
+        file.unlink()
+    run.folder.rmdir()

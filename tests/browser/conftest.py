@@ -19,13 +19,12 @@ from typing import Any
 
 import pytest
 from browsing import QUIET, open_list
-from cached_scores import fill, made_up
+from cached_scores import fill, made_up, while_cached
 from saved import save_classifier
 from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.gates import load
-from headlab.store import Store
 from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -148,12 +147,8 @@ def light_model(cache_folder, tmp_path_factory) -> Iterator[str]:
     """Folder of a model of 12 by 12 heads that is computed in no time; made-up scores let a link name it."""
     folder = str(save_classifier(tmp_path_factory.mktemp("models") / "light", layers=12, heads=12))
     scores = made_up("de", "shapley", load(folder).fingerprint, folder)
-    run = Store(cache_folder).run(scores.spec)
-    run.finish(scores, {"versions": {}})
-    yield folder
-    for file in run.folder.iterdir():
-        file.unlink()
-    run.folder.rmdir()
+    with while_cached(cache_folder, scores):
+        yield folder
 
 
 @pytest.fixture(scope="session")

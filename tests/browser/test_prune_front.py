@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from cached_scores import while_cached
 from made_fronts import made_wide, wide_grid
 from playwright.sync_api import expect
 
 from headlab.models.embedded import fingerprint
-from headlab.store import Store
 
 HERE = "/prune?langs=de&langs=th"
 
@@ -15,14 +15,9 @@ HERE = "/prune?langs=de&langs=th"
 @pytest.fixture(scope="module", autouse=True)
 def front(cache_folder, warm_up):
     """A made-up front of the real model; it goes before other tests' pages see it."""
-    report = made_wide(fingerprint("e5-small-intents"))
-    run = Store(cache_folder).run(report.spec)
-    run.finish(report, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
-    warm_up(HERE, '[data-c="0.0"]')
-    yield
-    for file in run.folder.iterdir():
-        file.unlink()
-    run.folder.rmdir()
+    with while_cached(cache_folder, made_wide(fingerprint("e5-small-intents"))):
+        warm_up(HERE, '[data-c="0.0"]')
+        yield
 
 
 def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
