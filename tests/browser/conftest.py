@@ -25,6 +25,7 @@ from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.gates import load
+from headlab.ui.jobs_words import LIVE
 from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +150,20 @@ def light_model(cache_folder, tmp_path_factory) -> Iterator[str]:
     scores = made_up("de", "shapley", load(folder).fingerprint, folder)
     with while_cached(cache_folder, scores):
         yield folder
+
+
+@pytest.fixture
+def no_jobs_left(app) -> Iterator[None]:
+    """A test that fails leaves no job behind that the next one would wait for."""
+    yield
+    worker = app.worker()
+    for job in worker.jobs():
+        if job["state"] in LIVE:
+            worker.cancel(job["id"])
+    until(lambda: not any(job["state"] in LIVE for job in worker.jobs()), "an end of all jobs")
+    for job in worker.jobs():
+        worker.delete(job["id"])
+    worker.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from browsing import with_model
 from cached_scores import made_up
 from playwright.sync_api import expect
 from saved import save_classifier
+
+SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")
 
 
 def head(page, language, place, which=0):
@@ -88,7 +91,7 @@ def test_a_method_without_intervals_or_signs_says_so(visit, page):
     expect(page.get_by_text("orange heads harm")).to_have_count(0)
 
 
-def test_a_missing_map_is_computed_and_sharpens_until_its_result_is_there(visit, page, tmp_path):
+def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, tmp_path):
     """With a tiny model, so that the whole of it takes seconds."""
     folder = save_classifier(tmp_path / "tiny", layers=1)
     visit("/heads?langs=de&langs=th")
@@ -98,18 +101,29 @@ def test_a_missing_map_is_computed_and_sharpens_until_its_result_is_there(visit,
     box.press("Enter")
     expect(page.get_by_text(f"No shapley results of {folder} on intents are cached")).to_be_visible()
     page.get_by_role("button", name="Compute", exact=True).first.click()
-    line = page.get_by_text(re.compile(r"^sharpening: [\d,]+ samples a head so far"))
+    # Without a reload: the card of a head, both maps, and no line of a run any more.
+    expect(page.get_by_text("In German (de)")).to_be_visible(timeout=240_000)
+    expect(page.get_by_text(SHARPENING)).to_have_count(0)
+    expect(page.get_by_role("grid", name="German (de)")).to_have_count(2)
+    expect(page.get_by_role("button", name="Compute the missing language (th)")).to_be_visible()
+
+
+def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(app, warm_up, visit, page, light_model, no_jobs_left):
+    """The job would take many minutes, so it cannot end before the test has looked."""
+    warm_up(with_model("/prune?langs=de", light_model), '[data-c="0.0"]')
+    worker = app.worker()
+    options = {"target": 0.00001, "samples": 5_000_000}
+    asked = {"model": light_model, "task": "intents", "languages": ["de"], "method": "monte-carlo", "options": options}
+    job = worker.submit("score", asked)["id"]
+    visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
+    line = page.get_by_text(SHARPENING)
     line.wait_for(timeout=120_000)
     head(page, "German (de)", "0.2").click()
     expect(page.get_by_text("Layer 0, head 2, so far:")).to_be_visible()
-    first = samples(line.inner_text())
-    page.wait_for_function(GROWN, arg=first, timeout=120_000)
-    # The result takes its place without a reload: the card of the head that was clicked, and no line any more.
-    expect(card(page)).to_have_text("Layer 0, head 2", timeout=240_000)
-    expect(line).to_have_count(0)
-    expect(page.get_by_text("In German (de)")).to_be_visible()
-    expect(page.get_by_role("grid", name="German (de)")).to_have_count(2)
-    expect(page.get_by_role("button", name="Compute the missing language (th)")).to_be_visible()
+    page.wait_for_function(GROWN, arg=samples(line.inner_text()), timeout=120_000)
+    worker.cancel(job)
+    expect(line).to_have_count(0, timeout=120_000)
+    worker.close()
 
 
 def samples(line):

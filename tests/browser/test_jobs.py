@@ -8,10 +8,10 @@ import pytest
 from browsing import QUIET, open_list, with_model
 from playwright.sync_api import expect
 from saved import save_classifier
-from waiting import until
 
 from headlab.methods.table import METHODS
-from headlab.ui.jobs_words import LIVE
+
+pytestmark = pytest.mark.usefixtures("no_jobs_left")
 
 HERE = "/jobs?langs=de&method=shapley"
 # Where an element is on its page, in every frame that the browser draws from now on.
@@ -33,20 +33,6 @@ def loaded(warm_up, light_model):
 @pytest.fixture
 def visit(visit, light_model):
     return lambda path: visit(with_model(path, light_model))
-
-
-@pytest.fixture(autouse=True)
-def nothing_left(app):
-    """A test that fails leaves no job behind that the next one would wait for."""
-    yield
-    worker = app.worker()
-    for job in worker.jobs():
-        if job["state"] in LIVE:
-            worker.cancel(job["id"])
-    until(lambda: not any(job["state"] in LIVE for job in worker.jobs()), "an end of all jobs")
-    for job in worker.jobs():
-        worker.delete(job["id"])
-    worker.close()
 
 
 @pytest.fixture(scope="module")
