@@ -66,8 +66,10 @@ def _key(spec: Mapping[str, Any]) -> str:
 
 
 def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
-    """What is written beside the arrays of a result, and the arrays. Raises HeadlabError if torn."""
+    """What is written beside the arrays of a result, and the arrays, read-only. Raises HeadlabError if torn."""
     arrays = read_arrays(folder / "result.npz")
+    for array in arrays.values():
+        array.flags.writeable = False  # a store gives what it has read to all who ask
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
         raise HeadlabError("its result lacks the text about it", code="result.about_missing")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from headlab.tables import Report
 from headlab.tasks.base import Example
 
 R = TypeVar("R")
+Stamp = tuple[tuple[int, int, int], ...]
+SETTLED = 2_000_000_000  # nanoseconds: a file written within them may change once more and keep its time
 OWNER = "run"  # in a checkpoint: the key of the run it is of
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
 Record = HeadScores | Curve | Report | LearnedGates
@@ -197,6 +201,7 @@ class Store:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = default_root() if root is None else root
+        self._seen: dict[tuple[Callable[[Path], Any], Path], tuple[Stamp, Any]] = {}
 
     def run(self, spec: Mapping[str, Any]) -> Run:
         """The run of a spec, finished or not."""
@@ -214,10 +219,10 @@ class Store:
         for folder in self.folders():
             if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
                 continue  # begun, not finished: nothing is wrong with it
-            if _kind(folder) not in (SCORE, ""):
+            if self._read(_kind, folder) not in (SCORE, ""):
                 continue
             try:
-                results.append(read_result(folder))
+                results.append(self._read(read_result, folder))
             except HeadlabError as error:
                 problems.append(f"skipped: {error}")
         return Listing(tuple(results), tuple(problems))
@@ -237,12 +242,23 @@ class Store:
     def _finished(self, kind: str, read: Callable[[Path], R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
         results, problems = [], []
         for folder in self.folders():
-            if (folder / "result.npz").exists() and _kind(folder) == kind:
+            if (folder / "result.npz").exists() and self._read(_kind, folder) == kind:
                 try:
-                    results.append(read(folder))
+                    results.append(self._read(read, folder))
                 except HeadlabError as error:
                     problems.append(f"skipped: {error}")
         return tuple(results), tuple(problems)
+
+    def _read(self, read: Callable[[Path], R], folder: Path) -> R:
+        """What a folder holds, read again only when its files have changed."""
+        stamp = _stamp(folder)
+        seen = self._seen.get((read, folder))
+        if seen is not None and seen[0] == stamp:
+            return cast(R, seen[1])
+        found = read(folder)
+        if all(time.time_ns() - changed > SETTLED for _, changed, _ in stamp):
+            self._seen[read, folder] = stamp, found
+        return found
 
     def find(
         self,
@@ -254,6 +270,15 @@ class Store:
     ) -> list[Result]:
         """Results whose model name, task name, method and language are as given (None: any)."""
         return [r for r in self.scan().results if matches(r, model, task, method, language)]
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Inode, time and size of each file that makes a result; nothing for one that is not there."""
+    stats = []
+    for name in ("spec.json", "result.npz"):
+        with suppress(OSError):  # which the reader tells of
+            stats.append((folder / name).stat())
+    return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
 
 
 def _kind(folder: Path) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import time
 import zipfile
 from dataclasses import fields, replace
 from pathlib import Path
@@ -62,6 +63,40 @@ def test_round_trip(tmp_path: Path) -> None:
     assert result.meta["versions"]["headlab"] == "x"
     assert Store(tmp_path).find(method="shapley", language="de") != []
     assert Store(tmp_path).find(language="th") == []
+
+
+def test_a_store_reads_again_only_what_has_changed(tmp_path: Path) -> None:
+    folders = [write(tmp_path, spec_of(seed=seed)) for seed in range(2)]
+    for file in tmp_path.glob("*/*"):
+        os.utime(file, ns=(0, 0))
+    store = Store(tmp_path)
+    before = {result.folder: result for result in store.scan().results}
+    again = folders[0] / "result.npz"
+    again.write_bytes(b"x" * again.stat().st_size)  # as long as it was, and in place
+    os.utime(again, ns=(1, 1))
+    listing = store.scan()
+    assert [result is before[folders[1]] for result in listing.results] == [True]
+    assert len(listing.problems) == 1
+    again.unlink()
+    assert [result.folder for result in store.scan().results] == [folders[1]]
+
+
+def test_what_was_written_just_now_is_not_remembered(tmp_path: Path) -> None:
+    """A file's time has steps: one that is changed twice within a step keeps time and size."""
+    file = write(tmp_path, spec_of()) / "result.npz"
+    store, soon = Store(tmp_path), time.time_ns() + 10**12  # however slow this machine is
+    os.utime(file, ns=(soon, soon))
+    assert store.scan().results
+    file.write_bytes(b"x" * file.stat().st_size)
+    os.utime(file, ns=(soon, soon))
+    assert store.scan().problems
+
+
+def test_what_a_store_gives_cannot_be_written_to(tmp_path: Path) -> None:
+    write(tmp_path, spec_of())
+    (result,) = Store(tmp_path).scan().results
+    with pytest.raises(ValueError, match="read-only"):
+        result.scores.values[0] = 0
 
 
 def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
