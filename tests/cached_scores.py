@@ -53,7 +53,9 @@ def while_cached(root: Path, record: Any) -> Iterator[None]:
     """Keep a record in a cache that others share, and take it out again."""
     run = Store(root).run(record.spec)
     run.finish(record, {"created": "2026-11-22T05:00:00+00:00", "versions": {}})
-    yield
-    for file in run.folder.iterdir():
-        file.unlink()
-    run.folder.rmdir()
+    try:
+        yield
+    finally:
+        for file in run.folder.iterdir():
+            file.unlink()
+        run.folder.rmdir()

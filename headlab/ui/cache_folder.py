@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import streamlit as st
+
 from headlab.errors import HeadlabError
-from headlab.store import default_root
+from headlab.store import Store, default_root
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, time and size of files
 L = TypeVar("L")
@@ -23,6 +25,12 @@ def listed(scan: Callable[[Path, Stamp], L]) -> L:
             f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
             code="store.unreadable",
         ) from error
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def store(root: Path) -> Store:
+    """The store of a folder, one for all sessions: it reads again only the results that changed."""
+    return Store(root)
 
 
 def _stamp(root: Path) -> Stamp:

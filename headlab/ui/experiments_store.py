@@ -11,9 +11,9 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
-from headlab.store import ReportListing, ReportResult, Store
+from headlab.store import ReportListing, ReportResult
 from headlab.ui.background import Latest
-from headlab.ui.cache_folder import Stamp, listed
+from headlab.ui.cache_folder import Stamp, listed, store
 from headlab.ui.experiments_plan import resolvable
 from headlab.ui.jobs_words import duration, spelled
 from headlab.ui.shell import Choice
@@ -32,7 +32,7 @@ def listing() -> ReportListing:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _scan(root: Path, stamp: Stamp) -> ReportListing:
-    return Store(root).reports()
+    return store(root).reports()
 
 
 def weights_of(model: str) -> str | None:

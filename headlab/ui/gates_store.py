@@ -11,8 +11,8 @@ from typing import Any
 import streamlit as st
 
 from headlab.records import canonical_json
-from headlab.store import GatesListing, GatesResult, Store
-from headlab.ui.cache_folder import Stamp, listed
+from headlab.store import GatesListing, GatesResult
+from headlab.ui.cache_folder import Stamp, listed, store
 from headlab.ui.experiments_store import part, told, weights_of
 from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, options_of, sweeps
 from headlab.ui.jobs_words import duration
@@ -45,7 +45,7 @@ def listing() -> GatesListing:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _scan(root: Path, stamp: Stamp) -> GatesListing:
-    return Store(root).gates()
+    return store(root).gates()
 
 
 def shelf(choice: Choice) -> Shelf:

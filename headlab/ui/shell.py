@@ -18,10 +18,10 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
-from headlab.store import Listing, Store
+from headlab.store import Listing
 from headlab.tasks import names, task
 from headlab.ui import shell_tasks, shell_worker
-from headlab.ui.cache_folder import Stamp, listed
+from headlab.ui.cache_folder import Stamp, listed, store
 from headlab.ui.presses import Button, row, uninterrupted
 from headlab.ui.results import Found, matching, select, spec_of
 from headlab.ui.shell_worker import client
@@ -127,7 +127,7 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _scan(root: Path, stamp: Stamp) -> Listing:
-    return Store(root).scan()
+    return store(root).scan()
 
 
 def listing() -> Listing:

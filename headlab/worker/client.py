@@ -103,11 +103,13 @@ class Client:
             done = False
             for line in answer.iter_lines():
                 record: Record = json.loads(line)
+                if not isinstance(record, dict) or not {"done", "error", "superseded"} & record.keys():
+                    raise ValueError("not a figure")
                 if "error" in record:
                     raise told_error(record)
                 if record.get("superseded"):
                     return
-                done = bool(record["done"])
+                done = bool(record.get("done"))
                 yield record
             if not done:
                 raise HeadlabError(
@@ -242,7 +244,7 @@ class Client:
             raise HeadlabError(
                 f"the worker cannot be reached ({type(error).__name__}); {self._advice()}", code="worker.unreachable"
             ) from error
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             raise HeadlabError(
                 f"what answers at {self._where()} is no headlab worker; {self._advice()}", code="worker.not_a_worker"
             ) from error

@@ -63,7 +63,7 @@ def test_a_question_on_a_connection_that_breaks_is_asked_again(forgetful: Forget
     assert forgetful.heads[:3] == [b"GET /jobs HTTP/1.1"] * 3
 
 
-def test_so_is_one_for_figures(forgetful: Forgetful, client: Client) -> None:
+def test_a_question_for_figures_is_asked_again_too(forgetful: Forgetful, client: Client) -> None:
     """A session's `evaluate` changes nothing, though it is a POST; the answer here is no figure, which is told."""
     assert client.jobs() == []
     with raises("worker.not_a_worker"):
