@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
 # Streamlit has drawn all that it was asked for.
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")  # the line over a map that sharpens
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 

@@ -7,12 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import with_model
+from browsing import SHARPENING, with_model
 from cached_scores import made_up
 from playwright.sync_api import expect
 from saved import save_classifier
-
-SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")
 
 
 def head(page, language, place, which=0):
@@ -94,15 +92,17 @@ def test_a_method_without_intervals_or_signs_says_so(visit, page):
 def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, tmp_path):
     """With a tiny model, so that the whole of it takes seconds."""
     folder = save_classifier(tmp_path / "tiny", layers=1)
-    visit("/heads?langs=de&langs=th")
+    visit("/heads?langs=de&langs=th&head=encoder.0.2")
     page.get_by_test_id("stSidebar").get_by_text("Another model").click()
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(str(folder))
     box.press("Enter")
     expect(page.get_by_text(f"No shapley results of {folder} on intents are cached")).to_be_visible()
+    expect(page.get_by_text("In German (de)")).to_have_count(0)  # the other model's card is gone
     page.get_by_role("button", name="Compute", exact=True).first.click()
-    # Without a reload: the card of a head, both maps, and no line of a run any more.
+    # Without a reload: the card of the chosen head, both maps, and no line of a run any more.
     expect(page.get_by_text("In German (de)")).to_be_visible(timeout=240_000)
+    expect(card(page)).to_have_text("Layer 0, head 2")
     expect(page.get_by_text(SHARPENING)).to_have_count(0)
     expect(page.get_by_role("grid", name="German (de)")).to_have_count(2)
     expect(page.get_by_role("button", name="Compute the missing language (th)")).to_be_visible()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from browsing import QUIET, open_list, with_model
+from browsing import QUIET, SHARPENING, open_list, with_model
 from playwright.sync_api import expect
 from saved import save_classifier
 
@@ -200,7 +200,7 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
 def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny):
     job = start_long(visit, page, tiny, 2)
     card(page, job).get_by_role("button", name=f"Job {job}").click()
-    line = page.get_by_text(re.compile(r"^sharpening: [\d,]+ samples a head so far"))
+    line = page.get_by_text(SHARPENING)
     line.wait_for(timeout=SLOW)
     page.get_by_role("grid", name="German (de)").locator('[data-c="1.2"]').click()
     expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
