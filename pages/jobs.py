@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.ui import jobs_details, jobs_form, jobs_queue
+from headlab.ui import jobs_details, jobs_do, jobs_form, jobs_queue
 from headlab.ui.shell import page
 
 INTRO = "What the worker computes, what waits for it, and what a new job will cost before it starts."
@@ -10,7 +10,7 @@ INTRO = "What the worker computes, what waits for it, and what a new job will co
 
 def asked():
     """The job of the link, if it names one."""
-    text = st.query_params.get("job", "")
+    text = jobs_do.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(f"The link asks for job {text[:40]!r}, which is no number of a job; here are all jobs.")
     elif text:

@@ -13,7 +13,7 @@ from headlab.ui.jobs_words import LIVE
 from headlab.ui.shell_worker import supervisor
 from headlab.worker.client import Client
 
-ASKED, DELETING = "_jobs_asked", "_jobs_deleting"
+ASKED, DELETING, TURNED = "_jobs_asked", "_jobs_deleting", "_jobs_turned"
 
 
 class Started(NamedTuple):
@@ -81,10 +81,22 @@ def show(job: int | None) -> None:
     """Turn the Jobs page to one job, or to all. A link to the same page would drop the rest of the address."""
     asked_for().forget()
     st.session_state.pop(DELETING, None)
-    if job is None:
-        st.query_params.pop("job", None)
-    else:
-        st.query_params["job"] = str(job)
+    st.session_state[TURNED] = job
+
+
+def shown() -> str:
+    """The job that the link names, or nothing; what a press turned to comes first, and goes into the link here.
+
+    Not where it is pressed: a timer's run that this press ends may still begin anew after it, with the link of its
+    own request in place of the session's.
+    """
+    if TURNED in st.session_state:
+        if (job := st.session_state[TURNED]) is None:
+            st.query_params.pop("job", None)
+        else:
+            st.query_params["job"] = str(job)
+        del st.session_state[TURNED]  # last: a run that is ended before leaves it to the next
+    return st.query_params.get("job", "")
 
 
 def cancel(job: int) -> None:

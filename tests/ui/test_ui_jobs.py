@@ -12,6 +12,7 @@ import streamlit as st
 from app_pages import app_on, no_worker, run_page, said
 from cached_scores import GRID, fill, made_up
 from fake_client import SPEC, FakeClient, FakeWorker, job
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from waiting import until
 
@@ -27,6 +28,7 @@ from headlab.ui import (
     jobs_results,
     jobs_words,
     overview_coverage,
+    shell,
     shell_worker,
 )
 
@@ -267,6 +269,28 @@ def test_a_finished_job_leads_to_its_results(worker):
     assert app.title[0].value == "Heads"
     choice = app.session_state["_choice"]
     assert (choice.method, choice.languages) == ("leave-one-out", ("de", "th"))
+
+
+def test_a_press_opens_its_job_though_another_run_puts_an_older_link_in_place(worker, monkeypatch):
+    """As a timer's run does that asked for a run of the whole page just before the press: that one still begins."""
+    worker.rows = [job(7, "running")]
+    app = run(langs=["de"])
+    draw = shell.sidebar
+
+    def meanwhile():
+        with get_script_run_ctx().session_state.query_params() as link:
+            link.populate_from_query_string("langs=de" + older)
+        draw()
+
+    monkeypatch.setattr(shell, "sidebar", meanwhile)
+    older = ""
+    press(app, "open-7")
+    assert app.subheader[0].value.startswith("Job 7: ")
+    assert app.query_params["job"] == "7"
+    older = "&job=7"
+    press(app, "jobs-all")
+    assert app.subheader[0].value == "Queue"
+    assert "job" not in app.query_params
 
 
 def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
