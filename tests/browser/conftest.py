@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,19 @@ def no_jobs_left(app) -> Iterator[None]:
     for job in worker.jobs():
         worker.delete(job["id"])
     worker.close()
+
+
+@pytest.fixture
+def long_job(app, no_jobs_left):
+    """Queue a job that would take many minutes, so that it cannot end before a test has looked; its number."""
+
+    def submit(model: str) -> int:
+        options = {"target": 0.00001, "samples": 5_000_000}
+        asked = {"model": model, "task": "intents", "languages": ["de"], "method": "monte-carlo", "options": options}
+        with closing(app.worker()) as worker:
+            return worker.submit("score", asked)["id"]
+
+    return submit
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ def frame(page):
     return page.frame_locator('[data-testid="stIFrame"]')
 
 
-def test_bertviz_draws_the_chosen_heads_of_every_language(visit):
+def test_bertviz_draws_the_chosen_heads_of_every_language_and_a_square_hides_its_head(visit):
     page = visit(HERE)
     for i, title in enumerate(("English (en)", "German (de)")):
         panel = frame(page).locator(f"#bertviz-{i}")
@@ -31,10 +31,6 @@ def test_bertviz_draws_the_chosen_heads_of_every_language(visit):
         assert tokens > 2
         expect(panel.locator("#attention line")).to_have_count(2 * tokens * tokens)
         expect(panel.locator(".heads li")).to_have_text(["Layer 3, head 7", "Layer 5, head 1"])
-
-
-def test_a_square_hides_its_head(visit):
-    page = visit(HERE)
     panel = frame(page).locator("#bertviz-0")
     shown = "#attention .headAttention:nth-child(1) line:not([stroke-opacity='0'])"
     expect(panel.locator(shown).first).to_be_attached()
@@ -86,18 +82,14 @@ def test_the_light_views_need_no_script(visit):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_tokens_are_readable_in_both_themes(visit, page, scheme):
+def test_tokens_are_readable_in_both_themes_and_nothing_overflows_on_a_phone(visit, page, scheme):
     page.emulate_media(color_scheme=scheme)
     visit(HERE)
     token = frame(page).locator("#bertviz-0 #left text").first
     expect(token).to_be_visible()
     red, green, blue = token.evaluate("e => getComputedStyle(e).fill.match(/\\d+/g).slice(0, 3).map(Number)")
     assert (min(red, green, blue) > 180) if scheme == "dark" else (max(red, green, blue) < 90)
-
-
-def test_nothing_overflows_on_a_phone(visit, page):
     page.set_viewport_size({"width": 390, "height": 844})
-    visit(HERE)
     expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 

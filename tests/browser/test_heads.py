@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,11 @@ def card(page):
     return page.locator("h3").first
 
 
-def test_a_click_in_the_large_map_opens_the_heads_card(visit, page):
+def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_heads_card(visit, page):
     visit("/heads?langs=de&langs=th")
+    scores = made_up("de", "shapley")
+    marked = page.get_by_role("grid", name="German (de)").first.locator("button.mark")
+    expect(marked).to_have_count(int((scores.helpful | scores.harmful).sum()))
     head(page, "German (de)", "3.7").click()
     expect(card(page)).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("harms: its interval lies below 0")).to_be_visible()
@@ -56,21 +60,6 @@ def test_the_map_answers_to_the_keyboard(visit, page):
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(card(page)).to_have_text("Layer 3, head 8")
-
-
-def test_a_burst_of_clicks_ends_at_the_last(visit, page):
-    visit("/heads?langs=de")
-    for place in ("0.0", "4.4", "5.5", "6.6", "7.8"):
-        head(page, "German (de)", place).click()
-    expect(card(page)).to_have_text("Layer 7, head 8")
-
-
-def test_heads_whose_interval_excludes_0_are_marked(visit, page):
-    visit("/heads?langs=de")
-    scores = made_up("de", "shapley")
-    expect(page.get_by_role("grid", name="German (de)").first.locator("button.mark")).to_have_count(
-        int((scores.helpful | scores.harmful).sum())
-    )
 
 
 def test_the_table_of_all_heads_downloads_with_the_stored_values(visit, page):
@@ -108,22 +97,18 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
     expect(page.get_by_role("button", name="Compute the missing language (th)")).to_be_visible()
 
 
-def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(app, warm_up, visit, page, light_model, no_jobs_left):
-    """The job would take many minutes, so it cannot end before the test has looked."""
+def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(app, warm_up, visit, page, light_model, long_job):
     warm_up(with_model("/prune?langs=de", light_model), '[data-c="0.0"]')
-    worker = app.worker()
-    options = {"target": 0.00001, "samples": 5_000_000}
-    asked = {"model": light_model, "task": "intents", "languages": ["de"], "method": "monte-carlo", "options": options}
-    job = worker.submit("score", asked)["id"]
+    job = long_job(light_model)
     visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
     line = page.get_by_text(SHARPENING)
     line.wait_for(timeout=120_000)
     head(page, "German (de)", "0.2").click()
     expect(page.get_by_text("Layer 0, head 2, so far:")).to_be_visible()
     page.wait_for_function(GROWN, arg=samples(line.inner_text()), timeout=120_000)
-    worker.cancel(job)
+    with closing(app.worker()) as worker:
+        worker.cancel(job)
     expect(line).to_have_count(0, timeout=120_000)
-    worker.close()
 
 
 def samples(line):

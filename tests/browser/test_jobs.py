@@ -73,18 +73,6 @@ def start(page):
     return int(re.search(r"\d+", told.inner_text()).group())
 
 
-def start_long(visit, page, tiny, seed):
-    """A job that would take many minutes; its number."""
-    visit(HERE)
-    name_model(page, tiny)
-    pick(page, "monte-carlo")
-    form(page).get_by_text("More options").click()
-    number(page, "Seed", seed)
-    number(page, "Target", 0.00001)
-    number(page, "Samples", 5_000_000)
-    return start(page)
-
-
 def card(page, job):
     return page.locator(f".st-key-job-{job}")
 
@@ -105,13 +93,9 @@ def delete(page, job):
     expect(card(page, job)).to_have_count(0)
 
 
-def test_an_empty_queue_says_what_to_do(visit, page):
-    visit(HERE)
-    expect(page.get_by_text("No job runs or waits. Put one together under New job")).to_be_visible()
-
-
 def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     visit("/jobs?langs=fi&method=leave-one-out")
+    expect(page.get_by_text("No job runs or waits. Put one together under New job")).to_be_visible()
     form(page).get_by_text("More options").click()
     expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible(timeout=SLOW)
     number(page, "Examples of dev, at most", 8)
@@ -151,8 +135,9 @@ def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
     assert max(places) - min(places) < 10  # pixels; a line has 22
 
 
-def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
-    job = start_long(visit, page, tiny, 1)
+def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny, long_job):
+    job = long_job(tiny)
+    visit(HERE)
     running(page, job)
     cancel(page, job)
     card(page, job).get_by_role("button", name="Resume").click()
@@ -169,7 +154,13 @@ def test_a_job_is_cancelled_resumed_and_deleted(visit, page, tiny):
 
 
 def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, page, tiny):
-    first = start_long(visit, page, tiny, 6)
+    visit(HERE)
+    name_model(page, tiny)
+    pick(page, "monte-carlo")
+    form(page).get_by_text("More options").click()
+    number(page, "Target", 0.00001)
+    number(page, "Samples", 5_000_000)
+    first = start(page)
     second = first + 1
     running(page, first)
     number(page, "Seed", 7)
@@ -197,8 +188,9 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
         delete(page, job)
 
 
-def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny):
-    job = start_long(visit, page, tiny, 2)
+def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny, long_job):
+    job = long_job(tiny)
+    visit(HERE)
     card(page, job).get_by_role("button", name=f"Job {job}").click()
     line = page.get_by_text(SHARPENING)
     line.wait_for(timeout=SLOW)
@@ -246,8 +238,9 @@ def test_a_job_that_fails_says_why(visit, page, tiny):
     delete(page, job)
 
 
-def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visit, page, tiny):
-    job = start_long(visit, page, tiny, 5)
+def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visit, page, tiny, long_job):
+    job = long_job(tiny)
+    visit(HERE)
     cancel(page, job)
     page.goto("about:blank")  # an open page would complain while there is no server
     app.restart()
@@ -265,13 +258,17 @@ def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visi
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["/languages", "/prune", "/attention"])
-def test_a_page_that_lacks_scores_offers_to_compute_them(visit, page, path):
-    visit(f"{path}?langs=hu&langs=ml&method=leave-one-out")
+def test_pages_that_lack_scores_offer_to_compute_them(visit, page):
+    visit("/languages?langs=hu&langs=ml&method=leave-one-out")
     offer = page.locator(".st-key-offer")
-    expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible(timeout=SLOW)
-    expect(offer.get_by_text("No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached")).to_be_visible()
-    expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible(timeout=SLOW)
+    for name in ("Languages", "Prune", "Attention"):
+        page.get_by_role("link", name=name, exact=True).first.click()
+        expect(page.locator("h1")).to_have_text(name)
+        expect(page.locator(QUIET)).to_have_count(1)
+        expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible(timeout=SLOW)
+        said = offer.get_by_text("No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached")
+        expect(said).to_be_visible()
+        expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible(timeout=SLOW)
 
 
 def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):

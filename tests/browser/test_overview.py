@@ -13,13 +13,9 @@ def test_a_click_on_a_small_map_opens_that_head(visit, page):
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
 
 
-def test_the_worker_is_started_by_itself_and_says_when_it_is_ready(visit, page):
-    visit("/?langs=de")
-    expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=240_000)
-
-
-def test_what_is_missing_comes_with_its_command(visit, page):
+def test_the_worker_is_started_by_itself_and_what_is_missing_comes_with_its_command(visit, page):
     visit("/?langs=de&langs=hu&langs=ml&method=leave-one-out")
+    expect(page.get_by_text("Worker: ready")).to_be_visible(timeout=240_000)
     expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
     expect(page.get_by_text("headlab score --model e5-small-intents --task intents --languages hu,ml")).to_be_visible()
 

@@ -157,9 +157,8 @@ def test_the_link_carries_the_mask(light, visit, page):
     expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")
 
 
-@pytest.mark.parametrize("text", ["nonsense!", "AAAA", "%3Cscript%3E"])
-def test_a_broken_link_gives_a_sentence(light, visit, text):
-    page = visit(f"{light}&m={text}")
+def test_a_broken_link_gives_a_sentence(light, visit):
+    page = visit(f"{light}&m=%3Cscript%3E")
     expect(page.get_by_role("alert").filter(has_text="The mask in this link")).to_be_visible()
     count(page, 0)
 
@@ -200,30 +199,30 @@ MOVE_DOWN = "node => { node.getRootNode().host.style.cssText = 'position: relati
 MOVE_BACK = "node => { node.getRootNode().host.style.cssText = ''; }"
 
 
-@pytest.mark.parametrize("button", ['[data-c="5.5"]', '[data-key="prune-undo"]'])
-def test_a_press_counts_where_it_began_though_the_page_moves_under_it(light, visit, button):
+def test_a_press_counts_where_it_began_though_the_page_moves_under_it(light, visit):
     """As when figures come in between the pointer's going down and up."""
     page = visit(light)
     switch_off(page, "6.1", "6.2")
-    expect(page.get_by_role("button", name="Undo")).to_be_enabled()
     made = "headlabPresses.count"
-    page.wait_for_function("document.documentElement.dataset.presses === '0'")
-    pressed = page.locator(button)
-    pressed.scroll_into_view_if_needed()
-    box = pressed.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    pressed.evaluate(MOVE_DOWN)
-    page.mouse.up()
-    assert page.evaluate(made) == 3
-    pressed.evaluate(MOVE_BACK)
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x + 200, y + 200)
-    page.mouse.up()
-    assert page.evaluate(made) == 3  # dragged away: no press
-    count(page, 3 if "5.5" in button else 1)
+    for presses, button, off in ((3, '[data-c="5.5"]', 3), (4, '[data-key="prune-undo"]', 2)):
+        expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+        page.wait_for_function("document.documentElement.dataset.presses === '0'")
+        pressed = page.locator(button)
+        pressed.scroll_into_view_if_needed()
+        box = pressed.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        pressed.evaluate(MOVE_DOWN)
+        page.mouse.up()
+        assert page.evaluate(made) == presses
+        pressed.evaluate(MOVE_BACK)
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 200, y + 200)
+        page.mouse.up()
+        assert page.evaluate(made) == presses  # dragged away: no press
+        count(page, off)
 
 
 def test_shift_click_takes_the_rectangle_and_headers_take_lines(light, visit):
@@ -288,10 +287,8 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_144_cells_can_be_tapped_on_a_phone(light, visit, page, scheme):
+def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.emulate_media(color_scheme=scheme)
     visit(light)
     cell(page, "11.11").scroll_into_view_if_needed()
     boxes = [cell(page, head).bounding_box() for head in ("0.0", "11.11", "6.5")]
