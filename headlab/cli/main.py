@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import typer
@@ -73,12 +74,17 @@ def build() -> typer.Typer:
     return app
 
 
+@cache
+def _command() -> Any:
+    """The application as click has it, made once."""
+    return typer.main.get_command(build())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    command = typer.main.get_command(build())
     try:
         with warnings_as_sentences():
-            command.main(args=None if arguments is None else list(arguments), prog_name="headlab")
+            _command().main(args=None if arguments is None else list(arguments), prog_name="headlab")
     except HeadlabError as error:
         print(f"headlab: {error}", file=sys.stderr)
         return FAILED

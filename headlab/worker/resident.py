@@ -156,10 +156,12 @@ class Resident:
         return self._model
 
     def _free(self) -> None:
+        if self._model is None:
+            return
         self._model = self._name = self._costs = None
         self._evaluators.clear()
         self._paces.clear()
-        gc.collect()
+        gc.collect()  # a model is held in cycles
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 

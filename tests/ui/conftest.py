@@ -8,6 +8,16 @@ from pathlib import Path
 import pytest
 from app_pages import app_on
 from fake_client import FakeClient, FakeWorker
+from streamlit.components.v2 import manifest_scanner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def scanned_once() -> Iterator[None]:
+    """Each page run here makes a streamlit of its own, which would look for components in all installed packages."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = manifest_scanner.scan_component_manifests()
+        patch.setattr(manifest_scanner, "scan_component_manifests", lambda: found)
+        yield
 
 
 @pytest.fixture
