@@ -50,6 +50,7 @@ OFFER = "Client Error: Download Button source error - 404"
 TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask it too
 
 WINDOW = {"width": 1440, "height": 900}
+DEADLINE = 120_000  # ms; it only ends a test that would hang
 COUNT_RUNS = """() => {
   window.ended = 0;
   const count = (changes) => { window.ended += changes.filter((change) => change.oldValue === 'running').length; };
@@ -187,7 +188,7 @@ def chromium():
         pytest.skip(f"no Chromium: none of {', '.join(BROWSERS)} is on the PATH")
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=DEADLINE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
@@ -241,7 +242,7 @@ def page(app, profile, tab):
     """
     watch = Watch(app.url)
     seen = {"request": watch.request, "console": watch.console, "pageerror": watch.failed}
-    tab.set_default_timeout(30_000)
+    tab.set_default_timeout(DEADLINE)
     for event, look in seen.items():
         tab.on(event, look)
     yield tab

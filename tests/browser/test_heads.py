@@ -102,13 +102,13 @@ def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(app, warm_up, visit,
     job = long_job(light_model)
     visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
     line = page.get_by_text(SHARPENING)
-    line.wait_for(timeout=120_000)
+    line.wait_for()
     head(page, "German (de)", "0.2").click()
     expect(page.get_by_text("Layer 0, head 2, so far:")).to_be_visible()
-    page.wait_for_function(GROWN, arg=samples(line.inner_text()), timeout=120_000)
+    page.wait_for_function(GROWN, arg=samples(line.inner_text()))
     with closing(app.worker()) as worker:
         worker.cancel(job)
-    expect(line).to_have_count(0, timeout=120_000)
+    expect(line).to_have_count(0)
 
 
 def samples(line):

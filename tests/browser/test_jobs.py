@@ -258,13 +258,13 @@ def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visi
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
 
 
-def test_pages_that_lack_scores_offer_to_compute_them(visit, page):
+def test_pages_that_lack_scores_offer_to_compute_them(visit, page, settled):
     visit("/languages?langs=hu&langs=ml&method=leave-one-out")
     offer = page.locator(".st-key-offer")
     for name in ("Languages", "Prune", "Attention"):
         page.get_by_role("link", name=name, exact=True).first.click()
         expect(page.locator("h1")).to_have_text(name)
-        expect(page.locator(QUIET)).to_have_count(1)
+        settled()
         expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible(timeout=SLOW)
         said = offer.get_by_text("No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached")
         expect(said).to_be_visible()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browsing import QUIET, open_list
+from browsing import open_list
 from playwright.sync_api import expect
 
 PAGES = ("Overview", "Heads", "Languages", "Roles", "Gates", "Prune", "Masks", "Experiments", "Attention", "Jobs")
@@ -129,13 +129,13 @@ def test_what_a_link_asks_for_and_is_not_there_is_said(visit, page, path, named,
     expect(page.get_by_role("grid", name=shown).first).to_be_visible()
 
 
-def test_no_page_is_blank_with_no_language_chosen(visit, page):
+def test_no_page_is_blank_with_no_language_chosen(visit, page, settled):
     visit("/?langs=")
     for name in PAGES:
         page.get_by_role("link", name=name, exact=True).first.click()
         expect(page.locator("h1")).to_have_text("headlab" if name == "Overview" else name)
         expect(page.get_by_test_id("stAlert").first).to_be_visible()
-        expect(page.locator(QUIET)).to_have_count(1)
+        settled()
         wait_for_link(page, langs=[""])
 
 

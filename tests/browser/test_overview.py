@@ -28,6 +28,4 @@ def test_a_job_that_cannot_be_done_says_why(visit, page):
     box.press("Enter")
     expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
     page.get_by_role("button", name="Compute the missing language (de)").click()
-    expect(page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")).to_be_visible(
-        timeout=90_000
-    )
+    expect(page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")).to_be_visible()

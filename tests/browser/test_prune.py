@@ -46,7 +46,7 @@ def cell(page, head):
 def accuracy(page, off=0, examples="512 dev"):
     """Accuracy and difference of the first metric once they are final for a mask with so many heads off."""
     heads = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
-    page.get_by_text(f"{heads}: final, {examples} examples").wait_for(timeout=90_000)
+    page.get_by_text(f"{heads}: final, {examples} examples").wait_for()
     expect(page.locator('[data-state="live"]')).to_have_count(0)  # then the whole page has been drawn with them
     metric = page.get_by_test_id("stMetric").first
     return metric.get_by_test_id("stMetricValue").inner_text(), metric.get_by_test_id("stMetricDelta").inner_text()
@@ -94,7 +94,7 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
 def test_test_is_for_reporting(visit):
     page = visit(HERE)
     page.get_by_test_id("stRadio").get_by_text("test", exact=True).click()
-    page.get_by_text(re.compile("All heads on: .* 1000 test examples")).wait_for(timeout=90_000)
+    page.get_by_text(re.compile("All heads on: .* 1000 test examples")).wait_for()
     page.wait_for_function("location.search.includes('split=test')")
 
 
