@@ -157,14 +157,13 @@ def light_model(cache_folder, tmp_path_factory) -> Iterator[str]:
 def no_jobs_left(app) -> Iterator[None]:
     """A test that fails leaves no job behind that the next one would wait for."""
     yield
-    worker = app.worker()
-    for job in worker.jobs():
-        if job["state"] in LIVE:
-            worker.cancel(job["id"])
-    until(lambda: not any(job["state"] in LIVE for job in worker.jobs()), "an end of all jobs")
-    for job in worker.jobs():
-        worker.delete(job["id"])
-    worker.close()
+    with closing(app.worker()) as worker:
+        for job in worker.jobs():
+            if job["state"] in LIVE:
+                worker.cancel(job["id"])
+        until(lambda: not any(job["state"] in LIVE for job in worker.jobs()), "an end of all jobs")
+        for job in worker.jobs():
+            worker.delete(job["id"])
 
 
 @pytest.fixture
@@ -224,6 +223,7 @@ class Watch:
 def profile(app, chromium):
     """What all tests share: the cache of streamlit's own scripts."""
     context = chromium.new_context(viewport=WINDOW, base_url=app.url)
+    context.set_default_timeout(DEADLINE)
     yield context
     context.close()
 
@@ -242,7 +242,6 @@ def page(app, profile, tab):
     """
     watch = Watch(app.url)
     seen = {"request": watch.request, "console": watch.console, "pageerror": watch.failed}
-    tab.set_default_timeout(DEADLINE)
     for event, look in seen.items():
         tab.on(event, look)
     yield tab

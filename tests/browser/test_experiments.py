@@ -10,8 +10,6 @@ from cached_reports import keep, made_up
 from playwright.sync_api import expect
 from saved import save_classifier
 
-SLOW = 120_000
-
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded(warm_up, cache_folder):
@@ -74,7 +72,7 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     plan.get_by_role("spinbutton", name="Examples of dev, at most").fill("32")
     plan.get_by_role("spinbutton", name="Examples of test, at most").fill("64")
     plan.get_by_role("button", name="Start").click()
-    expect(page.get_by_text("There is no report yet")).to_have_count(0, timeout=SLOW)
+    expect(page.get_by_text("There is no report yet")).to_have_count(0)
     expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
     expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
     expect(page.get_by_text("other settings")).to_have_count(0)

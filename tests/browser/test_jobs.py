@@ -21,7 +21,6 @@ WATCH_PLACE = """node => {
   const look = () => { places.push(node.getBoundingClientRect().top + main.scrollTop); requestAnimationFrame(look); };
   look();
 }"""
-SLOW = 120_000
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,12 +78,12 @@ def card(page, job):
 
 def running(page, job):
     """Wait until the job of a card runs."""
-    expect(card(page, job).get_by_role("progressbar")).to_be_visible(timeout=SLOW)
+    expect(card(page, job).get_by_role("progressbar")).to_be_visible()
 
 
 def cancel(page, job):
     card(page, job).get_by_role("button", name="Cancel").click()
-    expect(card(page, job).get_by_text(re.compile("^cancelled"))).to_be_visible(timeout=SLOW)
+    expect(card(page, job).get_by_text(re.compile("^cancelled"))).to_be_visible()
 
 
 def delete(page, job):
@@ -97,7 +96,7 @@ def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     visit("/jobs?langs=fi&method=leave-one-out")
     expect(page.get_by_text("No job runs or waits. Put one together under New job")).to_be_visible()
     form(page).get_by_text("More options").click()
-    expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible(timeout=SLOW)
+    expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible()
     number(page, "Examples of dev, at most", 8)
     job = start(page)
     expect(card(page, job).get_by_text("Leave one out for Finnish (fi)")).to_be_visible()
@@ -106,8 +105,8 @@ def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     expect(page.get_by_role("row", name="Examples 8")).to_be_visible()  # typed just before the click
     expect(page.get_by_text("--languages fi --method leave-one-out --size 8")).to_be_visible()
     expect(page.get_by_text("submitted")).to_be_visible()
-    expect(page.get_by_text(re.compile("started, attempt 1"))).to_be_visible(timeout=SLOW)
-    page.get_by_role("button", name="Open on the Heads page").click(timeout=SLOW)
+    expect(page.get_by_text(re.compile("started, attempt 1"))).to_be_visible()
+    page.get_by_role("button", name="Open on the Heads page").click()
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.get_by_role("grid", name="Finnish (fi)")).to_have_count(2)
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Leave one out")
@@ -129,8 +128,8 @@ def test_the_button_stays_where_it_is_while_the_forecast_changes(visit, page):
         before = told.inner_text()
         number(page, "Samples", samples)
         page.keyboard.press("Tab")  # which ends the number
-        expect(told).not_to_have_text(before, timeout=SLOW)
-        expect(told).not_to_contain_text("Asking", timeout=SLOW)
+        expect(told).not_to_have_text(before)
+        expect(told).not_to_contain_text("Asking")
     places = page.evaluate("window.places")
     assert max(places) - min(places) < 10  # pixels; a line has 22
 
@@ -174,11 +173,11 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     option = page.get_by_role("option", name="Leave one out", exact=True)
     option.wait_for()
     before = bar.inner_text()
-    expect(bar).not_to_have_text(before, timeout=SLOW)  # a timer has redrawn it
+    expect(bar).not_to_have_text(before)  # a timer has redrawn it
     other = page.context.new_page()
     other.goto(page.url)
     cancel(other, first)
-    expect(card(page, second).get_by_test_id("stProgress")).to_be_visible(timeout=SLOW)  # all of the page is new
+    expect(card(page, second).get_by_test_id("stProgress")).to_be_visible()  # all of the page is new
     expect(option).to_be_visible()
     option.click()
     expect(form(page).get_by_text("Cost: heads × examples")).to_be_visible()
@@ -193,14 +192,14 @@ def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, p
     visit(HERE)
     card(page, job).get_by_role("button", name=f"Job {job}").click()
     line = page.get_by_text(SHARPENING)
-    line.wait_for(timeout=SLOW)
+    line.wait_for()
     page.get_by_role("grid", name="German (de)").locator('[data-c="1.2"]').click()
     expect(page.get_by_text("Layer 1, head 2, so far:")).to_be_visible()
     before = line.inner_text()
-    expect(line).not_to_have_text(before, timeout=SLOW)
+    expect(line).not_to_have_text(before)
     expect(page.get_by_role("progressbar")).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_text(re.compile("^Cancelled · "))).to_be_visible(timeout=SLOW)
+    expect(page.get_by_text(re.compile("^Cancelled · "))).to_be_visible()
     expect(page.get_by_test_id("stCode").first).to_contain_text("cancelled")  # the log says so too
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name=f"Delete job {job}").click()
@@ -231,7 +230,7 @@ def test_a_job_that_fails_says_why(visit, page, tiny):
     name_model(page, f"{tiny}-that-is-not-there")
     job = start(page)
     alert = card(page, job).get_by_test_id("stAlert")
-    expect(alert).to_contain_text("that-is-not-there", timeout=SLOW)
+    expect(alert).to_contain_text("that-is-not-there")
     card(page, job).get_by_role("button", name=f"Job {job}").click()
     expect(page.get_by_text(re.compile("failed: "))).to_be_visible()
     page.get_by_role("button", name="All jobs").click()
@@ -245,7 +244,7 @@ def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visi
     page.goto("about:blank")  # an open page would complain while there is no server
     app.restart()
     visit(f"/jobs?langs=de&langs=th&method=gradient&job={job}")
-    expect(page.get_by_role("heading", name=f"Job {job}: ")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_role("heading", name=f"Job {job}: ")).to_be_visible()
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")
     page.get_by_role("button", name="All jobs").click()
     expect(page.get_by_role("heading", name="Queue")).to_be_visible()
@@ -265,10 +264,10 @@ def test_pages_that_lack_scores_offer_to_compute_them(visit, page, settled):
         page.get_by_role("link", name=name, exact=True).first.click()
         expect(page.locator("h1")).to_have_text(name)
         settled()
-        expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible(timeout=SLOW)
+        expect(offer.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()
         said = offer.get_by_text("No leave-one-out scores of Hungarian (hu), Malayalam (ml) are cached")
         expect(said).to_be_visible()
-        expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible(timeout=SLOW)
+        expect(offer.get_by_text(re.compile("Cost: .* (About|How long|Here at most)"))).to_be_visible()
 
 
 def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
@@ -279,7 +278,7 @@ def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
     box.fill(tiny)
     box.press("Enter")
     page.get_by_role("button", name="Compute the 2 missing languages").click()
-    expect(page.get_by_role("heading", name="Do languages rank the heads alike?")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_role("heading", name="Do languages rank the heads alike?")).to_be_visible()
     expect(page.locator(".st-key-offer")).to_have_count(0)
     page.get_by_role("link", name="Jobs", exact=True).first.click()
     expect(page.get_by_text("No job runs or waits")).to_be_visible()

@@ -290,9 +290,11 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
 def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):
     page.set_viewport_size({"width": 390, "height": 844})
     visit(light)
-    cell(page, "11.11").scroll_into_view_if_needed()
-    boxes = [cell(page, head).bounding_box() for head in ("0.0", "11.11", "6.5")]
-    assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes)
-    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    switch_off(page, "6.5")
+    for scheme, head in (("light", "6.5"), ("dark", "6.6")):
+        page.emulate_media(color_scheme=scheme)
+        cell(page, "11.11").scroll_into_view_if_needed()
+        boxes = [cell(page, place).bounding_box() for place in ("0.0", "11.11", head)]
+        assert all(box["width"] >= 24 and box["height"] >= 24 for box in boxes)
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        switch_off(page, head)

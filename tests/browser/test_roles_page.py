@@ -12,7 +12,6 @@ from made_roles import made_roles
 from playwright.sync_api import expect
 from saved import save_classifier
 
-SLOW = 120_000
 LEGEND = ("Rrare word 1", "Iinduction 0", "=same token elsewhere 0", "Eseparator 1", "Ffirst token 1", "no role 138")
 
 
@@ -71,7 +70,7 @@ def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page,
     expect(page.get_by_text("the texts of task intents, without syntax").first).to_be_visible()
     expect(page.get_by_text(re.compile("What it will take: .*one pass over 512 sentences of de"))).to_be_visible()
     page.locator(".st-key-roles-plan").get_by_role("button", name="Start").click()
-    expect(page.get_by_text("There is no report yet")).to_have_count(0, timeout=SLOW)
+    expect(page.get_by_text("There is no report yet")).to_have_count(0)
     expect(page.locator('[data-c="0.0"]')).to_be_visible()
     expect(page.get_by_text("512 sentences of dev (task intents, without syntax)")).to_be_visible()
     expect(page.get_by_text("no relation of syntax could be looked for")).to_be_visible()
