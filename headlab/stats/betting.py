@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from headlab.records import Floats, Ints
 
@@ -36,7 +35,7 @@ def log_capital(support: Floats, counts: Ints, mean: Floats) -> Floats:
     fractions = np.array(FRACTIONS)
     growth = np.log1p(fractions[:, None, None] * (share - 1)[None])  # [fraction, value, head]
     wealth = np.einsum("vh,fvh->fh", counts.astype(np.float64), growth)
-    return np.asarray(logsumexp(wealth + np.log(SHARES)[:, None], axis=0))
+    return np.asarray(np.logaddexp.reduce(wealth + np.log(SHARES)[:, None], axis=0))
 
 
 def sample_mean(support: Floats, counts: Ints) -> Floats:
