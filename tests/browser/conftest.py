@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,6 @@ TOKEN = "made-up-for-tests-0123"  # of the app's worker, so that a test can ask 
 
 WINDOW = {"width": 1440, "height": 900}
 DEADLINE = 120_000  # ms; it only ends a test that would hang
-COUNT_RUNS = """() => {
-  window.ended = 0;
-  const count = (changes) => { window.ended += changes.filter((change) => change.oldValue === 'running').length; };
-  const what = { attributes: true, attributeOldValue: true, attributeFilter: ['data-test-script-state'] };
-  new MutationObserver(count).observe(document.querySelector('[data-testid="stApp"]'), what);
-}"""
 
 
 def pytest_collection_modifyitems(items):
@@ -319,19 +313,6 @@ def visit(page, settled):
         return page
 
     return go
-
-
-@pytest.fixture
-def followed_by_a_run(page):
-    """Do something that makes the page run, and wait for the end of a run that ended after it."""
-
-    @contextmanager
-    def doing():
-        page.evaluate(COUNT_RUNS)
-        yield
-        page.wait_for_function("window.ended > 0")
-
-    return doing
 
 
 @pytest.fixture
