@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from headlab import stats
-from headlab.methods.draws import rounded
-from headlab.methods.tally import Plan, Tally
+from headlab.methods.draws import placed
+from headlab.methods.tally import Plan, Tally, even
 from headlab.stats import betting as stakes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,7 @@ class Gains:
     """A distribution of gains in [-1, 1].
 
     parts: (share, low, high), uniform on [low, high] with this chance, else 0.  steps: levels counted.
-    two: a sample is the mean of two such gains, as for the estimand `shapley`.
+    two: a sample is the mean of two such gains.
     """
 
     name: str
@@ -59,19 +59,19 @@ class Gains:
     @property
     def support(self) -> np.ndarray:
         """Values a sample can take, [level]."""
-        return np.linspace(-1, 1, 2 * self.steps * (1 + self.two) + 1)
+        return even(self.steps * (1 + self.two))
 
     def draw(self, rng: np.random.Generator, runs: int, draws: int) -> np.ndarray:
         """Levels from 0, int [run, draw]."""
         once = [self._once(rng, (draws, runs)) for _ in range(1 + self.two)]
-        return np.ascontiguousarray(sum(once).T + self.steps * (1 + self.two)).astype(np.int16)
+        return np.ascontiguousarray(sum(once).T).astype(np.int16)
 
     def _once(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         at = np.searchsorted(np.cumsum([share for share, _, _ in self.parts]), rng.random(shape), side="right")
         low = np.array([low for _, low, _ in self.parts] + [0.0])[at]
         high = np.array([high for _, _, high in self.parts] + [0.0])[at]
         gains = low + (high - low) * rng.random(shape) if self.steps > 1 else low
-        return rounded(gains, self.steps, int(rng.integers(1 << 31)), 0)
+        return placed(gains, even(self.steps), int(rng.integers(1 << 31)), 0)
 
 
 def ternary(up: float, down: float, two: bool = False) -> Gains:
@@ -304,11 +304,11 @@ def joint(runs: int, seed: int) -> dict[str, Any]:
     for _ in range(runs):
         up, down = population(rng)
         truth = (up - down).mean(axis=0)
-        tally = Tally.start(HEADS, 3, plan)
+        tally = Tally.start(HEADS, even(1), plan)
         while not tally.finished:
             chance = rng.random((CYCLE, HEADS))
             gains = (chance < up).astype(np.int64) - (chance > 1 - down)
-            tally = tally.add(gains, np.tile(tally.active, (CYCLE, 1)), CYCLE).looked_at()
+            tally = tally.add(1 + gains, tally.active, CYCLE, np.zeros(CYCLE, bool)).looked_at()
         outcome = tally.outcome()
         inside = (outcome.low <= truth + 1e-12) & (truth - 1e-12 <= outcome.high)
         held.append(inside.mean())

@@ -34,8 +34,8 @@ import headlab
 from headlab.batches import token_budget
 from headlab.evaluator import Evaluator
 from headlab.gates import Model, attach
+from headlab.methods.draws import gone
 from headlab.methods.model_game import ModelGame
-from headlab.methods.tmab import coalitions
 from headlab.models.checkpoint import Checkpoint
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
@@ -152,10 +152,8 @@ class Line:
 def draw(evaluator: Evaluator, draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coalitions, measured heads and examples of a few draws of the estimator."""
     heads = evaluator.model.grid.size
-    drawn = [coalitions(0, number, heads, "shapley-top50") for number in range(draws)]
-    kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
-    rng = np.random.default_rng(0)
-    return kept, wanted, np.repeat(rng.permutation(len(evaluator.examples))[:draws], 2)
+    away, wanted = (np.stack(s) for s in zip(*(gone(0, n, heads, (heads + 1) // 2) for n in range(draws)), strict=True))
+    return ~away, wanted, np.random.default_rng(0).permutation(len(evaluator.examples))[:draws]
 
 
 def measure(

@@ -113,7 +113,10 @@ class Evaluator:
 
     def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
         """What the model's answers on some examples are worth, float64 [row], as a share of the value's span."""
-        logits = self.logits(self.tensors(rows) if inputs is None else inputs)
+        return self.judged(rows, value, self.logits(self.tensors(rows) if inputs is None else inputs))
+
+    def judged(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
+        """What these logits are worth as answers to some examples: as `worth`."""
         found = np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
         if not np.isfinite(found).all():
             raise HeadlabError(

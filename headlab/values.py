@@ -68,6 +68,32 @@ def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Ten
     return each if labels.dim() == 1 else (each * asked).sum(dim=1) / asked.sum(dim=1).clamp(min=1)
 
 
+# How sharply the runner-up, and the answer nearest to a turn, stand out when margins are smoothed; in logits.
+SOFT = 0.2
+
+
+def aimed(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a gradient is taken of to foresee how the worth moves, and where it stands, both [row].
+
+    logits, labels: as in `worth`. Where answers are right or wrong: how far the row is from a change, in logits,
+    that is the smallest distance of an answer's margin from 0; it falls below 0 where an answer turns. Smoothed,
+    since a minimum has the gradient of one competitor only. Else the worth itself.
+    """
+    import torch
+
+    if value.key != "accuracy":
+        found = worth(value, logits, labels)
+        return found, found.detach()
+    wide = (logits if logits.dtype == torch.float64 else logits.float()).reshape(len(logits), -1, logits.shape[-1])
+    asked, chosen = (labels >= 0).reshape(len(labels), -1), labels.clamp(min=0).reshape(len(labels), -1, 1)
+    right = wide.gather(-1, chosen)[..., 0]
+    others = wide.scatter(-1, chosen, float("-inf"))
+    soft = right - SOFT * torch.logsumexp(others / SOFT, dim=-1)
+    hard = (right - others.amax(dim=-1)).detach()
+    near = (torch.where(hard < 0, -soft, soft) / -SOFT).masked_fill(~asked, -1e9)  # finite: a row may ask for nothing
+    return -SOFT * torch.logsumexp(near, dim=-1), hard.abs().masked_fill(~asked, float("inf")).amin(dim=-1)
+
+
 def _each(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     import torch
 

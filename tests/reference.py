@@ -49,6 +49,20 @@ def worth(key: str, logits: list[float], label: int) -> float:
     return (max(nats, -10.0) + 10.0) / 10.0
 
 
+def margin(logits: list[float], label: int) -> float:
+    """How far the right answer is ahead of the best other one."""
+    return logits[label] - max(x for place, x in enumerate(logits) if place != label)
+
+
+def soft_distance(rows: list[list[float]], labels: list[int], warmth: float) -> float:
+    """Smoothed smallest distance of an answer from its turn: its margin if it is right, minus that if it is wrong."""
+    found = []
+    for logits, label in zip(rows, labels, strict=True):
+        runner_up = warmth * log(sum(exp(x / warmth) for place, x in enumerate(logits) if place != label))
+        found.append((logits[label] - runner_up) * (1 if margin(logits, label) >= 0 else -1))
+    return -warmth * log(sum(exp(-x / warmth) for x in found))
+
+
 def log_capital(
     support: np.ndarray, counts: np.ndarray, mean: float, fractions: tuple[float, ...], shares: tuple[float, ...]
 ) -> float:

@@ -9,17 +9,45 @@ from typing import Any
 import numpy as np
 
 from headlab.methods.game import Ask, in_turn
+from headlab.methods.screen import Scale, feasible
 from headlab.records import Bools, Floats, Ints
 
 # v(example, players present), in [0, 1]: a share of the game's span.
 ValueFunction = Callable[[int, frozenset[int]], float]
+# Bins and foreseen gains of rows, from their gains: how good a screen is, is up to it.
+Foresight = Callable[[Floats], tuple[Ints, Floats]]
+BINS = Scale((1.0, 2.0), (0.5, 0.05, 1e-6))
+
+
+def right(gains: Floats) -> tuple[Ints, Floats]:
+    """Knows every gain."""
+    return np.where(gains == 0, 2, 0), gains
+
+
+def blind(gains: Floats) -> tuple[Ints, Floats]:
+    """Says what has nothing to do with the gains."""
+    return np.broadcast_to(np.arange(gains.shape[1]) % 3, gains.shape), np.zeros(gains.shape)
+
+
+def adversarial(gains: Floats) -> tuple[Ints, Floats]:
+    """Takes gains for nothing, and nothing for gains, and foresees the opposite."""
+    return np.where(gains == 0, 0, 2), -gains
+
+
+def constant(gains: Floats) -> tuple[Ints, Floats]:
+    """Says the same of every row."""
+    return np.full(gains.shape, 2), np.full(gains.shape, 0.3)
+
+
+SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, constant)}
 
 
 @dataclass
 class TableGame:
     """The game of a value function, as estimators see one.
 
-    weights: share of the draws that each example is due, [example]; None: all alike.  asked: int [example,
+    weights: share of the draws that each example is due, [example]; None: all alike.  foresight: how gains are
+    foreseen; None: they are not.  asked: int [example,
     player], gains that were asked for.  rows: coalitions and walks that were asked for.
     """
 
@@ -30,6 +58,7 @@ class TableGame:
     steps: int = 1
     round: int = 16
     weights: Floats | None = None
+    foresight: Foresight | None = None
     asked: Ints = field(init=False)
     rows: int = field(init=False, default=0)
     table: Floats = field(init=False)
@@ -49,6 +78,14 @@ class TableGame:
     @property
     def lengths(self) -> Ints:
         return np.ones(self.examples, np.int64)
+
+    @property
+    def costs(self) -> Floats:
+        return np.linspace(1, 0.2, self.players)
+
+    @property
+    def scale(self) -> Scale | None:
+        return None if self.foresight is None else BINS
 
     @property
     def mean(self) -> ValueOfCoalition:
@@ -77,9 +114,24 @@ class TableGame:
         assert wanted.shape == kept.shape
         self.rows += len(kept)
         np.add.at(self.asked, examples, wanted)
+        return self._gains(kept, examples) * wanted
+
+    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+        self._check(kept, examples)
+        assert self.foresight is not None
+        assert uniforms.shape == wanted.shape == kept.shape
+        assert halvings.shape == (BINS.bins, self.players)
+        gains, here = self._gains(kept, examples), kept @ (1 << np.arange(self.players))
+        bins, foreseen = self.foresight(gains)
+        asked = wanted & (uniforms < 2.0 ** -halvings[bins, np.arange(self.players)])
+        np.add.at(self.asked, examples, asked)
+        found = [bins, feasible(foreseen, self.table[examples, here], kept), np.where(asked, gains, np.nan)]
+        return np.where(wanted, np.stack(found), np.nan)
+
+    def _gains(self, kept: Bools, examples: Ints) -> Floats:
         bits = 1 << np.arange(self.players)
         here, example = (kept @ bits)[:, None], np.asarray(examples)[:, None]
-        return (self.table[example, here | bits] - self.table[example, here & ~bits]) * wanted
+        return self.table[example, here | bits] - self.table[example, here & ~bits]
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         return in_turn(self, asks)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import suite  # noqa: E402 - found there
-from comparison import exactness, guarantee, peers, race, recipe, report, setting  # noqa: E402 - found there
+from comparison import exactness, guarantee, peers, previous, race, recipe, report, setting  # noqa: E402 - found there
 from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
 from tiny import tiny_model  # noqa: E402
 from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
@@ -203,6 +203,28 @@ def fake_peer(wrapping: str, first: int) -> peers.Peer:
     return peers.Peer(f"needs {first}", wrapping, "", start, lambda players: first)
 
 
+@pytest.mark.parametrize("estimand", [FULL, TOP50])
+def test_the_first_version_meets_the_exact_values_too(estimand: str) -> None:
+    """Otherwise the speed-up over it would be over something else."""
+    game = small_game()
+    plan = Plan(1200, None, "width", 0.999, 1.0)
+    *_, tally = previous.estimate(game, plan, seed=1, estimand=estimand)
+    low, high = tally.interval()
+    exact = reference.full_shapley if estimand == FULL else reference.top_half_shapley
+    truth = np.array(exact(lambda present: present_value(game, present), game.players))
+    assert ((low <= truth) & (truth <= high)).all()
+    assert_allclose(tally.outcome().values, truth, atol=0.1)
+
+
+def test_a_long_run_of_the_first_version_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    game, plan = small_game(), Plan(64, None, "width", 0.95, 1.0)
+    whole = setting.long_run(made_up_setting(tmp_path / "a", game), plan, 3, FULL, 60, former=True)  # type: ignore[arg-type]
+    parts = made_up_setting(tmp_path / "b", game)
+    setting.long_run(parts, plan, 3, FULL, 0, former=True)  # type: ignore[arg-type]
+    last = setting.long_run(parts, plan, 3, FULL, 60, former=True)  # type: ignore[arg-type]
+    assert_array_equal(last.tally.counts, whole.tally.counts)
+
+
 def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     both = (fake_peer(peers.WHOLE, 1000), fake_peer(peers.WHOLE, 10), fake_peer(peers.ONE, 1))
     monkeypatch.setattr(race, "PEERS", both)
@@ -216,13 +238,13 @@ def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(race, "PEERS", (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1)))
     game = small_game()
     made_up = SimpleNamespace(
-        small_rounds=lambda: game, evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 0.6, seeds=2
+        small_rounds=lambda: game, evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 0.8, seeds=2
     )
     runs = race.race(made_up)  # type: ignore[arg-type]
-    titles = [race.OURS, race.PLAIN, f"needs 1 ({peers.ONE})"]
+    titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE})"]
     assert [(run.title, run.seed) for run in runs] == [(title, seed) for seed in (1, 2) for title in titles]
     assert all(run.points[-1].seconds >= 0.1 for run in runs)
-    assert (runs[2].points[-1].values == 1).all()
+    assert (runs[3].points[-1].values == 1).all()
     assert runs[0].points[-1].width is not None
 
 

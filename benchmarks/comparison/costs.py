@@ -12,7 +12,7 @@ import numpy as np
 from comparison.recipe import PaddedEvaluator, order_variance, sampled_walks
 from comparison.setting import Setting
 from headlab.evaluator import Evaluator
-from headlab.methods.draws import cuts, order
+from headlab.methods.draws import gone, order
 from headlab.methods.model_game import ModelGame
 from headlab.records import Bools
 
@@ -50,11 +50,8 @@ def in_turns(tasks: Mapping[str, Callable[[], int]], seconds: float) -> dict[str
 
 
 def coalitions(players: int, count: int, seed: int) -> Bools:
-    """Random coalitions with fewer than half of the heads gone, bool [coalition, player]."""
-    kept = np.ones((count, players), bool)
-    for row, gone in enumerate(cuts(seed, 0, players // 2, count)):
-        kept[row, order(seed, row, players)[:gone]] = False
-    return kept
+    """Random coalitions with at most half of the heads gone, bool [coalition, player]."""
+    return ~np.stack([gone(seed, number, players, players // 2)[0] for number in range(count)])
 
 
 def measure(setting: Setting, seconds: float) -> Costs:

@@ -10,6 +10,7 @@ from itertools import count
 
 import numpy as np
 
+from comparison import previous
 from headlab.evaluator import Evaluator
 from headlab.methods import monte_carlo, tmab
 from headlab.methods.draws import cycled_example
@@ -17,7 +18,7 @@ from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
 from headlab.records import Bools, Floats
-from headlab.stats import betting_interval, sample_mean
+from headlab.stats import sample_mean
 
 Width = Callable[[], float]
 FOREVER = Plan(1 << 40, None, "width", 0.95, 1.0)
@@ -93,13 +94,18 @@ def from_tallies(tallies: Iterator[Tally]) -> Iterator[Estimate]:
 
 def mean_width(tally: Tally) -> float:
     """Mean half-width of the anytime-valid intervals."""
-    low, high = betting_interval(tally.support, tally.counts, tally.plan.level)
+    low, high = tally.interval()
     return float((high - low).mean() / 2)
 
 
 def headlab_shapley(game: Game, seed: int) -> Iterator[Estimate]:
     """The default method of headlab, for all coalition sizes."""
     return from_tallies(tmab.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))
+
+
+def headlab_former(game: Game, seed: int) -> Iterator[Estimate]:
+    """Its first version, which computes every gain."""
+    return from_tallies(previous.estimate(game, FOREVER, seed=seed, estimand=tmab.FULL))
 
 
 def headlab_monte_carlo(game: Game, seed: int) -> Iterator[Estimate]:

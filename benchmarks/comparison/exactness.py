@@ -48,6 +48,15 @@ class TableGame:
         """All alike."""
         return np.ones(self.examples, np.int64)
 
+    @property
+    def costs(self) -> Floats:
+        """All alike."""
+        return np.ones(self.players)
+
+    @property
+    def scale(self) -> None:
+        """A table foresees nothing."""
+
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`."""
         return in_turn(self, asks)

@@ -12,7 +12,6 @@ from comparison.recipe import DELTA, orders_for_a_head, recipe_work
 from comparison.setting import Long, Setting
 from headlab.methods.tally import Plan, Tally
 from headlab.records import Floats, Ints
-from headlab.stats import betting_interval
 
 LEVEL = 0.95
 MOST = 1 << 20
@@ -22,7 +21,7 @@ DOUBLINGS = 12
 
 def half_width(tally: Tally, counts: Ints) -> Floats:
     """Half-widths with these counts, [head]."""
-    low, high = betting_interval(tally.support, counts, tally.plan.level)
+    low, high = tally.interval(counts)
     return np.asarray((high - low) / 2)
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comparison.estimates import Estimate, Point, headlab_monte_carlo, headlab_shapley, watch
+from comparison.estimates import Estimate, Point, headlab_former, headlab_monte_carlo, headlab_shapley, watch
 from comparison.peers import ONE, PEERS, WHOLE, Peer
 from comparison.setting import Long, Setting
 from headlab.methods.game import Game
 from headlab.records import Floats
 from headlab.stats import sample_mean
 
-OURS, PLAIN = "headlab shapley", "headlab monte-carlo"
-HEADLAB = {OURS: headlab_shapley, PLAIN: headlab_monte_carlo}
+OURS, FORMER, PLAIN = "headlab shapley", "headlab shapley, version 1", "headlab monte-carlo"
+HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_carlo}
 REFERENCE_SEED = 424_242
 
 

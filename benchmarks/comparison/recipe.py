@@ -10,8 +10,7 @@ import torch
 from headlab.evaluator import Evaluator
 from headlab.methods.draws import order
 from headlab.methods.model_game import ModelGame
-from headlab.methods.monte_carlo import steps_of
-from headlab.methods.tmab import TOP50
+from headlab.methods.tmab import TOP50, sizes
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import bernstein_width
 
@@ -56,7 +55,7 @@ class Work:
 
 def recipe_work(turns: int, players: int, seed: int = 0) -> Work:
     """Play the bandit through: heads that had their turns leave, and what only they need is not evaluated."""
-    steps, had = steps_of(TOP50, players), np.zeros(players, np.int64)
+    steps, had = sizes(TOP50, players), np.zeros(players, np.int64)
     orders = coalitions = 0
     while (had < turns).any():
         line = order(seed, orders, players)[:steps]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from comparison.peers import ONE, WHOLE
-from comparison.race import HEADLAB, OURS, Reference, Run, equal_error, summarise
+from comparison.race import FORMER, HEADLAB, OURS, Reference, Run, equal_error, summarise
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("headlab", "torch", "transformers", "numpy", "captum", "shap", "shapiq")
@@ -73,6 +73,7 @@ def compared(runs: Sequence[Run], missing: dict[str, float], reference: Referenc
     return {
         "speedup_to_equal_error": peers,
         "speedup_to_equal_error_own_baseline": {t: r for t, r in ratios.items() if t in HEADLAB},
+        "speedup_over_previous": {"equal_error": ratios.get(FORMER)},
         "best_peer": min(peers, key=peers.__getitem__) if peers else None,
         "best_peer_by_wrapping": best,
         "equal_error": error,

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 
 import headlab
+from comparison import previous
 from comparison.estimates import SmallRounds
 from headlab.evaluator import Evaluator
 from headlab.methods import tmab
 from headlab.methods.model_game import ModelGame
-from headlab.methods.tally import Plan, Tally
+from headlab.methods.tally import Plan, Tally, even
+from headlab.methods.work import Arrays
 from headlab.records import content_key
 
 SAVE_EVERY = 10.0
@@ -65,7 +67,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Long:
-    """A long run of headlab's default method, as far as it came, in this session or over several."""
+    """A long run of headlab's default method or of its first version, as far as it came, in one session or several."""
 
     tally: Tally
     seconds: float
@@ -77,32 +79,45 @@ class Long:
         return int(self.tally.counts.sum())
 
 
-def long_run(setting: Setting, plan: Plan, seed: int, estimand: str, seconds: float) -> Long:
-    """Sample until the plan is fulfilled or the time is up; a later call goes on from there."""
-    key = setting.key(estimand=estimand, seed=seed, target=plan.target, stop=plan.stop, samples=plan.samples)
-    path, levels = setting.work / f"{key}.npz", tmab.levels(estimand, setting.game.steps)
-    saved = dict(np.load(path)) if path.exists() else None
-    now = Long(Tally.restore(saved, setting.game.players, levels, plan), 0.0, 0)
-    if saved is not None:
-        now = Long(now.tally, float(saved["seconds"]), int(saved["forwards"]))
+def long_run(setting: Setting, plan: Plan, seed: int, estimand: str, seconds: float, *, former: bool = False) -> Long:
+    """Sample until the plan is fulfilled or the time is up; a later call goes on from there. former: by version 1."""
+    options = {"target": plan.target, "stop": plan.stop, "samples": plan.samples}
+    key = setting.key(estimand=estimand, seed=seed, version=1 if former else 2, **options)
+    path = setting.work / f"{key}.npz"
+    saved = dict(np.load(path)) if path.exists() else {}
+    now, tallies = (_former if former else _ours)(setting, saved, plan, seed, estimand)
+    start = Long(now, float(saved.get("seconds", 0)), int(saved.get("forwards", 0)))
+    long = start
     until, kept = time.perf_counter() + seconds, time.perf_counter()
-    start = now
-    for now in _steps(setting, start, seed, estimand):
-        over = time.perf_counter() >= until or now.tally.finished
+    for long in _steps(setting, start, tallies):
+        over = time.perf_counter() >= until or long.tally.finished
         if over or time.perf_counter() > kept + SAVE_EVERY:
             kept = time.perf_counter()
-            _save(path, now)
-            done = int((~now.tally.active).sum())
-            print(f"  {now.tally.draws} samples, {done} of {len(now.tally.active)} heads done", flush=True)
+            _save(path, long)
+            done = int((~long.tally.active).sum())
+            print(f"  {long.tally.draws} samples, {done} of {len(long.tally.active)} heads done", flush=True)
         if over:
             break
-    return now
+    return long
 
 
-def _steps(setting: Setting, now: Long, seed: int, estimand: str) -> Iterator[Long]:
+def _ours(setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str) -> tuple[Tally, Iterator[Tally]]:
+    """Where a run stands, and how it goes on."""
+    start = tmab.restored(saved, plan, setting.game.players, setting.game.steps)
+    return start, tmab.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
+
+
+def _former(setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str) -> tuple[Tally, Iterator[Tally]]:
+    """The same of the first version."""
+    support = even(setting.game.steps * (1 + (estimand == tmab.FULL)))
+    start = Tally.restore(saved, setting.game.players, support, plan)
+    return start, previous.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
+
+
+def _steps(setting: Setting, now: Long, tallies: Iterator[Tally]) -> Iterator[Long]:
     evaluator = setting.evaluator
     before, started = evaluator.forwards, time.perf_counter()
-    for tally in tmab.estimate(setting.game, now.tally.plan, seed=seed, estimand=estimand, saved=now.tally):
+    for tally in tallies:
         yield Long(tally, now.seconds + time.perf_counter() - started, now.forwards + evaluator.forwards - before)
 
 

@@ -11,6 +11,7 @@ from headlab.cluster.pool import Call, Pool
 from headlab.evaluator import Evaluator
 from headlab.methods.game import Ask
 from headlab.methods.model_game import ModelGame, round_on
+from headlab.methods.screen import Scale
 from headlab.methods.work import Outcome, Work
 from headlab.records import Bools, Floats, Ints
 
@@ -59,6 +60,16 @@ class SharedGame:
         """Samples that suit one call of a device there."""
         return round_on(self.pool.kind)
 
+    @property
+    def costs(self) -> Floats:
+        """What a player's gain costs, as a share of a full pass."""
+        return self.own.costs
+
+    @property
+    def scale(self) -> Scale | None:
+        """Bins of what is foreseen."""
+        return self.own.scale
+
     def values(self, kept: Bools, examples: Ints) -> Floats:
         """See `Game.values`."""
         return next(self.answers([Ask("values", {"kept": kept, "examples": examples})]))
@@ -71,6 +82,11 @@ class SharedGame:
     def marginals(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
         """See `Game.marginals`."""
         return next(self.answers([Ask("marginals", {"kept": kept, "wanted": wanted, "examples": examples})]))
+
+    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+        """See `Game.screened`."""
+        given = {"kept": kept, "wanted": wanted, "examples": examples, "halvings": halvings, "uniforms": uniforms}
+        return next(self.answers([Ask("screened", given)]))
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; as many at once as the pool has devices for."""

@@ -15,7 +15,7 @@ from headlab.gates import Model
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.random import run as random_scores
-from headlab.methods.run import make_spec, score
+from headlab.methods.run import make_spec, score, stored
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.methods.work import Work
@@ -123,7 +123,7 @@ class Pieces:
             if method == CHANCE:
                 work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
                 self._scores[key] = random_scores(work).scores(self.model.grid, spec, 0, 0.0)
-            elif self.store is not None and (kept := self.store.run(spec).result()) is not None:
+            elif self.store is not None and (kept := stored(self.store.run(spec))) is not None:
                 self._scores[key] = kept.scores
         return self._scores.get(key)
 

@@ -4,7 +4,7 @@ from headlab.gates.look import excluded_ids, sides, started
 from headlab.gates.model import Model, as_gates, gated
 from headlab.gates.observe import attention, head_means, sum_weights
 from headlab.gates.open import load
-from headlab.gates.resume import FanOut, LayerStates
+from headlab.gates.resume import FanOut, LayerStates, Trunk
 from headlab.gates.sites import attach
 from headlab.gates.state import Active
 
@@ -13,6 +13,7 @@ __all__ = [
     "FanOut",
     "LayerStates",
     "Model",
+    "Trunk",
     "as_gates",
     "attach",
     "attention",

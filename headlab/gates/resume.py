@@ -18,10 +18,12 @@ Inner = Callable[..., Any]
 class Pass(Protocol):
     """How the layers of one forward pass are run, for rows that do not all need every layer.
 
-    rows: which rows of the batch the layer that runs now was given; None for all of them.
+    rows: which rows of the batch the layer that runs now was given; None for all of them.  first_token: the
+    last layer's feed-forward part is run on the first token only, for models whose answer is read there.
     """
 
     rows: Rows | None
+    first_token: bool
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -41,6 +43,7 @@ class LayerStates:
         self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
         self.start: torch.Tensor | None = None
         self.rows: Rows | None = None
+        self.first_token = False
 
     @property
     def bytes(self) -> int:
@@ -75,30 +78,56 @@ class LayerStates:
         return out
 
 
+class Trunk:
+    """A pass of whole rows that keeps what every layer was given, so that other rows can branch off it later.
+
+    inputs[l]: [row, token, width], what layer l was given, without its gradient.
+    """
+
+    def __init__(self, layers: int, *, first_token: bool = False) -> None:
+        self.rows: Rows | None = None
+        self.first_token = first_token
+        self.inputs: list[torch.Tensor | None] = [None] * layers
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Keep the layer's input, and run it on all rows."""
+        self.inputs[layer] = hidden.detach()
+        out: torch.Tensor = inner(hidden, *args, **kwargs)
+        return out
+
+
 class FanOut:
     """A pass that branches: each row joins at its own layer as a copy of the row it branches off.
 
     start: int [row], the layer a row joins at, never falling along the batch; origin: int [row], the row
-    it copies there, one that has joined before. A row whose gates equal its origin's below `start` thus
-    costs the layers from `start` on, and nothing is kept between passes.  first_token: the last layer's
-    feed-forward part is run on the first token only, for models whose answer is read there.
+    it copies there: of the trunk, if one is given, else of this pass, where it has joined before. A row whose
+    gates equal its origin's below `start` thus costs the layers from `start` on.
     """
 
-    def __init__(self, start: Ints, origin: Ints, layers: int, *, first_token: bool = False) -> None:
+    def __init__(
+        self, start: Ints, origin: Ints, layers: int, *, first_token: bool = False, trunk: Trunk | None = None
+    ) -> None:
         self.rows: Rows | None = None
         self.first_token = first_token
         self._live = np.searchsorted(start, np.arange(-1, layers), side="right").tolist()
         self._origin = torch.as_tensor(origin)
+        self._trunk = trunk
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
         """Let the layer's new rows join, and run it on all that have."""
         before, now, batch = self._live[layer], self._live[layer + 1], len(self._origin)
-        if layer == 0:
+        if layer == 0:  # every row has been embedded: those that start here are themselves
             hidden = hidden[:now]
         elif now > before:
-            hidden = torch.cat([hidden, hidden[self._origin[before:now].to(hidden.device)]])
+            source = hidden if self._trunk is None else self._trunk.inputs[layer]
+            assert source is not None
+            hidden = torch.cat([hidden, source[self._origin[before:now].to(hidden.device)]])
+        if not now:
+            return hidden
         self.rows = slice(0, now)
         try:
             out: torch.Tensor = inner(hidden, *_take(args, self.rows, batch), **_take(kwargs, self.rows, batch))
@@ -119,7 +148,7 @@ def _take(value: Any, rows: Rows, batch: int) -> Any:
 
 
 def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> bool:
-    """Let the last layer's feed-forward part run on the first token only, when a `FanOut` asks for it.
+    """Let the last layer's feed-forward part run on the first token only, when a pass asks for it.
 
     Returns whether the layer keeps that part apart (BERT and its kin do).
     """
@@ -129,7 +158,7 @@ def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> b
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
         how = current()
-        return inner(hidden[:, :1] if isinstance(how, FanOut) and how.first_token else hidden)
+        return inner(hidden[:, :1] if how is not None and how.first_token else hidden)
 
     setattr(layer, "feed_forward_chunk", forward)  # noqa: B010 - a Module's attributes are typed as tensors
     return True

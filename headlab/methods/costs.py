@@ -18,6 +18,9 @@ from headlab.values import value_of
 
 EVERY_SIZE = "shapley"  # the estimand that counts coalitions of all sizes
 USUAL_SQUARE = 0.02  # of a gain, as was seen; `headlab.methods.tally` starts from it too
+# Share of its gains that `shapley` computes, as was seen: where a width is asked for, and where it is not.
+COMPUTED = {True: 0.35, False: 0.15}
+REACH = {"shapley": 4}  # most that a gain is weighted with where a width is asked for (`headlab.methods.tmab`); else 1
 Count = Callable[[Mapping[str, Any], int, int], int]  # options, heads, examples -> forwards of one language
 
 
@@ -58,7 +61,7 @@ def _walk(options: Mapping[str, Any], heads: int) -> int:
 
 
 def _tmab(options: Mapping[str, Any], heads: int, _: int) -> int:
-    return _samples(options) * heads * (2 if _both(options) else 1)
+    return _samples(options) * heads
 
 
 def _orders(options: Mapping[str, Any], heads: int, _: int) -> int:
@@ -104,35 +107,43 @@ def expected_forwards(
     Without any, a rule for how many samples an interval needs.
     """
     most = most_forwards(method, options, heads, examples)
+    share = COMPUTED[options["target"] is not None] if method.key in REACH else 1.0
     if "target" not in options or options["target"] is None:
-        return most, "every sample is drawn" if _samples(options) else "as many forwards whatever the answers"
+        words = "every sample is drawn" if _samples(options) else "as many forwards whatever the answers"
+        return math.ceil(share * most), words
     by_language = {s.language: s.example_forwards for s in seen}
     if by_language:
         plural = "s" if len(by_language) > 1 else ""
         words = f"samples as in {len(by_language)} language{plural} scored before"
         return min(most, round(float(np.median(list(by_language.values()))))), words
-    samples = math.ceil(min(_samples(options), usual_samples(options)))
+    samples = math.ceil(min(_samples(options), usual_samples(options, REACH.get(method.key, 1))))
     words = f"{samples:,} samples a head, as intervals that narrow usually need"
-    return most_forwards(method, {**options, "samples": samples}, heads, examples), words
+    return math.ceil(share * most_forwards(method, {**options, "samples": samples}, heads, examples)), words
 
 
-def usual_samples(options: Mapping[str, Any]) -> float:
+def usual_samples(options: Mapping[str, Any], reach: int = 1) -> float:
     """Samples after which a head's interval is as narrow as asked, before any gain is known.
 
-    The same rule as in `headlab.methods.tally`, which a running job's time left comes from.
+    reach: the most that a gain is weighted with. The same rule as in `headlab.methods.tally`, which a running job's
+    time left comes from.
     """
     width = float(options["target"]) / value_of(str(options["value"])).span
     if width < NARROWEST:
         return math.inf
     price = math.log(2 / (1 - float(options["level"]))) + 1
-    return price * (2 * USUAL_SQUARE / width**2 + 1 / width)
+    return price * (2 * USUAL_SQUARE / width**2 + reach / width)
 
 
 def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> bool:
-    """Whether a result was made by this method with these options, but for the most samples allowed."""
+    """Whether a result was made by this version of a method with these options, but for the most samples allowed."""
     stored = spec_of(scores, "method", "options") or {}
     names = [name for name in method.options if name != "samples"]
-    return scores.method == method.key and all(stored.get(name) == options.get(name) for name in names)
+    return current(scores, method) and all(stored.get(name) == options.get(name) for name in names)
+
+
+def current(scores: HeadScores, method: Method) -> bool:
+    """Whether a result was made by this version of a method: an earlier one took other forward passes."""
+    return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version
 
 
 def pace(results: Iterable[HeadScores], model: str, task: str, method: str | None = None) -> float | None:
@@ -145,7 +156,7 @@ def pace(results: Iterable[HeadScores], model: str, task: str, method: str | Non
         for s in results
         if s.example_forwards
         and (spec_of(s, "model", "name"), spec_of(s, "task", "name")) == (model, task)
-        and method in (None, s.method)
+        and (method is None or current(s, METHODS[method]))
     ]
     return float(np.median(seen)) if seen else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlab.records import Floats, Ints
+from headlab.records import Bools, Floats, Ints
 
 
 def order(seed: int, number: int, players: int) -> Ints:
@@ -33,16 +33,31 @@ def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Ge
     return np.random.default_rng([seed, kind, number] + [stream] * (stream > 0))
 
 
-def cuts(seed: int, number: int, high: int, size: int) -> Ints:
-    """How many players are gone, `size` independent draws from 0 ... high - 1."""
-    return np.random.default_rng([seed, 5, number]).integers(high, size=size)
+def gone(seed: int, number: int, players: int, most: int) -> tuple[Bools, Bools]:
+    """Who is gone in a draw, and who is measured there, both bool [player].
 
-
-def rounded(gains: Floats, steps: int, seed: int, number: int) -> Ints:
-    """Gains in [-1, 1] as whole multiples of 1 / steps, rounded at random so that the mean stays what it was.
-
-    gains: float [..., player].  A gain that is a multiple already is not changed.
+    So many players are gone as a number that is uniform on 0 ... most says. Everybody shows a gain by going or
+    coming back; but with `most` gone those who are there would leave a coalition too small, and are not measured.
+    A player that is measured thus has a gain at a random coalition of the others, of a size that is uniform on
+    0 ... most - 1 (docs/statistics.md).
     """
-    dither = np.random.default_rng([seed, 7, number]).random(gains.shape)
-    scaled = np.round(gains * steps, 9)  # 0.1 + 0.2 is a multiple of 0.1 too
-    return np.floor(scaled + np.minimum(dither, 1 - 1e-9)).astype(np.int64)
+    count = int(np.random.default_rng([seed, 5, number]).integers(most + 1))
+    away = np.zeros(players, bool)
+    away[order(seed, number, players)[:count]] = True
+    return away, away if count == most else np.ones(players, bool)
+
+
+def uniforms(seed: int, number: int, players: int) -> Floats:
+    """A number in [0, 1) for each player, float [player]: whether its gain is computed in this draw."""
+    return np.random.default_rng([seed, 8, number]).random(players)
+
+
+def placed(values: Floats, support: Floats, seed: int, number: int) -> Ints:
+    """Places of values in a support, rounded at random to a neighbour so that the mean stays what it was.
+
+    values: float [..., player], within the support.  support: float [level], rising.  Returns int [..., player],
+    places in the support. A value that is in the support already is not changed.
+    """
+    dither = np.random.default_rng([seed, 7, number]).random(values.shape)
+    between = np.round(np.interp(values, support, np.arange(len(support))), 9)  # 0.1 + 0.2 is a multiple of 0.1 too
+    return np.floor(between + np.minimum(dither, 1 - 1e-9)).astype(np.int64)

@@ -12,8 +12,8 @@ import numpy as np
 from headlab.methods.costs import refuse
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
-from headlab.methods.monte_carlo import steps_of
 from headlab.methods.table import method
+from headlab.methods.tmab import sizes
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.progress import Progress
 from headlab.records import Bools, Floats, Ints
@@ -61,7 +61,7 @@ def shapley(values: Floats, players: int, estimand: str) -> Floats:
     """
     place = np.arange(len(values))
     gone = players - np.array([int(p).bit_count() for p in place])
-    steps = steps_of(estimand, players)
+    steps = sizes(estimand, players)
     out = np.empty(players)
     for player in range(players):
         without = place[(place >> player) & 1 == 0]

@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from headlab.methods.screen import Scale
 from headlab.records import Bools, Floats, Ints
 
-Question = Literal["values", "gains", "marginals"]
+Question = Literal["values", "gains", "marginals", "screened"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,16 @@ class Game(Protocol):
         """Samples that suit one call."""
         ...
 
+    @property
+    def costs(self) -> Floats:
+        """What a player's gain costs in `marginals` and `screened`, float [player], as a share of a full pass."""
+        ...
+
+    @property
+    def scale(self) -> Scale | None:
+        """Bins of what `screened` foresees; None where nothing can be foreseen, or would save nothing."""
+        ...
+
     def values(self, kept: Bools, examples: Ints) -> Floats:
         """Value of each row: kept bool [row, player], examples int [row] -> float [row] in [0, 1]."""
         ...
@@ -80,6 +91,15 @@ class Game(Protocol):
         """v(kept with p) - v(kept without p) for every wanted player p of every row, 0 for the others.
 
         kept, wanted: bool [row, player].  examples: int [row].  Returns float [row, player].
+        """
+        ...
+
+    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+        """Of every player of every row: its bin, its gain as foreseen, and the gain, NaN where it was not computed.
+
+        kept, wanted, examples: as in `marginals`; players that are not wanted have no gain.  halvings: int [bin,
+        player], of the probability that a gain is computed.  uniforms: float [row, player] in [0, 1); one below the
+        probability has its gain computed.  Returns float [3, row, player].
         """
         ...
 

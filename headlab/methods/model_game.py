@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
@@ -11,15 +12,20 @@ import torch
 
 from headlab.batches import token_budget
 from headlab.evaluator import Evaluator
-from headlab.gates import Active, FanOut, LayerStates, as_gates
+from headlab.gates import Active, FanOut, LayerStates, Trunk, as_gates
 from headlab.lanes import Tick, one_thread, spread
 from headlab.methods.batches import Batch
 from headlab.methods.game import Ask, in_turn
+from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
 from headlab.records import Bools, Floats, Ints
-from headlab.values import FINE, Value, value_of
+from headlab.values import FINE, Value, aimed, value_of
 
 # Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
 ROUND = {"cpu": 16, "cuda": 64}
+# Share of a batch's tokens that a pass may have whose gradient is taken: it keeps all that its layers compute.
+GRADED = {"cpu": 1.0, "cuda": 1 / 8}
+# Of a layer, what is left of the last one where only the first token's answer is needed; what any row costs at least.
+LAST, OVERHEAD = 1 / 3, 0.05
 
 
 def round_on(kind: str) -> int:
@@ -77,6 +83,22 @@ class ModelGame:
     def round(self) -> int:
         """Samples that suit one call."""
         return round_on(self.evaluator.model.device.type)
+
+    @property
+    def costs(self) -> Floats:
+        """See `Game.costs`: the layers from the head's own on."""
+        grid, spared = self.evaluator.model.grid, 1 - LAST if self.evaluator.model.first_token else 0.0
+        if not self.evaluator.model.resumable:
+            return np.ones(grid.size)
+        left = grid.layers - grid.flat[:, 0] - spared
+        return np.asarray(np.maximum(left / (grid.layers - spared), OVERHEAD), dtype=np.float64)
+
+    @property
+    def scale(self) -> Scale | None:
+        """See `Game.scale`: models whose layers can be resumed foresee gains by their gates' gradient."""
+        if not self.evaluator.model.resumable:
+            return None
+        return TURNS if self.value.key == "accuracy" else SIZES
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
         """See `Game.values`; every row is a full forward pass."""
@@ -167,6 +189,76 @@ class ModelGame:
         out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
         return out
 
+    def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+        """See `Game.screened`; one backward pass foresees the gains of a coalition, and rows branch off its layers."""
+        out = np.full((3, *kept.shape), np.nan)
+        rows = np.flatnonzero(wanted.any(axis=1))
+
+        def run(lane: ModelGame, batch: Batch) -> Floats:
+            at = rows[batch.places]
+            return lane._screened(kept[at], batch.wanted, examples[at], halvings, uniforms[at])
+
+        share = GRADED.get(self.evaluator.model.device.type, GRADED["cpu"])
+        each = np.full(len(rows), 1 / share)
+        for batch, found in self._in_batches(examples[rows], wanted[rows], each, run):
+            row, player = np.nonzero(batch.wanted)
+            out[:, rows[batch.places][row], player] = found[:, row, player]
+        return out
+
+    def _screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
+        trunk = Trunk(self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token)
+        inputs = self.evaluator.tensors(examples)
+        value, bins, foreseen = self._foreseen(kept, examples, inputs, trunk)
+        odds = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
+        row, player = np.nonzero(wanted & (uniforms < odds))
+        gains = np.full(kept.shape, np.nan)
+        found = self._branched(kept, examples, inputs, trunk, (row, player))
+        gains[row, player] = (value[row] - found) * np.where(kept[row, player], 1, -1)
+        return np.stack([bins, foreseen, gains])
+
+    def _foreseen(
+        self, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
+    ) -> tuple[Floats, Ints, Floats]:
+        """Value of each coalition [row], and of all its players the bin and the gain as foreseen, [row, player]."""
+        model, evaluator, fill = self.evaluator.model, self.evaluator, self._fill()
+        gates = as_gates(model, model.grid.gates(kept)).requires_grad_()
+        active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
+        with torch.enable_grad(), model.active(active):
+            logits = evaluator.logits(inputs)
+            aim, level = aimed(self.value, logits, evaluator.inputs.targets(examples))
+            (slopes,) = torch.autograd.grad(aim.sum(), gates)
+        value = evaluator.judged(examples, self.value, logits.detach())
+        layer, head = model.grid.flat.T
+        slope = slopes.to(torch.float64).cpu().numpy()[:, layer, head]
+        if self.value.key != "accuracy":
+            foreseen = feasible(slope, value, kept)
+            return value, SIZES.of(-np.abs(foreseen)), foreseen
+        moved = np.where(kept, -slope, slope)
+        return value, TURNS.of(nearness(level.to(torch.float64).cpu().numpy(), moved)), np.zeros(kept.shape)
+
+    def _branched(
+        self, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk, toggled: tuple[Ints, Ints]
+    ) -> Floats:
+        """Value of a coalition with one player toggled, for every (row, player); float [toggled]."""
+        model = self.evaluator.model
+        by_layer = np.argsort(model.grid.flat[toggled[1], 0], kind="stable")
+        tokens = int(next(iter(inputs.values())).shape[1])
+        parts = max(1, math.ceil(self.costs[toggled[1]].sum() * tokens / self._budget))
+        out = np.zeros(len(by_layer))
+        for places in (
+            by_layer[part::parts] for part in range(min(parts, len(by_layer)))
+        ):  # layers of all depths in each
+            row, player = toggled[0][places], toggled[1][places]
+            layer, head = model.grid.flat[player].T
+            gates = model.grid.gates(kept[row])
+            gates[np.arange(len(row)), layer, head] ^= True
+            how = FanOut(layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk)
+            copies = torch.as_tensor(row, device=model.device)
+            active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
+            out[places] = self._worth(examples[row], active, {name: t[copies] for name, t in inputs.items()})
+            self.evaluator.tick()
+        return out
+
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
         """See `Game.answers`; one question at a time."""
         return in_turn(self, asks)
@@ -190,7 +282,7 @@ class ModelGame:
         return found
 
     def _in_batches(
-        self, examples: Ints, wanted: Bools, rows: Ints, run: Callable[[ModelGame, Batch], Floats]
+        self, examples: Ints, wanted: Bools, rows: Ints | Floats, run: Callable[[ModelGame, Batch], Floats]
     ) -> Iterator[tuple[Batch, Floats]]:
         """What `run` gives for all rows, batch by batch; where memory runs out, in ever smaller ones."""
         device, tick, done = self.evaluator.model.device, self.evaluator.tick, 0
@@ -220,15 +312,15 @@ class ModelGame:
         lane.evaluator.forwards, lane.evaluator.tick = 0, tick
         return lane
 
-    def _parts(self, examples: Ints, rows: Ints) -> list[Ints]:
+    def _parts(self, examples: Ints, rows: Ints | Floats) -> list[Ints]:
         """Places in `examples`, sorted by length and cut where a batch, padded, would exceed the budget."""
         lengths = self.evaluator.lengths[examples]
         parts: list[list[int]] = [[]]
-        total = 0
+        total = 0.0
         for place in np.argsort(lengths, kind="stable"):
             if parts[-1] and (total + rows[place]) * lengths[place] > self._budget:
                 parts.append([])
-                total = 0
+                total = 0.0
             parts[-1].append(int(place))
-            total += int(rows[place])
+            total += float(rows[place])
         return [np.array(part, dtype=np.int64) for part in parts if part]

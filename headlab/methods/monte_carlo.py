@@ -7,21 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from headlab.methods.draws import free_example, order, rounded
+from headlab.methods.draws import free_example, order, placed
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
-from headlab.methods.tally import Plan, Tally, plan_of
-from headlab.methods.tmab import FULL, is_full
+from headlab.methods.tally import Plan, Tally, even, plan_of
+from headlab.methods.tmab import FULL, sizes
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Floats, Ints
 
 # Draws between two looks at the intervals: the same on every device, whatever a round is there.
 LOOK = 64
-
-
-def steps_of(estimand: str, players: int) -> int:
-    """Heads removed in one walk. Raises HeadlabError for an unknown estimand."""
-    return players if is_full(estimand) else (players + 1) // 2
 
 
 def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None) -> Iterator[Tally]:
@@ -31,8 +26,8 @@ def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: 
     `shapley-top50`, until half of them are gone, and each that left has one gain. Draws are independent,
     so the intervals hold at every round; the run stops when every head is satisfied.
     """
-    steps = steps_of(estimand, game.players)
-    tally = saved or Tally.start(game.players, 2 * game.steps + 1, plan)
+    steps = sizes(estimand, game.players)  # heads removed in one walk
+    tally = saved or Tally.start(game.players, even(game.steps), plan)
     if tally.finished:
         return
     parts, ahead = (_parts(tally.draws, plan.samples, game.round) for _ in range(2))
@@ -65,13 +60,13 @@ def _ask(game: Game, numbers: range, steps: int, seed: int) -> Ask:
 
 def _add(tally: Tally, game: Game, numbers: range, gains: Floats, seed: int) -> Tally:
     orders = _orders(numbers, game.players, gains.shape[1], seed)
-    sums = np.zeros((len(orders), game.players), np.int64)
+    places = np.zeros((len(orders), game.players), np.int64)
     drawn = np.zeros((len(orders), game.players), bool)
-    found = np.stack([rounded(g, game.steps, seed, number) for g, number in zip(gains, numbers, strict=True)])
-    np.put_along_axis(sums, orders, found, axis=1)
+    found = np.stack([placed(g, tally.support, seed, number) for g, number in zip(gains, numbers, strict=True)])
+    np.put_along_axis(places, orders, found, axis=1)
     np.put_along_axis(drawn, orders, True, axis=1)
     examples = [free_example(seed, number, game.examples, game.weights) for number in numbers]
-    return tally.add(sums, drawn, len(orders), np.array(examples) >= game.examples / 2)
+    return tally.add(places, drawn, len(orders), np.array(examples) >= game.examples / 2)
 
 
 def run(work: Work) -> Outcome:
@@ -86,5 +81,5 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int 
 
     steps: of the game; None takes what the checkpoint has.
     """
-    size = len(saved.get("counts", ())) if steps is None else 2 * steps + 1
-    return Tally.restore(saved, players, size, plan_of(options))
+    steps = max(1, len(saved.get("counts", ())) // 2) if steps is None else steps
+    return Tally.restore(saved, players, even(steps), plan_of(options))

@@ -11,7 +11,7 @@ import numpy as np
 from headlab.methods.draws import order
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
-from headlab.methods.monte_carlo import steps_of
+from headlab.methods.tmab import sizes
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.progress import Progress
 from headlab.records import Bools, Floats, Ints
@@ -84,7 +84,7 @@ def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterato
     """
     now = start
     parts = np.array_split(np.argsort(game.lengths, kind="stable"), range(PART, game.examples, PART))
-    steps = steps_of(estimand, game.players)
+    steps = sizes(estimand, game.players)
     while not now.finished:
         line = order(seed, now.draws, game.players)[:steps]
         active = now.active

@@ -19,8 +19,9 @@ from headlab.methods.table import method as method_of
 from headlab.methods.work import Arrays, Helpers, Outcome, Work
 from headlab.models.versions import versions
 from headlab.progress import Progress
+from headlab.records import content_key
 from headlab.scores import HeadScores
-from headlab.store import FORMAT, Run, Store
+from headlab.store import FORMAT, Result, Run, Store
 from headlab.tasks.base import DEV_SIZE, Split, Task
 
 
@@ -41,7 +42,7 @@ def make_spec(
             "data_hash": task.data_hash(evaluator.examples),
         },
         "ablation": ablation,
-        "method": {"name": chosen.key, "options": dict(options)},
+        "method": {"name": chosen.key, "options": dict(options), **_version(chosen.version)},
         "seed": seed,
     }
     if ablation == "mean":  # of heads over these examples, whatever the split is that is scored or judged
@@ -80,11 +81,27 @@ def score(
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator, chosen, resolved, seed, ablation)
     run = store.run(spec) if store is not None else None
-    done = run.result() if run is not None else None
+    done = stored(run) if run is not None else None
     if done is not None:
         return done.scores
     evaluator.tick = tick or evaluator.tick
     return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
+
+
+def stored(run: Run) -> Result | None:
+    """The finished result of a run, or what an earlier version of its method gave for the same settings."""
+    method = run.spec["method"]
+    plain = {name: value for name, value in method.items() if name != "version"}
+    for version in range(int(method.get("version", 1)), 0, -1):
+        spec = {**run.spec, "method": {**plain, **_version(version)}}
+        if (found := Run(run.folder.parent / content_key(spec), spec).result()) is not None:
+            return found
+    return None
+
+
+def _version(version: int) -> dict[str, int]:
+    """How a spec tells a method's version: the first one is not told."""
+    return {"version": version} if version > 1 else {}
 
 
 def only_language(task: Task, language: str | None) -> str:

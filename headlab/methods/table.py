@@ -19,6 +19,7 @@ class Method:
     p-values.  module: where its `run(work)` lives, below headlab.methods.  caution: what to know before
     its intervals are trusted.  most_heads: of a model that it can be run on.  whole: plays no game whose parts
     several devices could share, so one runs all of it.  raw_unit: of scores that are not normalised, if another.
+    version: rises when the same settings give other numbers; what earlier versions have stored stays as good.
     """
 
     key: str
@@ -35,6 +36,7 @@ class Method:
     most_heads: int | None = None
     whole: bool = False
     raw_unit: str = ""
+    version: int = 1
 
     def unit_of(self, options: Mapping[str, Any]) -> str:
         """Unit of the scores that these options give."""
@@ -89,7 +91,8 @@ METHODS: dict[str, Method] = {
         Method(
             "shapley",
             "Shapley value (TMAB)",
-            "samples × heads forwards, each from its head's layer on; heads that are decided leave",
+            "samples × heads forwards at most, each from its head's layer on: those that a gradient says may change "
+            "the answer, and a few of the others; heads that are decided leave",
             "Held & Yang, EACL 2023, section 3.2",
             "shapley-top50",
             "accuracy",
@@ -104,6 +107,7 @@ METHODS: dict[str, Method] = {
                 "stop": STOP,
                 "level": LEVEL,
             },
+            version=2,
         ),
         Method(
             "monte-carlo",

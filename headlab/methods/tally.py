@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from headlab.methods.work import Arrays, Outcome
 from headlab.progress import Progress
 from headlab.records import Bools, Floats, Ints
-from headlab.stats import betting_interval, betting_p, sample_mean
+from headlab.stats import Interval, betting_interval, betting_p, sample_mean
 from headlab.values import value_of
 
 # Before anything is known, a mean square of gains as it was seen, with the weight of a few samples.
@@ -46,13 +46,30 @@ def plan_of(options: Mapping[str, Any]) -> Plan:
     )
 
 
+def even(steps: int) -> Floats:
+    """A support of gains: the multiples of 1 / steps in [-1, 1]."""
+    return np.arange(-steps, steps + 1) / steps
+
+
+def reaching(steps: int, reach: int) -> Floats:
+    """A support of gains that are weighted with up to `reach`, a power of two: as `even` up to 1, then ever coarser.
+
+    Each doubling above 1 has a quarter of the levels that there are below it, the weight itself at the least.
+    """
+    doublings = 2.0 ** np.arange(int(reach).bit_length() - 1)
+    parts = 1 + np.arange(1, max(1, steps // 4) + 1) / max(1, steps // 4)
+    above = np.concatenate([np.arange(1, steps + 1) / steps, np.outer(doublings, parts).ravel()])
+    return np.concatenate([-above[::-1], [0.0], above])
+
+
 @dataclass(frozen=True)
 class Tally:
     """A snapshot of a sampled estimate.
 
-    counts: int [level, head], how often each head gained each of the evenly spaced values in [-1, 1].
-    draws: samples so far.  active: bool [head], heads still sampled.  second: int [level, head], of counts
-    those on the second half of the examples.
+    counts: int [level, head], how often each head gained each value of the support.  draws: samples so far.
+    active: bool [head], heads still sampled.  second: int [level, head], of counts those on the second half of
+    the examples.  support: float [level], rising and symmetric; its last value is the most that a sample can be,
+    the mean of a head's samples being in [-1, 1] all the same.
     """
 
     counts: Ints
@@ -60,23 +77,26 @@ class Tally:
     active: Bools
     plan: Plan
     second: Ints
+    support: Floats
 
     @classmethod
-    def start(cls, players: int, levels: int, plan: Plan) -> Tally:
+    def start(cls, players: int, support: Floats, plan: Plan) -> Self:
         """Nothing drawn yet."""
-        none = np.zeros((levels, players), np.int64)
-        return cls(none, 0, np.ones(players, bool), plan, none)
+        none = np.zeros((len(support), players), np.int64)
+        return cls(none, 0, np.ones(players, bool), plan, none, support)
 
     @classmethod
-    def restore(cls, saved: Arrays | None, players: int, levels: int, plan: Plan) -> Tally:
+    def restore(cls, saved: Arrays | None, players: int, support: Floats, plan: Plan) -> Self:
         """What an earlier run saved; nothing drawn yet if it saved nothing that fits."""
-        new = cls.start(players, levels, plan)
+        new = cls.start(players, support, plan)
         if saved is None or not {"counts", "draws", "active", "second"} <= set(saved):
             return new
         if any(saved[name].shape != getattr(new, name).shape for name in ("counts", "active", "second")):
             return new
         counts, second = (saved[name].astype(np.int64) for name in ("counts", "second"))
-        return cls(counts, int(saved["draws"]), saved["active"].astype(bool), plan, second)
+        return replace(
+            new, counts=counts, draws=int(saved["draws"]), active=saved["active"].astype(bool), second=second
+        )
 
     def arrays(self) -> Arrays:
         """What `restore` needs."""
@@ -85,34 +105,29 @@ class Tally:
         }  # fmt: skip
 
     @property
-    def support(self) -> Floats:
-        """The values counted, [level]."""
-        return np.linspace(-1.0, 1.0, len(self.counts))
-
-    @property
     def finished(self) -> bool:
         """Whether no head needs more."""
         return self.draws >= self.plan.samples or not self.active.any()
 
-    def add(self, sums: Ints, drawn: Bools, draws: int, second: Bools) -> Tally:
-        """With a round more: sums int [sample, head] in levels from the middle one, where drawn.
+    def add(self, places: Ints, drawn: Bools, draws: int, second: Bools) -> Self:
+        """With a round more: places int [sample, head] in the support, where drawn.
 
         drawn: bool [sample, head], or [head] where it is the same in every sample.  second: bool [sample],
         whether it is of an example of the second half.
         """
         levels, players = self.counts.shape
-        places = (sums + levels // 2) * players + np.arange(players)
-        drawn = np.broadcast_to(drawn, sums.shape)
+        cells = places * players + np.arange(players)
+        drawn = np.broadcast_to(drawn, places.shape)
 
         def counted(rows: Bools) -> Ints:
-            found = np.bincount(places[rows][drawn[rows]], minlength=levels * players)
+            found = np.bincount(cells[rows][drawn[rows]], minlength=levels * players)
             return np.asarray(found.reshape(levels, players), dtype=np.int64)
 
         late = counted(second)
         more = late + counted(~second)
         return replace(self, counts=self.counts + more, draws=self.draws + draws, second=self.second + late)
 
-    def looked_at(self) -> Tally:
+    def looked_at(self) -> Self:
         """With the heads let go that need no more."""
         return replace(self, active=self.active & ~self.satisfied())
 
@@ -121,26 +136,44 @@ class Tally:
         plan = self.plan
         if plan.target is None:
             return np.zeros(self.counts.shape[1], bool)
-        low, high = betting_interval(self.support, self.counts, plan.level)
+        low, high = self.interval()
         narrow = (high - low) / 2 * plan.span <= plan.target
         return np.asarray(narrow | ((low > 0) | (high < 0)) if plan.stop == "sign" else narrow)
+
+    @property
+    def reach(self) -> float:
+        """The most that a sample can be."""
+        return float(self.support[-1])
+
+    def interval(self, counts: Ints | None = None) -> Interval:
+        """Anytime-valid interval of each head's mean gain, as a share of the span; of other counts, if given.
+
+        The bets are on shares of the reach, and what is known of a mean, that it lies in [-1, 1], is used.
+        """
+        counts = self.counts if counts is None else counts
+        low, high = betting_interval(self.support / self.reach, counts, self.plan.level)
+        return Interval(np.maximum(low * self.reach, -1.0), np.minimum(high * self.reach, 1.0))
 
     def outcome(self) -> Outcome:
         """Values, anytime-valid intervals and p-values, in the value's unit."""
         span, level = self.plan.span, self.plan.level
-        low, high = betting_interval(self.support, self.counts, level)
-        mean = sample_mean(self.support, self.counts)
-        p = betting_p(self.support, self.counts)
+        low, high = self.interval()
+        mean = self.mean(self.counts)
+        p = betting_p(self.support / self.reach, self.counts)
         return Outcome(
             mean * span, low * span, high * span, self.counts.sum(axis=0), p, level, self._halves()
         )  # fmt: skip
+
+    def mean(self, counts: Ints) -> Floats:
+        """Mean gain by these counts, as a share of the span; where a few weighted ones leave [-1, 1], its end."""
+        return np.clip(sample_mean(self.support, counts), -1.0, 1.0)
 
     def _halves(self) -> Floats | None:
         """Values from each half of the examples alone, [half, head]; None while a head has no draw of one."""
         parts = (self.counts - self.second, self.second)
         if any((part.sum(axis=0) == 0).any() for part in parts):
             return None
-        return np.stack([sample_mean(self.support, part) for part in parts]) * self.plan.span
+        return np.stack([self.mean(part) for part in parts]) * self.plan.span
 
     def progress(self) -> Progress:
         """Samples drawn of those that will be needed, as far as can be seen from the gains so far."""
@@ -158,12 +191,12 @@ class Tally:
     def needed(self) -> Floats:
         """Samples after which each head's interval will be as narrow as asked, roughly; [head].
 
-        L (2 v / w² + 1 / w) with v the mean square of the gains, w the half-width as a share of the span, and L
-        the logarithm of the capital that refutes a mean, the price of the mixture included.
+        L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share of the span, r the
+        reach, and L the logarithm of the capital that refutes a mean, the price of the mixture included.
         """
         if self.plan.target is None:
             return np.full(self.counts.shape[1], float(self.plan.samples))
         done = self.counts.sum(axis=0)
         square = (self.support**2 @ self.counts + USUAL * FEW) / (done + FEW)
         width = self.plan.target / self.plan.span
-        return np.asarray((np.log(2 / (1 - self.plan.level)) + 1) * (2 * square / width**2 + 1 / width))
+        return np.asarray((np.log(2 / (1 - self.plan.level)) + 1) * (2 * square / width**2 + self.reach / width))

@@ -1,25 +1,34 @@
-"""Shapley values of heads by truncated multi-armed bandit sampling (Held & Yang 2023, section 3.2)."""
+"""Shapley values of heads by truncated multi-armed bandit sampling (Held & Yang 2023, section 3.2), screened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.methods.draws import cuts, cycled_example, order, rounded
+from headlab.methods.draws import cycled_example, gone, placed, uniforms
 from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
-from headlab.methods.tally import Plan, Tally, plan_of
+from headlab.methods.screen import Scale, Screen, samples
+from headlab.methods.tally import Plan, Tally, plan_of, reaching
 from headlab.methods.work import Arrays, Outcome, Work
-from headlab.records import Bools, Floats
+from headlab.records import Bools, Floats, Ints
+from headlab.values import FINE
 
 TOP50 = "shapley-top50"
 FULL = "shapley"
 ESTIMANDS = (TOP50, FULL)
-# A cycle of examples is computed in so many parts at least, so that several devices share it.
-PARTS = 8
+# Rounds of draws that are asked for at once, while all heads are sampled; and a cycle of examples is computed in so
+# many parts at least, so that several devices share it.
+BATCH, PARTS = 4, 8
+# Draws after which the first look is taken at what was foreseen; the next come after twice as many each.
+FIRST = 64
+# How rarely a gain is computed at least, in halvings: where the error counts, and where the interval does, which
+# pays for the weight that might come.
+FAR, NEAR = 6, 2
 
 
 def is_full(estimand: str) -> bool:
@@ -31,80 +40,118 @@ def is_full(estimand: str) -> bool:
     return estimand == FULL
 
 
-def levels(estimand: str, steps: int) -> int:
-    """Values that a sample can take: a gain's, or those of two gains' mean. Raises HeadlabError."""
-    return 4 * steps + 1 if is_full(estimand) else 2 * steps + 1
+def sizes(estimand: str, players: int) -> int:
+    """How many numbers of heads gone count, from 0 on. Raises HeadlabError for an unknown estimand."""
+    return players if is_full(estimand) else (players + 1) // 2
+
+
+def most_halvings(plan: Plan) -> int:
+    """How rarely a gain may be computed: once in 2 ** this."""
+    return FAR if plan.target is None else NEAR
+
+
+def support_of(plan: Plan, steps: int) -> Floats:
+    """The values that samples take. steps: of the game."""
+    return reaching(steps, 1 << most_halvings(plan))
+
+
+@dataclass(frozen=True)
+class Screened(Tally):
+    """A tally, and the screen that chooses which gains are computed."""
+
+    screen: Screen
+
+    def arrays(self) -> Arrays:
+        """What `restored` needs."""
+        return {**super().arrays(), **self.screen.arrays()}
+
+
+def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
+    """Nothing drawn yet. bins: of the game's scale, 0 without one."""
+    return Screened(**vars(Tally.start(players, support, plan)), screen=Screen.start(bins, players))
 
 
 def estimate(
-    game: Game, plan: Plan, *, seed: int, estimand: str = TOP50, saved: Tally | None = None
-) -> Iterator[Tally]:
+    game: Game, plan: Plan, *, seed: int, estimand: str = TOP50, saved: Screened | None = None
+) -> Iterator[Screened]:
     """Tallies that grow by a round each, until every head is satisfied or has its samples.
 
-    A sample of a head is its gain at one random coalition on one example.  A draw takes an example and a
-    random order, cuts the order in half, and takes away a random number of heads of one half: at this
-    coalition every head of the other half shows its gain, all in one forward pass that branches at each
-    head's layer. Then the halves change places (the order read backwards), so that a draw gives every
-    head one gain, at a number of heads gone that is uniform below half: the paper's estimand.
-    `shapley` adds the same from the other end (few heads there, each added) on another example, and
-    averages the two.
+    A sample of a head is its gain at one random coalition on one example.  A draw takes an example and takes a
+    random number of heads away, at random: each head then shows its gain by going or by coming back. One backward
+    pass foresees these gains; those that may be other than foreseen are computed, each in a pass that branches at
+    its head's layer, and the others with a probability, weighted by its inverse (see `headlab.methods.screen`).
     Examples come in balanced cycles; heads are let go after whole cycles only, where the intervals are
-    exactly anytime-valid, and what only they would need is not computed.
+    exactly anytime-valid, and what only they would need is not computed. What was learned about the probabilities
+    is put to use at fixed numbers of draws, so that nothing depends on the size of a round.
     """
-    tally = saved or Tally.start(game.players, levels(estimand, game.steps), plan)
-    while not tally.finished:
-        for numbers, gains in _cycle(game, tally, seed, estimand):
-            sums = np.stack([rounded(g, game.steps, seed, n).sum(axis=0) for g, n in zip(gains, numbers, strict=True)])
-            tally = tally.add(sums, tally.active, len(numbers), _second_half(game, numbers, seed, estimand))
-            if tally.draws % game.examples == 0:
-                tally = tally.looked_at()
-            yield tally
+    most, scale = sizes(estimand, game.players), game.scale
+    bins = 0 if scale is None else scale.bins
+    now = saved if saved is not None and saved.draws else None
+    if now is None or len(now.screen.halvings) != bins:
+        now = begin(game.players, support_of(plan, game.steps), plan, bins)
+    while not now.finished:
+        if scale is not None and _due(now.draws, game.examples):
+            now = replace(now, screen=_chosen(now, scale, game.costs))
+        for numbers, found in _stage(game, now, seed, most):
+            now = _more(now, game, numbers, found, seed, most)
+            if now.draws % game.examples == 0:
+                now = now.looked_at()
+            yield now
 
 
-def _second_half(game: Game, numbers: range, seed: int, estimand: str) -> Bools:
-    """Which draws are of an example of the second half; none where a draw is of two, so that halves are not told."""
-    if is_full(estimand):
-        return np.zeros(len(numbers), bool)
-    examples = [cycled_example(seed, n, game.examples, game.weights) for n in numbers]
-    return np.array(examples) >= game.examples / 2
+def _due(draws: int, examples: int) -> bool:
+    """Whether probabilities are chosen anew after so many draws: at whole cycles, and sooner while little is known."""
+    early, rest = divmod(draws, FIRST)
+    return draws % examples == 0 or (draws < examples and rest == 0 and early.bit_count() == 1)
 
 
-def _cycle(game: Game, tally: Tally, seed: int, estimand: str) -> Iterator[tuple[range, Floats]]:
-    """The rest of a cycle of examples, in parts: numbers of the draws, and gains [draw, coalition, player]."""
-    end = tally.draws + min(tally.plan.samples - tally.draws, game.examples - tally.draws % game.examples)
+def _chosen(now: Screened, scale: Scale, costs: Floats) -> Screen:
+    plan, most = now.plan, most_halvings(now.plan)
+    slack = 0.0 if plan.target is None else now.reach * plan.target / plan.span / 2
+    return now.screen.chosen(scale, costs, now.active, most, slack)
+
+
+def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[range, Floats]]:
+    """The draws until probabilities are chosen anew, in parts: their numbers, and what the game answers."""
+    end = now.draws + 1
+    while end < now.plan.samples and not _due(end, game.examples):
+        end += 1
     # As much work in a part as in the first, however few heads are left; but some parts for every device.
-    size = game.round * game.players // int(tally.active.sum())
+    size = BATCH * game.round * game.players // int(now.active.sum())
     size = max(game.round, min(size, game.examples // PARTS))
-    parts = [range(at, min(at + size, end)) for at in range(tally.draws, end, size)]
-    found = game.answers(_ask(game, numbers, tally, seed, estimand) for numbers in parts)
-    for numbers, gains in zip(parts, found, strict=True):
-        yield numbers, gains.reshape(len(numbers), -1, game.players)
+    parts = [range(at, min(at + size, end)) for at in range(now.draws, end, size)]
+    yield from zip(parts, game.answers(_ask(game, now, numbers, seed, most) for numbers in parts), strict=True)
 
 
-def _ask(game: Game, numbers: range, tally: Tally, seed: int, estimand: str) -> Ask:
-    drawn = [coalitions(seed, number, game.players, estimand) for number in numbers]
-    kept, wanted = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
-    ends = range(len(kept) // len(numbers) // 2)  # each end of the order has an example of its own
-    examples = np.array([cycled_example(seed, n, game.examples, game.weights, end) for n in numbers for end in ends])
-    return Ask("marginals", {"kept": kept, "wanted": wanted & tally.active, "examples": np.repeat(examples, 2)})
+def _drawn(game: Game, now: Screened, numbers: range, seed: int, most: int) -> tuple[Bools, Bools, Ints]:
+    """Who is there and who is measured, bool [draw, player], and on which examples, [draw]."""
+    away, measured = (
+        np.stack(sides) for sides in zip(*(gone(seed, n, game.players, most) for n in numbers), strict=True)
+    )
+    examples = np.array([cycled_example(seed, n, game.examples, game.weights) for n in numbers])
+    return ~away, measured & now.active, examples
 
 
-def coalitions(seed: int, number: int, players: int, estimand: str) -> tuple[Bools, Bools]:
-    """Coalitions of a draw and the heads that each measures, both bool [coalition, player]."""
-    line = order(seed, number, players)
-    half = players // 2
-    fronts = (line, line[::-1])  # heads leave from the front; those of the back half are measured
-    measured = np.zeros((2, players), bool)
-    measured[0, line[half:]] = measured[1, line[:half]] = True
-    full = estimand == FULL
-    drawn = cuts(seed, number, players if full else (players + 1) // 2, 4 if full else 2)
-    if full:  # how many are gone, or there, counted from the nearer end
-        drawn = np.minimum(drawn, players - 1 - drawn)
-    kept = np.ones((len(drawn), players), bool)
-    for row, cut in enumerate(drawn):
-        kept[row, fronts[row % 2][:cut]] = False
-    kept[2:] = ~kept[2:]
-    return kept, np.tile(measured, (len(drawn) // 2, 1))
+def _ask(game: Game, now: Screened, numbers: range, seed: int, most: int) -> Ask:
+    kept, wanted, examples = _drawn(game, now, numbers, seed, most)
+    given = {"kept": kept, "wanted": wanted, "examples": examples}
+    if now.screen.whole:
+        return Ask("marginals", given)
+    chance = np.stack([uniforms(seed, n, game.players) for n in numbers])
+    return Ask("screened", {**given, "halvings": now.screen.halvings, "uniforms": chance})
+
+
+def _more(now: Screened, game: Game, numbers: range, found: Floats, seed: int, most: int) -> Screened:
+    """With the answers to some draws."""
+    _, wanted, examples = _drawn(game, now, numbers, seed, most)
+    screen, gains = now.screen, found
+    if not screen.whole:
+        bins = np.where(wanted, found[0], 0).astype(np.int64)
+        _, foreseen, computed = np.where(wanted, found, 0)
+        gains = samples(foreseen, computed, screen.halvings[bins, np.arange(game.players)])
+        screen = screen.add(bins, wanted, foreseen, computed)
+    places = np.stack([placed(row, now.support, seed, n) for row, n in zip(gains, numbers, strict=True)])
+    return replace(now.add(places, wanted, len(numbers), examples >= game.examples / 2), screen=screen)
 
 
 def run(work: Work) -> Outcome:
@@ -115,10 +162,20 @@ def run(work: Work) -> Outcome:
     return drive(work, saved, estimate(game, saved.plan, seed=work.seed, estimand=estimand, saved=saved))
 
 
-def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Tally:
+def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Screened:
     """The snapshot that a checkpoint holds.
 
     steps: of the game; None takes what the checkpoint has.
     """
-    size = len(saved.get("counts", ())) if steps is None else levels(str(options["estimand"]), steps)
-    return Tally.restore(saved, players, size, plan_of(options))
+    return restored(saved, plan_of(options), players, *((1, FINE) if steps is None else (steps,)))
+
+
+def restored(saved: Arrays, plan: Plan, players: int, *steps: int) -> Screened:
+    """The snapshot that arrays hold, of a game with one of these steps; nothing drawn yet where they do not fit."""
+    levels, bins = (len(np.atleast_1d(saved.get(name, ()))) for name in ("counts", "screen_halvings"))
+    supports = [support_of(plan, number) for number in steps]
+    support = next((support for support in supports if len(support) == levels), supports[0])
+    tally, screen = Tally.restore(saved, players, support, plan), Screen.restore(saved, bins, players)
+    if screen is None or not tally.draws:
+        return begin(players, support, plan, 0)
+    return Screened(**vars(tally), screen=screen)

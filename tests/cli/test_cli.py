@@ -114,7 +114,7 @@ def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_p
         for name in ("values", "half_width", "samples", "low", "high", "p_values"):
             assert [len(layer) for layer in row[name]] == [HEADS] * LAYERS
         assert row["estimand"] == "shapley-top50"
-        np.testing.assert_array_equal(row["samples"], 48)
+        assert np.all((np.array(row["samples"]) > 24) & (np.array(row["samples"]) <= 48))
         np.testing.assert_allclose(row["half_width"], np.subtract(row["high"], row["low"]) / 2)
         assert np.any(row["values"])
     stored = {r.scores.language: r.scores for r in Store(tmp_path).scan().results}
@@ -160,7 +160,8 @@ def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path,
     assert (
         f"helpful {scores.helpful.sum()}, harmful {scores.harmful.sum()}, narrow {narrow} of {LAYERS * HEADS};" in out
     )
-    assert "samples a head 48 / 48 / 48;" in out
+    least, median, most = np.quantile(scores.samples, (0, 0.5, 1))
+    assert f"samples a head {least:.0f} / {median:.0f} / {most:.0f};" in out
     assert f"largest {scores.half_width.max():.4f}" in out
     assert f"{scores.example_forwards} forwards" in out
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
-from table_game import TableGame
+from table_game import BINS, TableGame
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
@@ -20,11 +20,12 @@ from headlab.methods import exact
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
-from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, estimate
+from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, Screened, estimate
 from headlab.stats import Interval, benjamini_hochberg, holm, sample_mean
 
 LEVEL = 0.95
 RUNS, EXAMPLES = 200, 64
+KINDS = ("alike", "uneven", "screened")
 PLAYED = (
     *DISTRIBUTIONS,
     ternary(0.5, 0.5), ternary(0.3, 0.3), ternary(0.45, 0.55), ternary(1, 0), ternary(0.001, 0), ternary(0.0005, 0.002),
@@ -50,14 +51,15 @@ def missed(tally: Tally, truth: np.ndarray) -> np.ndarray:
 class DrawnGame:
     """Every player is a run of its own: its gains are drawn anew, whoever is there.
 
-    uneven: a few examples have most of the gains, as in a real task; else all examples are alike, which
-    leaves balanced cycles nothing to balance.
+    kind: "uneven", a few examples have most of the gains, as in a real task; "alike", all examples are alike, which
+    leaves balanced cycles nothing to balance; "screened", uneven, and gains are foreseen, a fifth of them wrongly.
     """
 
     span, round, weights = 1.0, EXAMPLES, None
-    players, examples = RUNS, EXAMPLES
+    players, examples, costs = RUNS, EXAMPLES, np.ones(RUNS)
 
-    def __init__(self, gains: Gains, seed: int, *, uneven: bool) -> None:
+    def __init__(self, gains: Gains, seed: int, kind: str) -> None:
+        uneven, self.scale = kind != "alike", BINS if kind == "screened" else None
         self.steps, self.rng = gains.steps, np.random.default_rng([seed, 3])
         shares, low, high = (np.array(column) for column in zip(*gains.parts, strict=True))
         weight = self.rng.gamma(0.3 if uneven else 1e9, size=(EXAMPLES, len(shares)))
@@ -79,10 +81,18 @@ class DrawnGame:
         at = sum((drawn >= edge[:, None]).astype(np.int64) for edge in self.chance.cumsum(axis=1)[examples].T)
         return np.where(wanted, self.low[at] + (self.high - self.low)[at] * self.rng.random(wanted.shape), 0)
 
+    def screened(
+        self, kept: np.ndarray, wanted: np.ndarray, examples: np.ndarray, halvings: np.ndarray, uniforms: np.ndarray
+    ) -> np.ndarray:
+        gains = self.marginals(kept, wanted, examples)
+        bins = np.where((gains != 0) ^ (self.rng.random(gains.shape) < 0.2), 0, 2)
+        ran = uniforms < 2.0 ** -halvings[bins, np.arange(RUNS)]
+        return np.stack([bins, np.zeros(gains.shape), np.where(ran, gains, np.nan)])
 
-def played(gains: Gains, seed: int, *, uneven: bool = False) -> tuple[np.ndarray, Tally]:
+
+def played(gains: Gains, seed: int, kind: str = "alike") -> tuple[np.ndarray, Screened]:
     """Which of 200 runs missed the truth where they stopped: at whole cycles, with a decided sign or ±0.04."""
-    game = DrawnGame(gains, seed, uneven=uneven)
+    game = DrawnGame(gains, seed, kind)
     plan = Plan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0)
     tally = last(estimate(game, plan, seed=seed, estimand=FULL if gains.two else TOP50))
     return missed(tally, np.full(RUNS, game.truth)), tally
@@ -91,20 +101,18 @@ def played(gains: Gains, seed: int, *, uneven: bool = False) -> tuple[np.ndarray
 @cache
 def played_all() -> dict[str, np.ndarray]:
     return {
-        f"{gains.name}, {uneven}": played(gains, number, uneven=uneven)[0]
-        for number, gains in enumerate(PLAYED)
-        for uneven in (False, True)
+        f"{gains.name}, {kind}": played(gains, number, kind)[0] for number, gains in enumerate(PLAYED) for kind in KINDS
     }
 
 
-@pytest.mark.parametrize("uneven", [False, True], ids=["alike", "uneven"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gains", PLAYED, ids=lambda g: g.name)
-def test_coverage_where_the_estimator_stops(gains: Gains, uneven: bool) -> None:
-    assert not too_many(played_all()[f"{gains.name}, {uneven}"].sum(), RUNS)
+def test_coverage_where_the_estimator_stops(gains: Gains, kind: str) -> None:
+    assert not too_many(played_all()[f"{gains.name}, {kind}"].sum(), RUNS)
 
 
 def test_coverage_over_all_distributions(record_testsuite_property: Callable[[str, object], None]) -> None:
-    assert len(played_all()) == 2 * len(PLAYED) >= 40
+    assert len(played_all()) == len(KINDS) * len(PLAYED) >= 60
     misses = np.concatenate(list(played_all().values()))
     record_testsuite_property("share missed, all distributions", float(misses.mean()))
     assert not too_many(misses.sum(), len(misses))
@@ -112,10 +120,21 @@ def test_coverage_over_all_distributions(record_testsuite_property: Callable[[st
 
 def test_runs_stop_at_different_cycles_and_only_there() -> None:
     """Otherwise the tests above would be of a fixed number of draws."""
-    _, tally = played(ternary(0.06, 0.02), 1)
-    draws = tally.counts.sum(axis=0)
-    assert (draws % EXAMPLES == 0).all()
-    assert len(np.unique(draws)) > 2
+    game = DrawnGame(ternary(0.06, 0.02), 1, "alike")
+    stopped, active = set(), np.ones(RUNS, bool)
+    for tally in estimate(game, Plan(16 * EXAMPLES, 0.04, "sign", LEVEL, 1.0), seed=1, estimand=FULL):
+        if (active & ~tally.active).any():
+            stopped.add(tally.draws)
+        active = tally.active
+    assert all(draws % EXAMPLES == 0 for draws in stopped)
+    assert len(stopped) > 2
+
+
+def test_the_screen_spares_what_it_is_there_to_spare() -> None:
+    """Otherwise "screened" would be "uneven" again."""
+    _, tally = played(ternary(0.06, 0.02), 1, "screened")
+    assert tally.screen.computed.sum() < 0.6 * tally.screen.foreseen.sum()
+    assert tally.counts[np.abs(tally.support) > 1].sum() > 0
 
 
 def normal_interval(
@@ -158,6 +177,12 @@ def model_game(family: str) -> ModelGame:
     return ModelGame(Evaluator(model, replace(task, read=lambda *_: own), "xx", "dev", 24), tokens=4096)
 
 
+def often_right(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What moves is foreseen four times of five, and one time of five so is what does not."""
+    wrong = np.random.default_rng(gains.size).random(gains.shape) < 0.2
+    return np.where((gains != 0) ^ wrong, 0, 2), np.zeros(gains.shape)
+
+
 @cache
 def tabulated(family: str) -> TableGame:
     """All 4,096 coalitions of a tiny model's 12 heads, on 24 examples."""
@@ -166,8 +191,9 @@ def tabulated(family: str) -> TableGame:
     values = game.values(np.repeat(kept, game.examples, axis=0), np.tile(np.arange(game.examples), len(kept)))
     table = values.reshape(len(kept), -1)
     return TableGame(
-        game.players, game.examples, lambda e, present: table[sum(1 << p for p in present), e], round=game.examples
-    )
+        game.players, game.examples, lambda e, present: table[sum(1 << p for p in present), e], round=game.examples,
+        foresight=often_right,
+    )  # fmt: skip
 
 
 def truth_of(game: TableGame, estimand: str) -> np.ndarray:
@@ -250,13 +276,14 @@ def test_joint_claims_of_12_heads(record_testsuite_property: Callable[[str, obje
             assert (false / np.maximum(made, 1)).mean() <= 0.05 + 3.7 * np.sqrt(0.05 * 0.95 / len(false))
 
 
-def test_corrections_hold_back_false_claims_of_heads_without_effect() -> None:
+def test_corrections_hold_back_false_claims_of_heads_without_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     """200 runs of a mean of exactly 0 are 200 heads without effect: Holm claims none of them, most of the time."""
+    monkeypatch.setattr("headlab.methods.tmab.most_halvings", lambda _: 0)  # intervals that pay for less claim more
     alone = ternary(0.05, 0.05)
     families = 12
     any_raw, any_holm = 0, 0
     for seed in range(families):
-        game = DrawnGame(alone, seed, uneven=False)
+        game = DrawnGame(alone, seed, "alike")
         outcome = last(estimate(game, Plan(8 * EXAMPLES, None, "sign", LEVEL, 1.0), seed=seed)).outcome()
         any_raw += bool(((outcome.low > 0) | (outcome.high < 0)).any())
         any_holm += bool((holm(outcome.p_values) <= 1 - LEVEL).any())

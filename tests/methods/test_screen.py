@@ -1,0 +1,380 @@
+"""Gains that are computed by chance: right whatever the screen foresees, and cheaper where it foresees well."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import reference
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
+from table_game import BINS, SCREENS, TableGame, majority, members, right, smooth
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.evaluator import Evaluator
+from headlab.gates import Active
+from headlab.methods import screen, tmab
+from headlab.methods.model_game import ModelGame
+from headlab.methods.screen import FREE, SIZES, TURNS, Scale, Screen, feasible, groups, nearness, samples
+from headlab.methods.tally import Plan
+from headlab.values import VALUES, aimed, value_of
+
+ESTIMANDS = tmab.ESTIMANDS
+GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
+T = TypeVar("T")
+
+
+def last(snapshots: Iterable[T]) -> T:
+    return deque(snapshots, maxlen=1)[0]
+
+
+def plan(draws: int, target: float | None = None) -> Plan:
+    return Plan(draws, target, "width", 0.95, 1.0)
+
+
+def table(name: str, players: int, examples: int, screen: str | None) -> TableGame:
+    value, steps = GAMES[name]
+    return TableGame(players, examples, value, steps=steps, foresight=None if screen is None else SCREENS[screen])
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A screen that always foresees, and computes little: on so few players it would not pay."""
+    monkeypatch.setattr(screen, "PASS", 1e9)
+    monkeypatch.setattr(screen, "EAGER", (0.5,))
+    monkeypatch.setattr(screen, "FIRST", 0.5)
+
+
+# One sample.
+
+
+@pytest.mark.parametrize("halvings", [0, 1, 3, 6])
+def test_a_sample_is_the_gain_on_average_whatever_was_foreseen(halvings: int) -> None:
+    gains, foreseen = np.array([[0.0, 1.0, -1.0, 0.3]]), np.array([[0.25, 0.5, 0.0, -0.2]])
+    p = 2.0**-halvings
+    ran, spared = (samples(foreseen, g, np.full((1, 4), halvings)) for g in (gains, np.full((1, 4), np.nan)))
+    assert_array_equal(spared, foreseen)
+    assert_allclose(p * ran + (1 - p) * spared, gains, atol=1e-12)
+
+
+def test_samples_of_feasible_gains_stay_within_their_reach() -> None:
+    rng = np.random.default_rng(0)
+    kept, value = rng.random((400, 5)) < 0.5, rng.random(400)
+    other = rng.random((400, 5))
+    gains = np.where(kept, value[:, None] - other, other - value[:, None])
+    foreseen = feasible(rng.normal(0, 2, (400, 5)), value, kept)
+    assert (np.abs(foreseen) <= 1).all()
+    for halvings in range(7):
+        assert np.abs(samples(foreseen, gains, np.full(kept.shape, halvings))).max() <= 2**halvings
+    assert_array_equal(feasible(gains, value, kept), gains)  # what can be is not changed
+    assert_array_equal(feasible(np.array([[np.nan]]), np.array([0.5]), np.array([[True]])), [[0.0]])
+
+
+# The estimate.
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("name", GAMES)
+def test_with_every_gain_computed_the_screen_changes_nothing(
+    name: str, estimand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tmab, "most_halvings", lambda _: 0)
+    whole, screened = (
+        last(tmab.estimate(table(name, 5, 6, screen), plan(60), seed=2, estimand=estimand))
+        for screen in (None, "blind")
+    )
+    assert_array_equal(screened.counts, whole.counts)
+    assert not screened.screen.whole
+    assert_array_equal(screened.screen.computed, screened.screen.foreseen)
+
+
+@cache
+def estimates(name: str, estimand: str, kind: str, seeds: int = 40) -> tuple[TableGame, np.ndarray, np.ndarray, float]:
+    """A game, the estimates and squared errors of each seed [seed, player], and the share of gains computed."""
+    found = []
+    game, drawn = table(name, 4, 24, kind), 0
+    for seed in range(seeds):
+        tally = last(tmab.estimate(game, plan(240), seed=seed, estimand=estimand))
+        assert tally.draws == 240
+        drawn += tally.counts.sum()
+        found.append(tally.support @ tally.counts / tally.counts.sum(axis=0))
+    enumerate_orders = reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    truth = np.array(enumerate_orders(game.mean, game.players))
+    return game, np.array(found), truth, float(game.asked.sum() / drawn)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("kind", SCREENS)
+@pytest.mark.parametrize("name", GAMES)
+def test_no_screen_biases_the_estimate(name: str, kind: str, estimand: str) -> None:
+    """The mean over seeds against enumeration, by its own standard error: a miss would come once in 10,000 times."""
+    _, found, truth, share = estimates(name, estimand, kind)
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    assert (np.abs(found.mean(axis=0) - truth) <= norm.ppf(1 - 1e-4 / 8) * error + 1e-9).all()
+    assert share < 0.9, "the screen spared hardly anything, so this says nothing"
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_right_screen_costs_less_and_errs_less_than_a_wrong_one() -> None:
+    errors, shares = {}, {}
+    for kind in SCREENS:
+        _, found, truth, shares[kind] = estimates("smooth", "shapley", kind)
+        errors[kind] = float(((found - truth) ** 2).mean())
+    assert errors["right"] * shares["right"] < errors["blind"] * shares["blind"]
+    assert errors["right"] < errors["adversarial"]
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("kind", SCREENS)
+def test_rounds_and_interruptions_do_not_change_a_screened_run(kind: str) -> None:
+    given = {"seed": 3, "estimand": "shapley"}
+    runs = []
+    for size in (1, 3, 16):
+        game = table("smooth", 5, 7, kind)
+        game.round = size
+        runs.append([t.arrays() for t in tmab.estimate(game, plan(100, 0.9), **given)])
+    assert all(same(run[-1], runs[0][-1]) for run in runs)
+    options = {"target": 0.9, "samples": 100, "stop": "width", "level": 0.95, "value": "accuracy"}
+    for at, arrays in enumerate(runs[1][:-1]):
+        saved = tmab.restore(arrays, options, 5, 64)
+        game = table("smooth", 5, 7, kind)
+        game.round = 3
+        rest = [t.arrays() for t in tmab.estimate(game, saved.plan, **given, saved=saved)]
+        assert len(rest) == len(runs[1]) - at - 1
+        assert all(same(a, b) for a, b in zip(rest, runs[1][at + 1 :], strict=True))
+
+
+def same(one: Any, two: Any) -> bool:
+    return set(one) == set(two) and all(np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one)
+
+
+def rare(example: int, present: frozenset[int]) -> int:
+    """Right, but where player 0 is alone among the even ones, on one example in eight: then only without it."""
+    return int(not (example % 8 == 0 and 0 in present and not present & {2, 4}))
+
+
+def foresees_nothing_of_player_0(gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Certain that player 0 changes nothing; right about the others."""
+    bins, foreseen = right(gains)
+    bins[:, 0] = 2
+    return bins, np.where(np.arange(gains.shape[1]) == 0, 0.0, foreseen)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_flips_that_no_gradient_foresees_widen_the_interval(estimand: str) -> None:
+    """They are drawn rarely and weigh much: an interval that did not pay for them would exclude the truth."""
+    game = TableGame(6, 64, rare, foresight=foresees_nothing_of_player_0)
+    enumerate_orders = reference.full_shapley if estimand == "shapley" else reference.top_half_shapley
+    truth = np.array(enumerate_orders(game.mean, game.players))
+    assert truth[0] < -0.004
+    widths = []
+    for seed in range(20):
+        tally = last(tmab.estimate(game, plan(640, 0.001), seed=seed, estimand=estimand))
+        outcome = tally.outcome()
+        assert ((outcome.low <= truth + 1e-9) & (truth <= outcome.high + 1e-9)).all()
+        widths.append(outcome.high - outcome.low)
+    assert np.mean(widths, axis=0)[0] > np.mean(widths, axis=0)[1:].max()
+
+
+# The probabilities.
+
+
+def learned(scale: Scale, rates: np.ndarray, costs: np.ndarray, rows: int = 2000) -> Screen:
+    """A screen that has seen so many rows of every bin and player, a share of which surprised."""
+    many = np.full((scale.bins, len(costs)), rows, np.int64)
+    off = np.broadcast_to(rates[:, None] * rows, many.shape).astype(np.float64)
+    return replace(Screen.start(scale.bins, len(costs)), foreseen=many, computed=many, surprise=off, square=off)
+
+
+def test_probabilities_suit_what_was_seen() -> None:
+    """Against a search over all ways to halve, by a second derivation of variance and cost."""
+    costs, active = np.ones(20), np.ones(20, bool)
+    rates = np.array([0.5, 0.02, 0.0005])
+    found = learned(BINS, rates, costs).chosen(BINS, costs, active, 6, 0.0)
+    assert not found.whole
+    assert_array_equal(found.halvings, np.tile(found.halvings[:, :1], 20))
+    chosen = product(rates, found.halvings[:, 0])
+    best = min(product(rates, np.array([a, b, c])) for a in range(7) for b in range(7) for c in range(7))
+    assert chosen <= 1.05 * best
+    assert (np.diff(found.halvings[:, 0]) >= 0).all()
+
+
+def product(rates: np.ndarray, halvings: np.ndarray) -> float:
+    """Variance times cost of a draw with 20 players, each bin as often as the others."""
+    p = 2.0**-halvings
+    return float(np.mean(rates / p) * (2.5 + 20 * np.mean(p)))
+
+
+def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> None:
+    costs = np.array([0.5])
+    found = learned(BINS, np.array([0.5, 0.4, 0.3]), costs).chosen(BINS, costs, np.ones(1, bool), 6, 0.0)
+    assert found.whole
+
+
+def test_what_an_interval_needs_makes_for_more_gains() -> None:
+    costs, rates = np.ones(20), np.array([0.5, 0.02, 0.0005])
+    many, few = (
+        learned(BINS, rates, costs).chosen(BINS, costs, np.ones(20, bool), 6, slack).halvings for slack in (0.0, 10.0)
+    )
+    assert (few >= many).all()
+    assert (few > many).any()
+
+
+def test_gains_that_are_cheap_are_computed_always() -> None:
+    costs = np.array([1.0, FREE / 2])
+    found = Screen.start(BINS.bins, 2).chosen(BINS, costs, np.ones(2, bool), 6, 0.0)
+    assert not found.whole
+    assert found.halvings[:, 0].max() > 0
+    assert found.halvings[:, 1].max() == 0
+
+
+@pytest.mark.usefixtures("eager")
+def test_probabilities_change_at_fixed_draws_only() -> None:
+    game = TableGame(4, 300, majority, round=7, foresight=SCREENS["blind"])
+    changed, before = [], None
+    for tally in tmab.estimate(game, plan(900), seed=0):
+        if before is not None and not np.array_equal(tally.screen.halvings, before[1]):
+            changed.append(before[0])
+        before = tally.draws, tally.screen.halvings
+    assert set(changed) <= {64, 128, 256, 300, 600}
+    assert 64 in changed
+
+
+def test_layers_that_surprise_alike_are_grouped() -> None:
+    costs = np.maximum((12 - np.repeat(np.arange(12), 2) - 2 / 3) / (12 - 2 / 3), 0.05)
+    assert groups(costs).tolist() == [2] * 6 + [3] * 14 + [1] * 2 + [0] * 2
+    assert groups(np.ones(4)).tolist() == [0] * 4
+    assert set(groups(np.array([0.5, 1.0])).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("scale", [TURNS, SIZES])
+def test_what_a_scale_expects_falls_from_bin_to_bin(scale: Scale) -> None:
+    assert scale.bins == len(scale.edges) + 1
+    assert (np.diff(scale.edges) > 0).all()
+    assert (np.diff(scale.prior) <= 0).all()
+    assert 0 < min(scale.prior) < max(scale.prior) <= 1
+    assert scale.of(np.array([np.nan])) == [0]
+    assert scale.of(np.array([np.inf])) == [scale.bins - 1]
+
+
+# The game of a model.
+
+
+@pytest.fixture(scope="module", params=["bert", "xlm-roberta", "gpt2", "distilbert"])
+def evaluator(request: pytest.FixtureRequest) -> Evaluator:
+    model = tiny_model(request.param, torch.float64, tokenizer=tiny_tokenizer())
+    return Evaluator(model, tiny_task(), "xx", "dev", 12)
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean"])
+@pytest.mark.parametrize("key", VALUES)
+@pytest.mark.parametrize("tokens", [8, 10**6])
+def test_computed_gains_are_the_models(evaluator: Evaluator, key: str, ablation: str, tokens: int) -> None:
+    game = ModelGame(evaluator, ablation, value_of(key), tokens)
+    scale, rng = game.scale, np.random.default_rng(4)
+    assert scale is not None
+    kept, wanted = rng.random((7, game.players)) < 0.6, rng.random((7, game.players)) < 0.7
+    wanted[4] = False
+    examples, chance = rng.integers(12, size=7), rng.random(kept.shape)
+    want = game.marginals(kept, wanted, examples)
+    for halvings in (0, 1):
+        table = np.full((scale.bins, game.players), halvings)
+        bins, foreseen, gains = game.screened(kept, wanted, examples, table, chance)
+        ran = ~np.isnan(gains)
+        assert_array_equal(ran, wanted & (chance < 2.0**-halvings))
+        assert_allclose(gains[ran], want[ran], atol=1e-9)
+        assert np.isnan(foreseen[~wanted]).all()
+        assert ((bins[wanted] >= 0) & (bins[wanted] < scale.bins)).all()
+
+
+@pytest.mark.parametrize("key", ["probability", "log-probability"])
+def test_foreseen_gains_are_the_gates_slopes(evaluator: Evaluator, key: str) -> None:
+    """By differences of full forward passes with a gate a little further open or closed."""
+    model, value, rng = evaluator.model, value_of(key), np.random.default_rng(5)
+    game = ModelGame(evaluator, value=value)
+    kept, examples = rng.random((4, game.players)) < 0.6, np.array([0, 3, 5, 7])
+    table = np.full((SIZES.bins, game.players), 6)
+    bins, foreseen, _ = game.screened(kept, np.ones_like(kept), examples, table, np.ones(kept.shape))
+    slopes = np.zeros(kept.shape)
+    for player, (layer, head) in enumerate(model.grid.flat):
+        ends = []
+        for step in (1e-5, -1e-5):
+            gates = torch.as_tensor(model.grid.gates(kept), dtype=torch.float64)
+            gates[:, layer, head] += step
+            with torch.no_grad(), model.active(Active(gates=gates)):
+                ends.append(evaluator.worth(examples, value))
+        slopes[:, player] = (ends[0] - ends[1]) / 2e-5
+    assert_allclose(foreseen, feasible(slopes, game.values(kept, examples), kept), atol=1e-6)
+    assert_array_equal(bins, SIZES.of(-np.abs(foreseen)))
+
+
+def test_flips_are_rarer_the_further_an_answer_is_foreseen_from_its_turn(evaluator: Evaluator) -> None:
+    game, rng = ModelGame(evaluator), np.random.default_rng(6)
+    kept, examples = rng.random((200, game.players)) < rng.random((200, 1)), rng.integers(12, size=200)
+    every = np.ones_like(kept)
+    bins, _, gains = game.screened(
+        kept, every, examples, np.zeros((TURNS.bins, game.players), int), np.zeros(kept.shape)
+    )
+    assert_allclose(gains, game.marginals(kept, every, examples), atol=1e-12)
+    near, far = (gains[rows] != 0 for rows in (bins <= 8, bins >= 14))
+    assert near.mean() > 5 * far.mean()
+    assert min(near.size, far.size) > 100
+
+
+def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
+    value, rng = value_of("accuracy"), np.random.default_rng(7)
+    logits = torch.tensor(rng.normal(0, 3, (50, 4, 5)))
+    labels = torch.tensor(rng.integers(5, size=(50, 4)))
+    labels[::2, 3] = -100
+    aim, level = aimed(value, logits, labels)
+    for row in range(50):
+        asked = [t for t in range(4) if labels[row, t] >= 0]
+        margins = [reference.margin(logits[row, t].tolist(), int(labels[row, t])) for t in asked]
+        assert level[row] == pytest.approx(min(abs(m) for m in margins))
+        assert aim[row] == pytest.approx(reference.soft_distance(
+            [logits[row, t].tolist() for t in asked], [int(labels[row, t]) for t in asked], 0.2))  # fmt: skip
+    one, at = aimed(value, logits[:, 0], labels[:, 0])
+    alone, there = aimed(value, logits[:, :1], labels[:, :1])
+    assert_array_equal(one, alone)
+    assert_array_equal(at, there)
+
+
+def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
+    logits = torch.zeros((1, 2, 3), requires_grad=True)
+    aim, _ = aimed(value_of("accuracy"), logits, torch.full((1, 2), -100))
+    (slope,) = torch.autograd.grad(aim.sum(), logits)
+    assert_array_equal(slope, np.zeros((1, 2, 3)))
+
+
+def test_nearness_is_in_units_of_what_the_gradient_may_be_wrong_by() -> None:
+    found = nearness(np.array([1.0]), np.array([[-2.0, 0.0, 1.0]]))
+    usual = np.sqrt(5 / 3)
+    assert_allclose(found, [[-1 / (2.02 + 0.1 * usual), 1 / (0.02 + 0.1 * usual), 2 / (1.02 + 0.1 * usual)]])
+
+
+def test_a_model_whose_layers_cannot_be_resumed_has_every_gain_computed() -> None:
+    model = tiny_model("deberta-v2", tokenizer=tiny_tokenizer())
+    game = ModelGame(Evaluator(model, tiny_task(), "xx", "dev", 6))
+    assert game.scale is None
+    tally = last(tmab.estimate(game, plan(4), seed=0))
+    assert tally.screen.whole
+    assert tally.counts[np.abs(tally.support) > 1].sum() == 0
+
+
+def test_members_of_a_table_are_what_the_screens_see() -> None:
+    """The screens of the tables above are told true gains: else they would say nothing."""
+    game = TableGame(4, 3, smooth, steps=64, foresight=right)
+    kept, every = np.array([[True, False, True, True]]), np.ones((1, 4), bool)
+    _, foreseen, gains = game.screened(kept, every, np.array([1]), np.zeros((3, 4), int), np.zeros((1, 4)))
+    assert_array_equal(foreseen, gains)
+    assert gains[0, 0] == pytest.approx(smooth(1, members(0b1101, 4)) - smooth(1, members(0b1100, 4)))
