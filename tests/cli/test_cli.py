@@ -213,10 +213,11 @@ def test_what_takes_days_is_said_before_the_first_pass(folder, tmp_path, run, mo
 
 def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(folder, model, tmp_path, run, answer):
     command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
-    for samples in (96, 48):
-        answer("score", *command, *SHAPLEY, "-o", f"samples={samples}")
+    for samples in (96, 48):  # with a target: without one so few samples leave both as wide as can be
+        answer("score", *command, *SHAPLEY, "-o", f"samples={samples}", "-o", "target=0.0001")
     results = Store(tmp_path).scan().results
     assert len(results) == 2
+    assert len({float(np.median(r.scores.half_width)) for r in results}) == 2
     answer("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
     used = load_mask(tmp_path / "mask.json").chosen["score"]
     assert used["method"]["options"]["samples"] == 96
