@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from headlab.methods.game import Ask, in_turn
 from headlab.methods.screen import Scale, feasible
 from headlab.records import Bools, Floats, Ints
 
+T = TypeVar("T")
 # v(example, players present), in [0, 1]: a share of the game's span.
 ValueFunction = Callable[[int, frozenset[int]], float]
 # Bins and foreseen gains of rows, from their gains: how good a screen is, is up to it.
@@ -37,6 +39,16 @@ def adversarial(gains: Floats) -> tuple[Ints, Floats]:
 def constant(gains: Floats) -> tuple[Ints, Floats]:
     """Says the same of every row."""
     return np.full(gains.shape, 2), np.full(gains.shape, 0.3)
+
+
+def last(snapshots: Iterable[T]) -> T:
+    """The last of an estimator's snapshots."""
+    return deque(snapshots, maxlen=1)[0]
+
+
+def same(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints hold the same arrays, to the bit and the type."""
+    return set(one) == set(two) and all(np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one)
 
 
 SCREENS = {screen.__name__: screen for screen in (right, blind, adversarial, constant)}

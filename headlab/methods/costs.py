@@ -156,7 +156,7 @@ def pace(results: Iterable[HeadScores], model: str, task: str, method: str | Non
         for s in results
         if s.example_forwards
         and (spec_of(s, "model", "name"), spec_of(s, "task", "name")) == (model, task)
-        and (method is None or current(s, METHODS[method]))
+        and method in (None, s.method)
     ]
     return float(np.median(seen)) if seen else None
 

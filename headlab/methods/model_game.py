@@ -168,26 +168,40 @@ class ModelGame:
         return out
 
     def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
-        model = self.evaluator.model
         row, player = np.nonzero(wanted)
-        by_layer = np.argsort(model.grid.flat[player, 0], kind="stable")
+        by_layer = np.argsort(self.evaluator.model.grid.flat[player, 0], kind="stable")
         row, player = row[by_layer], player[by_layer]
-        layer, head = model.grid.flat[player].T
         base = np.arange(len(kept))
-        origin = np.concatenate([base, row])
-        gates = model.grid.gates(kept)[origin]
-        gates[len(base) + np.arange(len(row)), layer, head] ^= True
-        start = np.concatenate([np.zeros_like(base), layer])
-        how = None
-        if model.resumable:
-            how = FanOut(start, origin, model.grid.layers, first_token=model.first_token)
-        copies = torch.as_tensor(origin, device=model.device)
-        inputs = {name: tensor[copies] for name, tensor in self.evaluator.tensors(examples).items()}
-        active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
-        value = self._worth(examples[origin], active, inputs)
+        gates, layer = self._toggled(kept, row, player)
+        gates = np.concatenate([self.evaluator.model.grid.gates(kept), gates])
+        start, origin = np.concatenate([np.zeros_like(base), layer]), np.concatenate([base, row])
+        value = self._joined(gates, start, origin, examples, self.evaluator.tensors(examples))
         out = np.zeros(kept.shape)
         out[row, player] = (value[row] - value[len(base) :]) * np.where(kept[row, player], 1, -1)
         return out
+
+    def _toggled(self, kept: Bools, row: Ints, player: Ints) -> tuple[Bools, Ints]:
+        """Gates of coalitions with a player toggled, bool [toggled, layer, head], and the players' layers."""
+        grid = self.evaluator.model.grid
+        layer, head = grid.flat[player].T
+        gates = grid.gates(kept[row])
+        gates[np.arange(len(row)), layer, head] ^= True
+        return gates, layer
+
+    def _joined(
+        self, gates: Bools, start: Ints, origin: Ints, examples: Ints, inputs: dict[str, torch.Tensor],
+        trunk: Trunk | None = None,
+    ) -> Floats:  # fmt: skip
+        """Values of rows that join at a layer as copies of a row, see `FanOut`; in full where no layer is resumed.
+
+        examples, inputs: of the rows that are copied, if there is a trunk those of the trunk.
+        """
+        model, how = self.evaluator.model, None
+        if model.resumable:
+            how = FanOut(start, origin, model.grid.layers, first_token=model.first_token, trunk=trunk)
+        copies = torch.as_tensor(origin, device=model.device)
+        active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
+        return self._worth(examples[origin], active, {name: tensor[copies] for name, tensor in inputs.items()})
 
     def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
         """See `Game.screened`; one backward pass foresees the gains of a coalition, and rows branch off its layers."""
@@ -240,22 +254,15 @@ class ModelGame:
         self, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk, toggled: tuple[Ints, Ints]
     ) -> Floats:
         """Value of a coalition with one player toggled, for every (row, player); float [toggled]."""
-        model = self.evaluator.model
-        by_layer = np.argsort(model.grid.flat[toggled[1], 0], kind="stable")
+        by_layer = np.argsort(self.evaluator.model.grid.flat[toggled[1], 0], kind="stable")
         tokens = int(next(iter(inputs.values())).shape[1])
         parts = max(1, math.ceil(self.costs[toggled[1]].sum() * tokens / self._budget))
         out = np.zeros(len(by_layer))
-        for places in (
-            by_layer[part::parts] for part in range(min(parts, len(by_layer)))
-        ):  # layers of all depths in each
+        for part in range(min(parts, len(by_layer))):
+            places = by_layer[part::parts]  # layers of all depths in each
             row, player = toggled[0][places], toggled[1][places]
-            layer, head = model.grid.flat[player].T
-            gates = model.grid.gates(kept[row])
-            gates[np.arange(len(row)), layer, head] ^= True
-            how = FanOut(layer, row, model.grid.layers, first_token=model.first_token, trunk=trunk)
-            copies = torch.as_tensor(row, device=model.device)
-            active = Active(gates=as_gates(model, gates), fill=self._fill(), states=how)
-            out[places] = self._worth(examples[row], active, {name: t[copies] for name, t in inputs.items()})
+            gates, layer = self._toggled(kept, row, player)
+            out[places] = self._joined(gates, layer, row, examples, inputs, trunk)
             self.evaluator.tick()
         return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,8 +92,8 @@ def estimate(
     while not now.finished:
         if scale is not None and _due(now.draws, game.examples):
             now = replace(now, screen=_chosen(now, scale, game.costs))
-        for numbers, found in _stage(game, now, seed, most):
-            now = _more(now, game, numbers, found, seed, most)
+        for numbers, drawn, found in _stage(game, now, seed, most):
+            now = _more(now, game, numbers, drawn, found, seed)
             if now.draws % game.examples == 0:
                 now = now.looked_at()
             yield now
@@ -111,8 +111,8 @@ def _chosen(now: Screened, scale: Scale, costs: Floats) -> Screen:
     return now.screen.chosen(scale, costs, now.active, most, slack)
 
 
-def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[range, Floats]]:
-    """The draws until probabilities are chosen anew, in parts: their numbers, and what the game answers."""
+def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[range, Drawn, Floats]]:
+    """The draws until probabilities are chosen anew, in parts: their numbers, what they are, what the game answers."""
     end = now.draws + 1
     while end < now.plan.samples and not _due(end, game.examples):
         end += 1
@@ -120,38 +120,43 @@ def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[ra
     size = BATCH * game.round * game.players // int(now.active.sum())
     size = max(game.round, min(size, game.examples // PARTS))
     parts = [range(at, min(at + size, end)) for at in range(now.draws, end, size)]
-    yield from zip(parts, game.answers(_ask(game, now, numbers, seed, most) for numbers in parts), strict=True)
+    drawn = [_drawn(game, now, numbers, seed, most) for numbers in parts]
+    asks = (_ask(game, now, numbers, each, seed) for numbers, each in zip(parts, drawn, strict=True))
+    yield from zip(parts, drawn, game.answers(asks), strict=True)
 
 
-def _drawn(game: Game, now: Screened, numbers: range, seed: int, most: int) -> tuple[Bools, Bools, Ints]:
-    """Who is there and who is measured, bool [draw, player], and on which examples, [draw]."""
-    away, measured = (
-        np.stack(sides) for sides in zip(*(gone(seed, n, game.players, most) for n in numbers), strict=True)
-    )
+class Drawn(NamedTuple):
+    """Some draws: who is there and who is measured, bool [draw, player], on which examples, int [draw]."""
+
+    kept: Bools
+    wanted: Bools
+    examples: Ints
+
+
+def _drawn(game: Game, now: Screened, numbers: range, seed: int, most: int) -> Drawn:
+    sides = zip(*(gone(seed, n, game.players, most) for n in numbers), strict=True)
+    away, measured = (np.stack(side) for side in sides)
     examples = np.array([cycled_example(seed, n, game.examples, game.weights) for n in numbers])
-    return ~away, measured & now.active, examples
+    return Drawn(~away, measured & now.active, examples)
 
 
-def _ask(game: Game, now: Screened, numbers: range, seed: int, most: int) -> Ask:
-    kept, wanted, examples = _drawn(game, now, numbers, seed, most)
-    given = {"kept": kept, "wanted": wanted, "examples": examples}
+def _ask(game: Game, now: Screened, numbers: range, drawn: Drawn, seed: int) -> Ask:
     if now.screen.whole:
-        return Ask("marginals", given)
+        return Ask("marginals", drawn._asdict())
     chance = np.stack([uniforms(seed, n, game.players) for n in numbers])
-    return Ask("screened", {**given, "halvings": now.screen.halvings, "uniforms": chance})
+    return Ask("screened", {**drawn._asdict(), "halvings": now.screen.halvings, "uniforms": chance})
 
 
-def _more(now: Screened, game: Game, numbers: range, found: Floats, seed: int, most: int) -> Screened:
+def _more(now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats, seed: int) -> Screened:
     """With the answers to some draws."""
-    _, wanted, examples = _drawn(game, now, numbers, seed, most)
-    screen, gains = now.screen, found
+    wanted, screen, gains = drawn.wanted, now.screen, found
     if not screen.whole:
         bins = np.where(wanted, found[0], 0).astype(np.int64)
         _, foreseen, computed = np.where(wanted, found, 0)
         gains = samples(foreseen, computed, screen.halvings[bins, np.arange(game.players)])
         screen = screen.add(bins, wanted, foreseen, computed)
     places = np.stack([placed(row, now.support, seed, n) for row, n in zip(gains, numbers, strict=True)])
-    return replace(now.add(places, wanted, len(numbers), examples >= game.examples / 2), screen=screen)
+    return replace(now.add(places, wanted, len(numbers), drawn.examples >= game.examples / 2), screen=screen)
 
 
 def run(work: Work) -> Outcome:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
-from table_game import BINS, TableGame
+from table_game import BINS, TableGame, last
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
@@ -36,11 +36,6 @@ PLAYED = (
 def too_many(missed: int, tries: int, rate: float = 1 - LEVEL) -> bool:
     """More misses than chance allows at this rate: it would happen once in 10,000 times."""
     return bool(missed > binom.ppf(1 - 1e-4, tries, rate))
-
-
-def last(tallies: object) -> Tally:
-    *_, found = tallies  # type: ignore[misc] # an iterator
-    return found
 
 
 def missed(tally: Tally, truth: np.ndarray) -> np.ndarray:

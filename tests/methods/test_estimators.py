@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import permutations
 from math import comb
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ import transformers as hf
 from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
-from table_game import TableGame, majority, members, smooth
+from table_game import TableGame, last, majority, members, same, smooth
 from tiny import SMALL
 from tiny_task import tiny_task, tiny_tokenizer
 
@@ -39,7 +39,6 @@ ESTIMANDS = ("shapley-top50", "shapley")
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
 SAMPLED = {"shapley": tmab, "monte-carlo": monte_carlo}
 ESTIMATORS: dict[str, Any] = {**SAMPLED, "paper": paper, "exact": exact}
-T = TypeVar("T")
 
 
 def table(name: str, players: int, examples: int = 6, **more: Any) -> TableGame:
@@ -55,10 +54,6 @@ def truth(game: TableGame, estimand: str) -> Floats:
 
 def planned(samples: int, target: float | None = None, stop: str = "sign", level: float = 0.95) -> Plan:
     return Plan(samples, target, stop, level, 1.0)
-
-
-def last(snapshots: Iterable[T]) -> T:
-    return deque(snapshots, maxlen=1)[0]
 
 
 def options_of(method: str, **given: Any) -> dict[str, Any]:
@@ -323,10 +318,6 @@ def reference_width(gains: list[float], delta: float) -> float:
 
 
 # Repeatable.
-
-
-def same(one: Arrays, two: Arrays) -> bool:
-    return set(one) == set(two) and all(np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one)
 
 
 @pytest.mark.parametrize("name", GAMES)

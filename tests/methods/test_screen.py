@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
-from table_game import BINS, SCREENS, TableGame, majority, members, right, smooth
+from table_game import BINS, SCREENS, TableGame, last, majority, members, right, same, smooth
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
@@ -28,11 +25,6 @@ from headlab.values import VALUES, aimed, value_of
 
 ESTIMANDS = tmab.ESTIMANDS
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
-T = TypeVar("T")
-
-
-def last(snapshots: Iterable[T]) -> T:
-    return deque(snapshots, maxlen=1)[0]
 
 
 def plan(draws: int, target: float | None = None) -> Plan:
@@ -151,10 +143,6 @@ def test_rounds_and_interruptions_do_not_change_a_screened_run(kind: str) -> Non
         rest = [t.arrays() for t in tmab.estimate(game, saved.plan, **given, saved=saved)]
         assert len(rest) == len(runs[1]) - at - 1
         assert all(same(a, b) for a, b in zip(rest, runs[1][at + 1 :], strict=True))
-
-
-def same(one: Any, two: Any) -> bool:
-    return set(one) == set(two) and all(np.array_equal(one[k], two[k]) and one[k].dtype == two[k].dtype for k in one)
 
 
 def rare(example: int, present: frozenset[int]) -> int:

@@ -87,7 +87,7 @@ def measured(known: Known, method_name: str | None = None) -> tuple[float | None
 
 def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
     here = [r.scores for r in known.results if r.meta.get("device") == known.device]
-    here = [s for s in here if _of(s, asked.model, asked.task) and s.method == asked.method]
+    here = [s for s in here if _of(s, asked.model, asked.task) and costs.current(s, method(asked.method))]
     pace = costs.pace(here, asked.model, asked.task, asked.method)
     if pace is None:
         return measured(known, asked.method)
