@@ -7,6 +7,7 @@
 Writes estimators.json and estimators.png to benchmarks/results (with --smoke: to the work folder), after
 every part, so that a run that is cut off leaves what it has. The reference and the run to the guaranteed
 half-width are kept in the work folder and gone on with by the next run; --minutes gives all parts more time.
+--others sw zh-CN and --xnli MODEL (with the data's folder in $HEADLAB_DATA) race in other settings besides.
 What is measured and how: docs/performance.md.
 """
 
@@ -16,6 +17,8 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,14 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 from comparison import exactness, guarantee, peers, race, report  # noqa: E402 - after the path to them
 from comparison.costs import Costs, measure  # noqa: E402
-from comparison.setting import Setting, long_run  # noqa: E402
+from comparison.setting import OTHER_SHARES, Setting, long_run  # noqa: E402
 
 from headlab.errors import HeadlabError  # noqa: E402
 from headlab.methods.tally import Plan  # noqa: E402
 from headlab.methods.tmab import FULL, TOP50  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
+OTHERS_TELL = ("speedup_to_equal_error", "speedup_over_previous", "best_peer", "equal_error", "race", "reference")
 REFERENCE = Plan(1 << 20, None, "width", 0.95, 1.0)
 
 
@@ -40,7 +44,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="few examples, a wide target, short runs")
     parser.add_argument("--minutes", type=float, help="time for all parts together (25; with --smoke 0.8)")
     parser.add_argument("--language", default="de", help="language of the dev examples")
-    parser.add_argument("--seeds", type=int, help="runs of each estimator (3; with --smoke 1)")
+    parser.add_argument("--others", nargs="*", default=[], metavar="LANGUAGE", help="languages that race besides")
+    parser.add_argument("--xnli", metavar="MODEL", help="a model fine-tuned on XNLI that races besides, in German")
+    parser.add_argument("--seeds", type=int, help="runs of each estimator (8; with --smoke 1)")
     parser.add_argument("--work", type=Path, help="folder of what later runs take up (below the temporary folder)")
     parser.add_argument("--out", type=Path, help="folder of the results")
     return parser.parse_args()
@@ -55,12 +61,20 @@ def setting_of(given: argparse.Namespace) -> Setting:
         language=given.language,
         size=24 if smoke else 512,
         minutes=given.minutes or (0.8 if smoke else 25.0),
-        seeds=given.seeds or (1 if smoke else 3),
+        seeds=given.seeds or (1 if smoke else 8),
         target=0.2 if smoke else 0.01,
         rows=1 if smoke else 4,
         walks=(3, 2) if smoke else (16, 8),
         work=work,
     )
+
+
+def others_of(given: argparse.Namespace, setting: Setting) -> list[Setting]:
+    """The other languages, and XNLI, that only race; they share what time there is for them."""
+    asked: list[dict[str, Any]] = [{"language": language} for language in given.others]
+    asked += [{"model_name": given.xnli, "task_name": "xnli", "language": "de"}] if given.xnli else []
+    minutes = setting.minutes * setting.shares["others"] / max(len(asked), 1)
+    return [replace(setting, minutes=minutes, shares=OTHER_SHARES, **each) for each in asked]
 
 
 def say(text: str) -> None:
@@ -82,39 +96,70 @@ def costs_part(setting: Setting) -> tuple[Costs, dict[str, Any]]:
 
 
 def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
-    """Seconds to the guaranteed half-width on all heads: headlab's run, the recipe worked out."""
+    """Seconds to the guaranteed half-width on all heads: headlab's runs, its first version's, the recipe worked out."""
     say(f"headlab to a half-width of {setting.target:g} on all heads ({TOP50})")
-    asked, seconds = (guarantee.plan(setting.target), guarantee.SEED, TOP50), setting.seconds("guarantee")
-    long, before = long_run(setting, *asked, 0.6 * seconds), long_run(setting, *asked, 0.4 * seconds, former=True)
-    ours, former = (guarantee.ours(each, setting.target, setting.game.examples) for each in (long, before))
+    seeds, asked = guarantee.SEEDS[: setting.seeds], guarantee.plan(setting.target)
+    each, cycle = setting.seconds("guarantee") / len(seeds), setting.game.examples
+    pairs = [
+        [
+            long_run(setting, asked, seed, TOP50, share * each, former=former)
+            for former, share in ((False, 0.6), (True, 0.4))
+        ]
+        for seed in seeds
+    ]
+    ours, before = ([guarantee.ours(run, setting.target, cycle) for run in runs] for runs in zip(*pairs, strict=True))
+    named, named_before = ([guarantee.named(run, cycle) for run in runs] for runs in zip(*pairs, strict=True))
     paper = guarantee.published(setting, costs)
-    ratios = guarantee.speedups(paper, ours)
+    ratios = {how: asdict(ratio) for how, ratio in guarantee.speedups(paper, ours).items()}
+    over = race.ratio_of_means([run.seconds for run in before], [run.seconds for run in ours])
     return {
         "speedup_to_guarantee": ratios["range 1, padded to 128"],
         "speedups_to_guarantee": ratios,
-        "speedup_over_previous": {"guarantee": former.seconds / ours.seconds},
+        "speedup_over_previous": report.over_previous("guarantee", over),
         "guarantee": {
             "half_width": setting.target,
-            "ours": vars(ours),
-            "previous": vars(former),
+            "ours": [vars(run) for run in ours],
+            "previous": [vars(run) for run in before],
             "paper_extrapolated": paper,
+        },
+        "seconds_to_named_heads": {
+            "language": setting.language,
+            "ours": [vars(run) for run in named],
+            "previous": [vars(run) for run in named_before],
         },
     }
 
 
-def parts(setting: Setting, write: Any) -> None:
+def race_part(setting: Setting) -> tuple[list[race.Run], race.Reference]:
+    """A race, and the values that its errors are measured against."""
+    say(f"{setting.title}: long reference run of another seed (shapley)")
+    seconds = setting.seconds("reference")
+    reference = race.Reference.of(long_run(setting, REFERENCE, race.REFERENCE_SEED, FULL, seconds))
+    say(f"race on single examples; the reference has {reference.samples} samples a head")
+    return race.race(setting), reference
+
+
+def others_part(settings: Sequence[Setting]) -> dict[str, Any]:
+    """The race in other languages and with another model."""
+    found = {}
+    for setting in settings:
+        runs, reference = race_part(setting)
+        whole = report.compared(runs, {}, reference)
+        found[setting.title] = {name: whole[name] for name in OTHERS_TELL}
+    return {"others": found}
+
+
+def parts(setting: Setting, others: Sequence[Setting], write: Any) -> None:
     """All parts in order, each written as it is done."""
     costs, found = costs_part(setting)
     write(found)
-    say("long reference run of another seed (shapley)")
-    reference = race.Reference.of(long_run(setting, REFERENCE, race.REFERENCE_SEED, FULL, setting.seconds("reference")))
-    say(f"race on single examples; the reference has {reference.samples} samples a head")
-    runs = race.race(setting)
+    runs, reference = race_part(setting)
     write(report.compared(runs, {}, reference))
     write(guarantee_part(setting, costs))
     say("peers with the whole dev set in every evaluation")
     more, missing = race.whole_set(setting, costs.sorted_forward)
     write(report.compared(runs + more, missing, reference))
+    write(others_part(others))
 
 
 def main() -> int:
@@ -132,14 +177,14 @@ def main() -> int:
         found["setting"]["heads"] = setting.game.players
 
         def write(part: dict[str, Any]) -> None:
-            over = {**found.get("speedup_over_previous", {}), **part.get("speedup_over_previous", {})}
+            over = report.together(found.get("speedup_over_previous", {}), part.get("speedup_over_previous", {}))
             found.update(
                 part, speedup_over_previous=over, finished=False, minutes_taken=(time.perf_counter() - STARTED) / 60
             )
             found["goals"] = report.goals(found)
             report.write(out / "estimators.json", found)
 
-        parts(setting, write)
+        parts(setting, others_of(given, setting), write)
         report.write(out / "estimators.json", found | {"finished": True})
         report.draw(out / "estimators.png", found)
     except HeadlabError as error:

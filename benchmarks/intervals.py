@@ -28,7 +28,7 @@ import numpy as np
 from headlab import stats
 from headlab.methods.draws import placed
 from headlab.methods.tally import Plan, Tally, even
-from headlab.stats import betting as stakes
+from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "results" / "intervals.json"
@@ -122,30 +122,38 @@ def stopped(low: np.ndarray, high: np.ndarray, at: np.ndarray, truth: float, rul
 Method = Callable[[Gains, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-def betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What headlab reports: `stats.betting_interval` of the counts, at whole cycles."""
+def betting(gains: Gains, levels: np.ndarray, *, learning: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`stats.betting_interval` of the counts, at whole cycles. learning: with stakes learned from the first one."""
     runs, size = len(levels), len(gains.support)
     low, high, going = np.full((runs, LOOKS), -1.0), np.full((runs, LOOKS), 1.0), np.ones(runs, bool)
-    counts = np.zeros((size, runs), np.int64)
+    counts, learned = np.zeros((size, runs), np.int64), None
     for look in range(LOOKS):
         part = levels[:, look * CYCLE : (look + 1) * CYCLE] + size * np.arange(runs)[:, None]
         counts += np.bincount(part.ravel(), minlength=size * runs).reshape(runs, size).T
-        low[going, look], high[going, look] = stats.betting_interval(gains.support, counts[:, going], LEVEL)
+        stakes = learned and stats.Learned(learned.counts[:, going], learned.shares[:, going])
+        low[going, look], high[going, look] = stats.betting_interval(gains.support, counts[:, going], LEVEL, stakes)
+        if learning and look == 0:
+            learned = stats.learn(gains.support, counts.copy(), TARGET)
         going &= (high[:, look] - low[:, look]) / 2 > TARGET
         if not going.any():
             break
     return low, high, LOOKED
 
 
+def learning(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `shapley` reports: the same, with stakes learned from the first cycle."""
+    return betting(gains, levels, learning=True)
+
+
 @contextmanager
 def mixture(fractions: tuple[float, ...], shares: tuple[float, ...]) -> Iterator[None]:
     """Another mixture of bets than the package's."""
-    kept = stakes.FRACTIONS, stakes.SHARES
-    stakes.FRACTIONS, stakes.SHARES = fractions, shares
+    kept = bets.FRACTIONS, bets.SHARES
+    bets.FRACTIONS, bets.SHARES = fractions, shares
     try:
         yield
     finally:
-        stakes.FRACTIONS, stakes.SHARES = kept
+        bets.FRACTIONS, bets.SHARES = kept
 
 
 def former_betting(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -206,7 +214,8 @@ def normal(gains: Gains, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
 
 
 METHODS: dict[str, Method] = {
-    "headlab": betting,
+    "headlab": learning,
+    "headlab, one mixture": betting,
     "headlab, former mixture": former_betting,
     "empirical Bernstein sequence": bernstein_sequence,
     "Equation 4, range 1, every draw": equation_4,

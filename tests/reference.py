@@ -74,6 +74,23 @@ def log_capital(
     return float(np.log(sum(wealth)))
 
 
+def learned_shares(
+    support: np.ndarray, counts: np.ndarray, width: float, fractions: tuple[float, ...], usual: tuple[float, ...]
+) -> list[float]:
+    """What each fraction gets of the capital, for one head: by how much a unit grows with the draws and mirrored ones.
+
+    Against a mean `width` below 0: a fraction whose log growth is a share g of the best one's gets e^(8 (g - 1)), and
+    a twentieth stays in the usual shares.
+    """
+    both = [*zip(support, counts, strict=True), *zip(-support, counts, strict=True)]
+    grown = [
+        sum(log_capital(np.array([v]), np.array([c]), -width, (fraction,), (1.0,)) for v, c in both)
+        for fraction in fractions
+    ]
+    weights = [np.exp(8 * (g / max(grown) - 1)) for g in grown]
+    return [0.95 * weight / sum(weights) + 0.05 * share for weight, share in zip(weights, usual, strict=True)]
+
+
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Spearman's rho from its definition: Pearson of average ranks."""
 

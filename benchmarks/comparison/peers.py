@@ -15,6 +15,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from headlab.records import Bools, Floats
 
 ONE, WHOLE = "one example", "whole dev set"
 ENDS = 32
+# Parts that a surrogate is fitted without, in turn, and what is added to the squares of its regression.
+FOLDS, RIDGE = 4, 10.0
 NEEDED = ("captum", "shap", "shapiq", "matplotlib")
 Start = Callable[[Game, int], Iterator[Estimate]]
 Values = Callable[[Bools], Floats]
@@ -190,11 +193,71 @@ def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
         budget *= 2
 
 
+def msr_one(game: Game, seed: int) -> Iterator[Estimate]:
+    """RegressionMSR with a linear surrogate, an example for each coalition.
+
+    Our own code, because shapiq's needs Python 3.12. Witter, Liu & Musco 2025 ("Regression-adjusted Monte Carlo
+    estimators for Shapley values and probabilistic values"): a surrogate of the game is fitted, whose Shapley values
+    are known; what it missed on other coalitions tells about all heads at once. Cross-fitted, so that it stays
+    unbiased; sizes are drawn so that the largest weights are rare.
+    """
+    rng, examples, players = np.random.default_rng([seed, 17]), examples_of(game, seed), game.players
+    size = np.arange(players + 1)
+    with np.errstate(divide="ignore"):
+        chance = np.sqrt(np.where(size > 0, 1 / size, 0) + np.where(size < players, 1 / (players - size), 0))
+    chance /= chance.sum()
+    parts = [Part.nothing(players) for _ in range(FOLDS)]
+    for batch in count():
+        sizes = rng.choice(players + 1, players, p=chance)
+        kept = rng.permuted(np.tile(size[:-1], (players, 1)), axis=1) < sizes[:, None]
+        found = game.values(kept, np.array([next(examples) for _ in sizes]))
+        inside, outside = np.maximum(sizes, 1)[:, None], np.maximum(players - sizes, 1)[:, None]
+        weights = np.where(kept, 1 / inside, -1 / outside) / chance[sizes][:, None]
+        parts[batch % FOLDS] = parts[batch % FOLDS].more(np.c_[np.ones(players), kept], weights, found)
+        if batch + 1 >= FOLDS:
+            yield Estimate(adjusted(parts))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sums over some coalitions: of rows z = (1, who is there) and values v: z'z, z'v; with the weights w, w'z, w'v."""
+
+    square: Floats
+    cross: Floats
+    weighted: Floats
+    gained: Floats
+    rows: int
+
+    @classmethod
+    def nothing(cls, players: int) -> Part:
+        """No coalition yet."""
+        wide = players + 1
+        return cls(np.zeros((wide, wide)), np.zeros(wide), np.zeros((players, wide)), np.zeros(players), 0)
+
+    def more(self, z: Floats, weights: Floats, values: Floats) -> Part:
+        """With more coalitions."""
+        return self + Part(z.T @ z, z.T @ values, weights.T @ z, weights.T @ values, len(z))
+
+    def __add__(self, other: Part) -> Part:
+        return Part(*(getattr(self, name) + getattr(other, name) for name in vars(self)))
+
+
+def adjusted(parts: list[Part]) -> Floats:
+    """Shapley values: of each part's surrogate, fitted on the others, and what that part says it missed; the mean."""
+    out = []
+    for number, part in enumerate(parts):
+        rest = sum((p for n, p in enumerate(parts) if n != number), Part.nothing(len(part.gained)))
+        fit = np.linalg.solve(rest.square + RIDGE * np.eye(len(rest.square)), rest.cross)
+        out.append(fit[1:] + (part.gained - part.weighted @ fit) / part.rows)
+    return np.asarray(np.mean(out, axis=0))
+
+
 PEERS = (
     Peer("captum ShapleyValueSampling", ONE, "n_samples=1, perturbations_per_eval=heads", captum_one, lambda n: n + 1),
     Peer("shap Permutation", ONE, "max_evals=2 heads + 1, batch_size=max_evals", shap_one, lambda n: 2 * n + 1),
     Peer("shapiq PermutationSamplingSV", ONE, "budget=heads + 1", shapiq_permutation_one, lambda n: n + 1),
     Peer("shapiq KernelSHAP", ONE, "pairing_trick, mean of regressions", shapiq_kernel_one, regression_size),
+    Peer("RegressionMSR, written here", ONE, "linear surrogate, 4 folds", msr_one, lambda n: FOLDS * n),
     Peer(
         "captum ShapleyValueSampling", WHOLE, "n_samples=1, perturbations_per_eval=heads", captum_whole, lambda n: n + 1
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t
 
 from comparison.estimates import Estimate, Point, headlab_former, headlab_monte_carlo, headlab_shapley, watch
 from comparison.peers import ONE, PEERS, WHOLE, Peer
@@ -95,8 +96,34 @@ def first_estimate(peer: Peer, setting: Setting, forward: float) -> float:
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """How many times more, and the ends of a 95 % interval; None where nothing says how far it is off."""
+
+    times: float
+    low: float | None
+    high: float | None
+
+
+def ratio_of_means(upper: Sequence[float] | float, lower: Sequence[float], level: float = 0.95) -> Ratio:
+    """The mean of `upper` over the mean of `lower`, independent samples of positive means; a number is exact.
+
+    Welch's t interval of the difference of the logarithms, whose errors are those of the means relative to them.
+    """
+    above, below = np.asarray(upper, float), np.asarray(lower, float)
+    times = float(above.mean() / below.mean())
+    samples = [x for x in (above, below) if x.ndim]
+    if min(len(x) for x in samples) < 2 or not times > 0:
+        return Ratio(times, None, None)
+    terms = [x.var(ddof=1) / len(x) / x.mean() ** 2 for x in samples]
+    parts = sum(term**2 / (len(x) - 1) for x, term in zip(samples, terms, strict=True))
+    freedom = sum(terms) ** 2 / parts if parts else 1.0
+    factor = float(np.exp(t.ppf((1 + level) / 2, freedom) * np.sqrt(sum(terms))))
+    return Ratio(times, times / factor, times * factor)
+
+
+@dataclass(frozen=True)
 class Summary:
-    """One estimator over its seeds. law: squared error × seconds at the end of its runs, the mean of all runs.
+    """One estimator over its seeds. laws: squared error × seconds at the end of each of its runs; law: their mean.
 
     slope: of log squared error over log seconds; -1 where the error falls as one over the square root.
     """
@@ -107,6 +134,7 @@ class Summary:
     error: float
     raw_error: float
     law: float
+    laws: tuple[float, ...]
     slope: float | None
     width: float | None
 
@@ -134,6 +162,7 @@ def _summary(runs: Sequence[Run], reference: Reference) -> Summary:
         float(np.sqrt(max(squared.mean(), 0.0))),
         float(np.sqrt(raw)),
         float(max((squared * seconds).mean(), 0.0)),
+        tuple((squared * seconds).tolist()),
         _slope(runs, reference),
         float(np.mean(widths)) if widths else None,
     )
@@ -145,8 +174,9 @@ def _slope(runs: Sequence[Run], reference: Reference) -> float | None:
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]) if len(set(logs[:, 0])) > 2 else None
 
 
-def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, float]]:
+def equal_error(summaries: Sequence[Summary]) -> tuple[float, dict[str, Ratio]]:
     """The lowest error that a peer ended with, and for each title the times more seconds than ours to equal error."""
     ours = next(s for s in summaries if s.title == OURS)
     best = min((s.error for s in summaries if s.title not in HEADLAB and s.error > 0), default=ours.raw_error)
-    return best, {s.title: s.law / ours.law for s in summaries if s is not ours and ours.law > 0}
+    others = (s for s in summaries if s is not ours and ours.law > 0)
+    return best, {s.title: ratio_of_means(s.laws, ours.laws) for s in others}

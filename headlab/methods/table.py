@@ -107,7 +107,7 @@ METHODS: dict[str, Method] = {
                 "stop": STOP,
                 "level": LEVEL,
             },
-            version=2,
+            version=3,
         ),
         Method(
             "monte-carlo",

@@ -11,7 +11,7 @@ import numpy as np
 from headlab.methods.work import Arrays, Outcome
 from headlab.progress import Progress
 from headlab.records import Bools, Floats, Ints
-from headlab.stats import Interval, betting_interval, betting_p, sample_mean
+from headlab.stats import Interval, Learned, betting_interval, betting_p, sample_mean
 from headlab.values import value_of
 
 # Before anything is known, a mean square of gains as it was seen, with the weight of a few samples.
@@ -145,13 +145,17 @@ class Tally:
         """The most that a sample can be."""
         return float(self.support[-1])
 
+    def stakes(self) -> Learned | None:
+        """Stakes that were learned from early samples, for those that came after; None where none were."""
+        return None
+
     def interval(self, counts: Ints | None = None) -> Interval:
         """Anytime-valid interval of each head's mean gain, as a share of the span; of other counts, if given.
 
         The bets are on shares of the reach, and what is known of a mean, that it lies in [-1, 1], is used.
         """
         counts = self.counts if counts is None else counts
-        low, high = betting_interval(self.support / self.reach, counts, self.plan.level)
+        low, high = betting_interval(self.support / self.reach, counts, self.plan.level, self.stakes())
         return Interval(np.maximum(low * self.reach, -1.0), np.minimum(high * self.reach, 1.0))
 
     def outcome(self) -> Outcome:
@@ -159,7 +163,7 @@ class Tally:
         span, level = self.plan.span, self.plan.level
         low, high = self.interval()
         mean = self.mean(self.counts)
-        p = betting_p(self.support / self.reach, self.counts)
+        p = betting_p(self.support / self.reach, self.counts, self.stakes())
         return Outcome(
             mean * span, low * span, high * span, self.counts.sum(axis=0), p, level, self._halves()
         )  # fmt: skip
@@ -192,11 +196,12 @@ class Tally:
         """Samples after which each head's interval will be as narrow as asked, roughly; [head].
 
         L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share of the span, r the
-        reach, and L the logarithm of the capital that refutes a mean, the price of the mixture included.
+        reach, and L the logarithm of the capital that refutes a mean, with the price of stakes not learned.
         """
         if self.plan.target is None:
             return np.full(self.counts.shape[1], float(self.plan.samples))
         done = self.counts.sum(axis=0)
         square = (self.support**2 @ self.counts + USUAL * FEW) / (done + FEW)
         width = self.plan.target / self.plan.span
-        return np.asarray((np.log(2 / (1 - self.plan.level)) + 1) * (2 * square / width**2 + self.reach / width))
+        capital = np.log(2 / (1 - self.plan.level)) + (self.stakes() is None)
+        return np.asarray(capital * (2 * square / width**2 + self.reach / width))

@@ -16,6 +16,7 @@ from headlab.methods.screen import Scale, Screen, samples
 from headlab.methods.tally import Plan, Tally, plan_of, reaching
 from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Bools, Floats, Ints
+from headlab.stats import Learned, learn
 from headlab.values import FINE
 
 TOP50 = "shapley-top50"
@@ -29,6 +30,8 @@ FIRST = 64
 # How rarely a gain is computed at least, in halvings: where the error counts, and where the interval does, which
 # pays for the weight that might come.
 FAR, NEAR = 6, 2
+# Draws that stakes are learned from, at least.
+ENOUGH = 256
 
 
 def is_full(estimand: str) -> bool:
@@ -57,18 +60,34 @@ def support_of(plan: Plan, steps: int) -> Floats:
 
 @dataclass(frozen=True)
 class Screened(Tally):
-    """A tally, and the screen that chooses which gains are computed."""
+    """A tally, the screen that chooses which gains are computed, and the samples that stakes were learned from.
+
+    early: int [level, head], of counts those of the first cycles; all 0 until then.
+    """
 
     screen: Screen
+    early: Ints
 
     def arrays(self) -> Arrays:
         """What `restored` needs."""
-        return {**super().arrays(), **self.screen.arrays()}
+        return {**super().arrays(), "early": self.early, **self.screen.arrays()}
+
+    def learned(self) -> Screened:
+        """With stakes learned for the samples to come, once, where a width is asked for; at the end of a cycle."""
+        due = self.plan.target is not None and self.draws >= ENOUGH and not self.early.any()
+        return replace(self, early=self.counts) if due else self
+
+    def stakes(self) -> Learned | None:
+        """Stakes that were learned from early samples, for those that came after."""
+        if self.plan.target is None or not self.early.any():
+            return None
+        return learn(self.support / self.reach, self.early, self.plan.target / self.plan.span / self.reach)
 
 
 def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
     """Nothing drawn yet. bins: of the game's scale, 0 without one."""
-    return Screened(**vars(Tally.start(players, support, plan)), screen=Screen.start(bins, players))
+    new = Tally.start(players, support, plan)
+    return Screened(**vars(new), screen=Screen.start(bins, players), early=np.zeros_like(new.counts))
 
 
 def estimate(
@@ -95,7 +114,7 @@ def estimate(
         for numbers, drawn, found in _stage(game, now, seed, most):
             now = _more(now, game, numbers, drawn, found, seed)
             if now.draws % game.examples == 0:
-                now = now.looked_at()
+                now = now.looked_at().learned()
             yield now
 
 
@@ -181,6 +200,7 @@ def restored(saved: Arrays, plan: Plan, players: int, *steps: int) -> Screened:
     supports = [support_of(plan, number) for number in steps]
     support = next((support for support in supports if len(support) == levels), supports[0])
     tally, screen = Tally.restore(saved, players, support, plan), Screen.restore(saved, bins, players)
-    if screen is None or not tally.draws:
+    early = saved.get("early")
+    if screen is None or not tally.draws or early is None or early.shape != tally.counts.shape:
         return begin(players, support, plan, 0)
-    return Screened(**vars(tally), screen=screen)
+    return Screened(**vars(tally), screen=screen, early=early.astype(np.int64))

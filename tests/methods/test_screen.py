@@ -44,6 +44,17 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "FIRST", 0.5)
 
 
+def test_stakes_are_learned_once_from_whole_cycles_and_only_for_a_width() -> None:
+    game, counts = table("majority", 5, 100, "right"), []
+    for now in tmab.estimate(game, plan(2000, 0.1), seed=1):
+        counts.append(now.counts if now.draws == 300 else np.zeros_like(now.counts))
+        assert now.early.any() == (now.draws >= 300)
+        assert_array_equal(now.early, np.sum(counts, axis=0))
+        assert (now.stakes() is None) == (now.draws < 300)
+    assert now.draws > 300
+    assert last(tmab.estimate(game, plan(400), seed=1)).stakes() is None
+
+
 # One sample.
 
 

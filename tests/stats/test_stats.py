@@ -24,6 +24,33 @@ def test_capital_equals_betting_draw_by_draw() -> None:
     assert_allclose(got, want, rtol=1e-12)
 
 
+def test_learned_stakes_are_those_that_would_have_grown_most() -> None:
+    counts = np.array([[0, 1, 20], [3, 2, 30], [90, 200, 10], [2, 0, 30], [0, 0, 21]])
+    found = stats.learn(FIVE, counts, 0.04)
+    want = [reference.learned_shares(FIVE, counts[:, h], 0.04, stats.FRACTIONS, stats.SHARES) for h in range(3)]
+    assert_allclose(found.shares.T, want, rtol=1e-9)
+    assert stats.FRACTIONS[found.shares[:, 0].argmax()] > stats.FRACTIONS[found.shares[:, 2].argmax()]
+
+
+def test_capital_with_learned_stakes_equals_betting_draw_by_draw() -> None:
+    early, later = np.array([[3], [10], [5]]), np.array([[1], [20], [2]])
+    learned = stats.learn(TERNARY, early, 0.1)
+    got = stats.log_capital(TERNARY, early + later, np.array([0.1]), learned)
+    want = reference.log_capital(TERNARY, early[:, 0], 0.1, stats.FRACTIONS, stats.SHARES)
+    want += reference.log_capital(TERNARY, later[:, 0], 0.1, stats.FRACTIONS, tuple(learned.shares[:, 0]))
+    assert_allclose(got, [want], rtol=1e-12)
+
+
+@pytest.mark.parametrize("width", [1e-9, 0.01, 5.0])
+def test_learned_shares_are_of_one_capital_whatever_came(width: float) -> None:
+    """Nothing drawn, only zeros, only extremes, goals that no stake grows at."""
+    counts = np.array([[0, 0, 50, 100], [0, 9, 0, 0], [0, 0, 50, 0]])
+    shares = stats.learn(TERNARY, counts, width).shares
+    assert shares.shape == (len(stats.FRACTIONS), 4)
+    assert (shares > 0).all()
+    assert_allclose(shares.sum(axis=0), 1, rtol=1e-12)
+
+
 def test_shares_are_of_one_capital_and_no_fraction_can_lose_it_all() -> None:
     assert sum(stats.SHARES) == pytest.approx(1, abs=1e-12)
     assert len(stats.SHARES) == len(stats.FRACTIONS)
@@ -56,6 +83,31 @@ def test_expected_capital_is_at_most_one_at_the_true_mean() -> None:
         counts = np.bincount(outcome, minlength=3)[:, None]
         total += float(np.prod(p[list(outcome)]) * np.exp(stats.log_capital(TERNARY, counts, mean)[0]))
     assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_expected_capital_is_at_most_one_with_stakes_learned_on_the_way() -> None:
+    """The same, with stakes for the last 3 of 6 draws that were learned from the first 3."""
+    p = np.array([0.2, 0.5, 0.3])
+    mean = np.array([float(TERNARY @ p)])
+    total = 0.0
+    for outcome in np.ndindex(3, 3, 3, 3, 3, 3):
+        early, counts = (np.bincount(part, minlength=3)[:, None] for part in (outcome[:3], outcome))
+        capital = stats.log_capital(TERNARY, counts, mean, stats.learn(TERNARY, early, 0.05))
+        total += float(np.prod(p[list(outcome)]) * np.exp(capital[0]))
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_learned_stakes_narrow_an_interval_sooner() -> None:
+    """Counts as on the embedded model: 2 % of the gains are not 0, some of them weighted with 4."""
+    support, share = np.array([-4, -1, 0, 1, 4]) / 4, np.array([4, 100, 9792, 100, 4]) / 10_000
+    for draws, rare in ((1500, 10), (3000, 1), (12_000, 0.2)):
+        weights = share / [rare, rare, 1, rare, rare]
+        weights[2] += 1 - weights.sum()
+        counts, early = (np.rint(n * weights).astype(np.int64)[:, None] for n in (draws, 512))
+        plain, learned = (
+            stats.betting_interval(support, counts, learned=by) for by in (None, stats.learn(support, early, 0.0025))
+        )
+        assert learned.high - learned.low < 0.93 * (plain.high - plain.low)
 
 
 def test_interval_mirrors_when_gains_change_sign() -> None:
@@ -104,14 +156,22 @@ def test_coverage_when_stopped_at_the_first_decision(p: np.ndarray, rng: np.rand
     assert covered.mean() >= 0.95 - 2 * np.sqrt(0.95 * 0.05 / runs)
 
 
-def test_coverage_with_balanced_cycles(rng: np.random.Generator) -> None:
-    """Examples drawn without replacement, looked at after each cycle and stopped at a decided sign."""
+@pytest.mark.parametrize("learning", [None, 1, 8])
+def test_coverage_with_balanced_cycles(learning: int | None, rng: np.random.Generator) -> None:
+    """Examples drawn without replacement, looked at after each cycle and stopped at a decided sign.
+
+    learning: cycles that stakes are learned from.
+    """
     chance = rng.choice([0.0, 0.02, 0.5, -0.4], size=32, p=[0.6, 0.2, 0.1, 0.1])  # each example's mean gain
     runs, cycles = 400, 12
     fired = rng.random((runs, cycles, 32)) < np.abs(chance)
     gain = fired * np.sign(chance)
     counts = np.stack([(gain == v).sum(axis=2).cumsum(axis=1) for v in (-1, 0, 1)])
-    low, high = (b.reshape(runs, cycles) for b in stats.betting_interval(TERNARY, counts.reshape(3, -1)))
+    learned = None
+    if learning:
+        early = np.minimum(np.arange(cycles), learning - 1)  # while learning goes on, all is early
+        learned = stats.learn(TERNARY, counts[:, :, early].reshape(3, -1), 0.05)
+    low, high = (b.reshape(runs, cycles) for b in stats.betting_interval(TERNARY, counts.reshape(3, -1), 0.95, learned))
     stop = (low > 0) | (high < 0)
     at = np.where(stop.any(axis=1), stop.argmax(axis=1), cycles - 1)
     row = np.arange(runs)
