@@ -188,20 +188,21 @@ def test_tmab_is_another_name_of_shapley(model: Model, tmp_path: Path) -> None:
     assert len(Store(tmp_path).scan().results) == 1
 
 
+@pytest.mark.parametrize("version", [1, 2])
 def test_what_an_earlier_version_of_a_method_stored_stands(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The spec of the first version says no version, as it did when there was none."""
     ask = {"language": "xx", "size": 8, "samples": 8, "store": Store(tmp_path)}
-    monkeypatch.setitem(METHODS, "shapley", replace(METHODS["shapley"], version=1))
+    monkeypatch.setitem(METHODS, "shapley", replace(METHODS["shapley"], version=version))
     old = score(model, tiny_task(), **ask)
-    assert set(old.spec["method"]) == {"name", "options"}
+    assert set(old.spec["method"]) == {"name", "options"} | ({"version"} if version > 1 else set())
     monkeypatch.undo()
-    assert METHODS["shapley"].version == 2
+    assert METHODS["shapley"].version == 3
     again = score(model, tiny_task(), **ask)
     assert (again.spec, again.seconds) == (old.spec, old.seconds)  # read, not computed
     other = score(model, tiny_task(), **ask, seed=1)
-    assert other.spec["method"]["version"] == 2
+    assert other.spec["method"]["version"] == 3
     assert {r.scores.spec["seed"] for r in Store(tmp_path).scan().results} == {0, 1}
 
 
