@@ -236,7 +236,7 @@ def test_the_regression_meets_the_exact_values() -> None:
 
 def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> None:
     """Two of four heads are surely harmful; a third would be after more of the same."""
-    gains = np.array([[900, 900, 60, 0], [124, 124, 944, 1000], [0, 0, 20, 24]])
+    gains = np.array([[900, 900, 40, 0], [124, 124, 964, 1000], [0, 0, 20, 24]])
     plan = Plan(1 << 20, 0.001, "width", 0.95, 1.0)
     tally = Tally(gains, 1024, np.ones(4, bool), plan, gains // 2, np.array([-1.0, 0.0, 1.0]))
     long = setting.Long(tally, 10.0, 100)

@@ -200,8 +200,22 @@ class Tally:
         """
         if self.plan.target is None:
             return np.full(self.counts.shape[1], float(self.plan.samples))
-        done = self.counts.sum(axis=0)
-        square = (self.support**2 @ self.counts + USUAL * FEW) / (done + FEW)
         width = self.plan.target / self.plan.span
-        capital = np.log(2 / (1 - self.plan.level)) + (self.stakes() is None)
-        return np.asarray(capital * (2 * square / width**2 + self.reach / width))
+        capital = self._capital + (self.stakes() is None)
+        return np.asarray(capital * (2 * self._square(self.counts) / width**2 + self.reach / width))
+
+    def reachable(self, counts: Ints) -> Floats:
+        """Half-width as a share of the span that the plan's samples leave, roughly, by these counts; [head].
+
+        Where `needed`, with stakes learned, is the samples of the plan.
+        """
+        draws, linear = self.plan.samples, self._capital * self.reach
+        root = np.sqrt(linear**2 + 8 * draws * self._capital * self._square(counts))
+        return np.asarray((linear + root) / (2 * draws))
+
+    @property
+    def _capital(self) -> float:
+        return float(np.log(2 / (1 - self.plan.level)))
+
+    def _square(self, counts: Ints) -> Floats:
+        return np.asarray((self.support**2 @ counts + USUAL * FEW) / (counts.sum(axis=0) + FEW))

@@ -78,10 +78,14 @@ class Screened(Tally):
         return replace(self, early=self.counts) if due else self
 
     def stakes(self) -> Learned | None:
-        """Stakes that were learned from early samples, for those that came after."""
+        """Stakes that were learned from early samples, for those that came after.
+
+        They suit the half-width that is asked for or, where the plan has too few samples for it, the one they leave.
+        """
         if self.plan.target is None or not self.early.any():
             return None
-        return learn(self.support / self.reach, self.early, self.plan.target / self.plan.span / self.reach)
+        width = np.maximum(self.plan.target / self.plan.span, self.reachable(self.early))
+        return learn(self.support / self.reach, self.early, width / self.reach)
 
 
 def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:

@@ -36,14 +36,15 @@ class Learned(NamedTuple):
     shares: Floats
 
 
-def learn(support: Floats, counts: Ints, width: float) -> Learned:
+def learn(support: Floats, counts: Ints, width: float | Floats) -> Learned:
     """Stakes for the draws to come, which suit draws like these where a half-width of `width` is the goal.
 
-    support: float [value], symmetric.  counts: int [value, head].  Each fraction's share falls with how much less
-    its wealth would grow against a mean that is `width` below the true one, gains and losses taken as equally likely.
+    support: float [value], symmetric.  counts: int [value, head].  width: of all heads, or [head].  Each fraction's
+    share falls with how much less its wealth would grow against a mean that is `width` below the true one, gains and
+    losses taken as equally likely.
     """
     alike = (counts + counts[::-1]) / (2 * np.maximum(counts.sum(axis=0), 1))
-    growth = _growth(support, alike, np.full(counts.shape[1], -min(width, 0.5)))
+    growth = _growth(support, alike, -np.minimum(np.broadcast_to(width, counts.shape[1:]), 0.5))
     best = growth.max(axis=0)
     usual = np.array(SHARES)[:, None]
     shares = np.where(best > 0, np.exp(KEEN * (growth / np.where(best > 0, best, 1.0) - 1)), usual)

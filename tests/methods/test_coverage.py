@@ -21,7 +21,7 @@ from headlab.methods.game import Ask, in_turn
 from headlab.methods.model_game import ModelGame
 from headlab.methods.tally import Plan, Tally
 from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, Screened, estimate
-from headlab.stats import Interval, benjamini_hochberg, holm, sample_mean
+from headlab.stats import Interval, Learned, benjamini_hochberg, holm, sample_mean
 
 LEVEL = 0.95
 RUNS, EXAMPLES = 200, 64
@@ -133,7 +133,7 @@ def test_the_screen_spares_what_it_is_there_to_spare() -> None:
 
 
 def normal_interval(
-    support: np.ndarray, counts: np.ndarray, level: float = LEVEL, errors: float = 1.959964
+    support: np.ndarray, counts: np.ndarray, level: float, _: Learned | None, *, errors: float = 1.959964
 ) -> Interval:
     """So many standard errors: right at one fixed number of draws, if large; wrong when looked at again and again."""
     assert level == LEVEL

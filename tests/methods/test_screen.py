@@ -55,6 +55,30 @@ def test_stakes_are_learned_once_from_whole_cycles_and_only_for_a_width() -> Non
     assert last(tmab.estimate(game, plan(400), seed=1)).stakes() is None
 
 
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_stakes_learned_for_a_width_out_of_reach_do_not_widen_intervals(
+    estimand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stakes for ±0.001 suit hundreds of thousands of samples, and these are 640."""
+    game, unreachable = table("majority", 6, 64, "right"), plan(640, 0.001)
+    learned = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
+    monkeypatch.setattr(tmab, "ENOUGH", np.inf)
+    usual = last(tmab.estimate(game, unreachable, seed=1, estimand=estimand))
+    assert learned.stakes() is not None
+    assert usual.stakes() is None
+    (low, high), (usual_low, usual_high) = learned.interval(), usual.interval()
+    assert (high - low < 1.02 * (usual_high - usual_low)).all()
+    assert (high - low).mean() < (usual_high - usual_low).mean()
+
+
+def test_a_width_that_is_just_reachable_needs_just_the_samples_of_the_plan() -> None:
+    tally = last(tmab.estimate(table("majority", 5, 100, "right"), plan(600, 0.01), seed=1))
+    for head, width in enumerate(tally.reachable(tally.counts)):
+        asked = replace(tally, plan=plan(600, float(width)))
+        assert asked.needed()[head] == pytest.approx(600)
+
+
 # One sample.
 
 
