@@ -8,6 +8,8 @@ Writes estimators.json and estimators.png to benchmarks/results (with --smoke: t
 every part, so that a run that is cut off leaves what it has. The reference and the run to the guaranteed
 half-width are kept in the work folder and gone on with by the next run; --minutes gives all parts more time.
 --others sw zh-CN and --xnli MODEL (with the data's folder in $HEADLAB_DATA) race in other settings besides.
+--newer PYTHON races shapiq's newest approximators too, for which that Python (3.12 or newer) needs
+requirements-bench-shapiq.txt; their package does not run on older ones.
 What is measured and how: docs/performance.md.
 """
 
@@ -26,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 from comparison import exactness, guarantee, peers, race, report  # noqa: E402 - after the path to them
-from comparison.costs import Costs, measure  # noqa: E402
+from comparison.costs import Costs, forward_seconds, measure  # noqa: E402
 from comparison.setting import OTHER_SHARES, Setting, long_run  # noqa: E402
 
 from headlab.errors import HeadlabError  # noqa: E402
@@ -34,7 +36,13 @@ from headlab.methods.tally import Plan  # noqa: E402
 from headlab.methods.tmab import FULL, TOP50  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-OTHERS_TELL = ("speedup_to_equal_error", "speedup_over_previous", "best_peer", "equal_error", "race", "reference")
+OTHERS_TELL = (
+    "speedup_to_equal_error", "speedup_over_previous", "best_peer", "equal_error", "race", "not_run", "reference",
+)  # fmt: skip
+# Seeds of the other settings, and how many times more time XNLI has than a language: its examples are pairs.
+OTHER_SEEDS, PAIRS = 3, 3
+# Estimates of a run that is held to exact values, each from twice as many coalitions as the one before.
+DOUBLED = 4
 REFERENCE = Plan(1 << 20, None, "width", 0.95, 1.0)
 
 
@@ -46,6 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--language", default="de", help="language of the dev examples")
     parser.add_argument("--others", nargs="*", default=[], metavar="LANGUAGE", help="languages that race besides")
     parser.add_argument("--xnli", metavar="MODEL", help="a model fine-tuned on XNLI that races besides, in German")
+    parser.add_argument("--newer", type=Path, metavar="PYTHON", help="a Python with requirements-bench-shapiq.txt")
     parser.add_argument("--seeds", type=int, help="runs of each estimator (8; with --smoke 1)")
     parser.add_argument("--work", type=Path, help="folder of what later runs take up (below the temporary folder)")
     parser.add_argument("--out", type=Path, help="folder of the results")
@@ -66,15 +75,17 @@ def setting_of(given: argparse.Namespace) -> Setting:
         rows=1 if smoke else 4,
         walks=(3, 2) if smoke else (16, 8),
         work=work,
+        newer=given.newer,
     )
 
 
 def others_of(given: argparse.Namespace, setting: Setting) -> list[Setting]:
-    """The other languages, and XNLI, that only race; they share what time there is for them."""
-    asked: list[dict[str, Any]] = [{"language": language} for language in given.others]
-    asked += [{"model_name": given.xnli, "task_name": "xnli", "language": "de"}] if given.xnli else []
-    minutes = setting.minutes * setting.shares["others"] / max(len(asked), 1)
-    return [replace(setting, minutes=minutes, shares=OTHER_SHARES, **each) for each in asked]
+    """The other languages, and XNLI, that only race, with fewer seeds; they share what time there is for them."""
+    asked: list[tuple[int, dict[str, Any]]] = [(1, {"language": language}) for language in given.others]
+    asked += [(PAIRS, {"model_name": given.xnli, "task_name": "xnli", "language": "de"})] if given.xnli else []
+    minutes = setting.minutes * setting.shares["others"] / max(sum(share for share, _ in asked), 1)
+    same = {"shares": OTHER_SHARES, "newer": None, "seeds": min(setting.seeds, OTHER_SEEDS)}
+    return [replace(setting, minutes=share * minutes, **same, **each) for share, each in asked]
 
 
 def say(text: str) -> None:
@@ -130,21 +141,20 @@ def guarantee_part(setting: Setting, costs: Costs) -> dict[str, Any]:
     }
 
 
-def race_part(setting: Setting) -> tuple[list[race.Run], race.Reference]:
-    """A race, and the values that its errors are measured against."""
+def race_part(setting: Setting, forward: float) -> tuple[list[race.Run], dict[str, float], race.Reference]:
+    """A race, who could not take part, and the values that its errors are measured against."""
     say(f"{setting.title}: long reference run of another seed (shapley)")
     seconds = setting.seconds("reference")
     reference = race.Reference.of(long_run(setting, REFERENCE, race.REFERENCE_SEED, FULL, seconds))
     say(f"race on single examples; the reference has {reference.samples} samples a head")
-    return race.race(setting), reference
+    return *race.race(setting, forward), reference
 
 
 def others_part(settings: Sequence[Setting]) -> dict[str, Any]:
     """The race in other languages and with another model."""
     found = {}
     for setting in settings:
-        runs, reference = race_part(setting)
-        whole = report.compared(runs, {}, reference)
+        whole = report.compared(*race_part(setting, forward_seconds(setting)))
         found[setting.title] = {name: whole[name] for name in OTHERS_TELL}
     return {"others": found}
 
@@ -153,12 +163,12 @@ def parts(setting: Setting, others: Sequence[Setting], write: Any) -> None:
     """All parts in order, each written as it is done."""
     costs, found = costs_part(setting)
     write(found)
-    runs, reference = race_part(setting)
-    write(report.compared(runs, {}, reference))
+    runs, late, reference = race_part(setting, costs.sorted_forward)
+    write(report.compared(runs, late, reference))
     write(guarantee_part(setting, costs))
     say("peers with the whole dev set in every evaluation")
     more, missing = race.whole_set(setting, costs.sorted_forward)
-    write(report.compared(runs + more, missing, reference))
+    write(report.compared(runs + more, late | missing, reference))
     write(others_part(others))
 
 
@@ -171,6 +181,7 @@ def main() -> int:
         if given.smoke:
             say("every estimator on a tiny model, against its exact values")
             exactness.check({**race.HEADLAB, **{p.title: p.start for p in peers.PEERS}})
+            exactness.check({p.title: p.start for p in peers.newer(given.newer)}, DOUBLED)
         out = given.out or (setting.work if given.smoke else RESULTS)
         found = report.about(" ".join(["python", "benchmarks/estimators.py", *sys.argv[1:]]))
         found["setting"] = {k: getattr(setting, k) for k in ("language", "size", "minutes", "seeds", "target")}

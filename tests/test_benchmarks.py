@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,17 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
 import suite  # noqa: E402 - found there
-from comparison import exactness, guarantee, peers, previous, race, recipe, report, setting  # noqa: E402 - found there
+from comparison import (  # noqa: E402 - found there
+    exactness,
+    guarantee,
+    peers,
+    previous,
+    race,
+    recipe,
+    report,
+    setting,
+    shapiq_process,
+)  # fmt: skip
 from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
 from tiny import tiny_model  # noqa: E402
 from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
@@ -34,6 +45,7 @@ from headlab.methods.tmab import FULL, TOP50  # noqa: E402
 from headlab.records import content_key  # noqa: E402
 from headlab.stats import bernstein_width  # noqa: E402
 
+BENCHMARKS = ROOT / "benchmarks"
 RESULTS = ROOT / "benchmarks" / "results" / "estimators.json"
 
 
@@ -214,24 +226,58 @@ def test_one_run_gives_no_interval() -> None:
     assert race.ratio_of_means(3.0, [1.0, 1.0]) == race.Ratio(3.0, 3.0, 3.0)
 
 
-def test_a_regression_is_adjusted_by_what_it_missed() -> None:
-    """By the definition, row by row, where the sums do it at once."""
-    rng, players, rows = np.random.default_rng(4), 5, 40
-    z = np.c_[np.ones(rows), rng.random((rows, players)) < 0.5]
-    weights, values, fold = rng.normal(size=(rows, players)), rng.random(rows), np.arange(rows) % 4
-    parts = [peers.Part.nothing(players).more(z[fold == k], weights[fold == k], values[fold == k]) for k in range(4)]
-    want = []
-    for k in range(4):
-        a, b = z[fold != k], values[fold != k]
-        fit = np.linalg.solve(a.T @ a + peers.RIDGE * np.eye(players + 1), a.T @ b)
-        missed = [w * (v - row @ fit) for w, v, row in zip(weights, values, z, strict=True)]
-        want.append(fit[1:] + np.mean([m for m, f in zip(missed, fold, strict=True) if f == k], axis=0))
-    assert_allclose(peers.adjusted(parts), np.mean(want, axis=0), atol=1e-12)
+def test_arrays_go_through_a_pipe_as_they_are_and_its_end_is_told() -> None:
+    sent = [np.zeros(0), np.array([[True, False], [True, True]]), np.array([0.1, -2.5])]
+    pipe = BytesIO()
+    for array in sent:
+        shapiq_process.send(pipe, array)
+    cut = pipe.getvalue()[:-1]
+    pipe.seek(0)
+    for array in sent:
+        got = shapiq_process.receive(pipe)
+        assert got.dtype == array.dtype
+        assert_array_equal(got, array)
+    assert shapiq_process.receive(pipe) is None
+    pipe = BytesIO(cut)
+    assert [shapiq_process.receive(pipe) is None for _ in sent] == [False, False, True]
 
 
-def test_the_regression_meets_the_exact_values() -> None:
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    """A program that asks for coalitions as shapiq does, and answers with the mean value of each player's."""
+    program = tmp_path / "python"
+    program.write_text(STAND_IN.format(python=sys.executable, benchmarks=str(BENCHMARKS)), encoding="utf-8")
+    program.chmod(0o755)
+    return program
+
+
+STAND_IN = """#!{python}
+import sys
+sys.path.insert(0, {benchmarks!r})
+import numpy as np
+from comparison.shapiq_process import receive, send
+name, players, seed, coalitions = sys.argv[2], *map(int, sys.argv[3:])
+out, into = sys.stdout.buffer, sys.stdin.buffer
+if name == "OddSHAP":
+    sys.exit("not here")
+send(out, np.zeros(0))
+for times in (1, 3):
+    kept = np.random.default_rng(seed).random((times * coalitions, players)) < 0.5
+    send(out, kept)
+    send(out, np.full(players, 1.0 * times) + 0 * receive(into).sum())
+"""
+
+
+def test_a_process_asks_for_values_and_its_runs_count_by_their_coalitions(stand_in: Path) -> None:
     game = small_game()
-    assert exactness.excess(peers.msr_one, game, exactness.truth(game)) <= 0
+    first, *_, odd = peers.newer(stand_in)
+    found = first.start(game, 1)
+    assert_array_equal(next(found).values, np.full(game.players, 1.0))
+    assert_allclose(next(found).values, np.full(game.players, (1 * 1 + 3 * 3) / 4))
+    with raises("benchmark.process_ended", "RegressionMSR", "Python 3.12"):
+        next(found)
+    with raises("benchmark.process_ended", "OddSHAP"):
+        odd.start(game, 1)
 
 
 def test_harmful_heads_are_named_and_the_rest_of_the_time_is_worked_out() -> None:
@@ -286,12 +332,15 @@ def test_a_peer_that_does_not_fit_into_the_time_is_told_with_what_it_needs(monke
 
 
 def test_everybody_races_with_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "PEERS", (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1)))
+    late = fake_peer(peers.ONE, 1000)
+    monkeypatch.setattr(race, "PEERS", (fake_peer(peers.ONE, 1), fake_peer(peers.WHOLE, 1), late))
     game = small_game()
     made_up = SimpleNamespace(
-        small_rounds=lambda: game, evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 0.8, seeds=2
-    )
-    runs = race.race(made_up)  # type: ignore[arg-type]
+        small_rounds=lambda: game, game=game, evaluator=SimpleNamespace(forwards=0), seconds=lambda part: 1.0, seeds=2,
+        newer=None,
+    )  # fmt: skip
+    runs, missing = race.race(made_up, forward=0.01)  # type: ignore[arg-type]
+    assert missing == {late.title: pytest.approx(10.0)}
     titles = [race.OURS, race.FORMER, race.PLAIN, f"needs 1 ({peers.ONE})"]
     assert [(run.title, run.seed) for run in runs] == [(title, seed) for seed in (1, 2) for title in titles]
     assert all(run.points[-1].seconds >= 0.1 for run in runs)
@@ -331,7 +380,8 @@ def test_the_committed_figures_say_what_they_depend_on() -> None:
     )
     assert found["finished"]
     assert found["setting"]["size"] == 512
-    assert {p.title for p in peers.PEERS} == set(found["speedup_to_equal_error"]) | set(found["not_run"])
+    everybody = (*peers.PEERS, *peers.newer(Path("python3.12")))
+    assert {p.title for p in everybody} == set(found["speedup_to_equal_error"]) | set(found["not_run"])
     for goal in found["goals"]:
         assert goal["met"] == (goal["reached"] >= goal["times"])
     for ratio in (found["speedup_to_guarantee"], *found["speedup_to_equal_error"].values()):

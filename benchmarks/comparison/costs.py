@@ -86,6 +86,13 @@ def measure(setting: Setting, seconds: float) -> Costs:
     return Costs(found.pop("padded"), found.pop("sorted"), found, *variances(game, setting.walks))
 
 
+def forward_seconds(setting: Setting) -> float:
+    """Seconds of an example-forward, sorted by length."""
+    game, batch = setting.game, np.arange(min(BATCH, setting.game.examples))
+    some = coalitions(game.players, len(batch), 3)
+    return in_turns({"sorted": lambda: len(game.values(some, batch))}, 0)["sorted"]
+
+
 def variances(game: ModelGame, walks: tuple[int, int]) -> tuple[float, float]:
     """Mean over heads of the variance of an order's gain: over whole walks, and over their first halves.
 

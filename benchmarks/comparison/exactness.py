@@ -109,20 +109,26 @@ def last(estimates: Iterator[Estimate], count: int) -> Floats:
     return list(islice(estimates, count))[-1].values
 
 
-def excess(start: Callable[[Game, int], Iterator[Estimate]], game: TableGame, exact: Floats) -> float:
-    """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right."""
-    found = np.stack([last(start(game, seed), EACH) for seed in range(RUNS)])
+def excess(start: Callable[[Game, int], Iterator[Estimate]], game: TableGame, exact: Floats, each: int = EACH) -> float:
+    """How far the average of several runs is from the truth beyond what chance allows; at most 0 if it is right.
+
+    each: estimates of a run.
+    """
+    found = np.stack([last(start(game, seed), each) for seed in range(RUNS)])
     error = found.std(axis=0, ddof=1) / np.sqrt(RUNS)
     return float((np.abs(found.mean(axis=0) - exact) - ERRORS * error - SLACK).max())
 
 
-def check(starts: Starts) -> None:
-    """Raise HeadlabError naming the estimators that do not meet the exact values of the tiny game."""
+def check(starts: Starts, each: int = EACH) -> None:
+    """Raise HeadlabError naming the estimators that do not meet the exact values of the tiny game.
+
+    each: estimates of a run.
+    """
     game = tiny_game()
     exact = truth(game)
     wrong = []
     for title, start in starts.items():
-        over = excess(start, game, exact)
+        over = excess(start, game, exact, each)
         print(
             f"  {title}: {'meets the exact values' if over <= 0 else f'off by {over:.3f} more than chance'}", flush=True
         )

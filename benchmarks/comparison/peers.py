@@ -12,24 +12,26 @@ examples, as when the library is given the accuracy as its function.
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from comparison import shapiq_process
 from comparison.estimates import Estimate, examples_of, mean_values, running_mean
+from comparison.shapiq_process import NAMES, receive, send
 from headlab.errors import HeadlabError
 from headlab.methods.game import Game
 from headlab.records import Bools, Floats
 
 ONE, WHOLE = "one example", "whole dev set"
 ENDS = 32
-# Parts that a surrogate is fitted without, in turn, and what is added to the squares of its regression.
-FOLDS, RIDGE = 4, 10.0
 NEEDED = ("captum", "shap", "shapiq", "matplotlib")
 Start = Callable[[Game, int], Iterator[Estimate]]
 Values = Callable[[Bools], Floats]
@@ -158,13 +160,8 @@ def regression_size(players: int) -> int:
     return int(0.9 * players / share)
 
 
-def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
-    """KernelSHAP with paired sampling, an example for each coalition; the mean of many regressions.
-
-    The values of all heads and of none, which a regression takes as exact, are means over 32 examples.
-    """
-    from shapiq.approximator import KernelSHAP
-
+def on_fresh_ones(game: Game, seed: int) -> Values:
+    """Value of coalitions, each on the next example; of all heads and of none, which are taken as exact, on 32."""
     examples = examples_of(game, seed)
 
     def values(kept: Bools) -> Floats:
@@ -174,6 +171,14 @@ def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
         found = game.values(kept[rows], np.array([next(examples) for _ in rows]))
         return np.asarray(np.bincount(rows, found) / times)
 
+    return values
+
+
+def shapiq_kernel_one(game: Game, seed: int) -> Iterator[Estimate]:
+    """KernelSHAP with paired sampling, an example for each coalition; the mean of many regressions."""
+    from shapiq.approximator import KernelSHAP
+
+    values = on_fresh_ones(game, seed)
     sampler = KernelSHAP(game.players, pairing_trick=True, random_state=seed)
     budget = regression_size(game.players)
     return running_mean(singles(sampler.approximate(budget, values), game.players) for _ in iter(int, 1))
@@ -193,63 +198,53 @@ def shapiq_kernel_whole(game: Game, seed: int) -> Iterator[Estimate]:
         budget *= 2
 
 
-def msr_one(game: Game, seed: int) -> Iterator[Estimate]:
-    """RegressionMSR with a linear surrogate, an example for each coalition.
-
-    Our own code, because shapiq's needs Python 3.12. Witter, Liu & Musco 2025 ("Regression-adjusted Monte Carlo
-    estimators for Shapley values and probabilistic values"): a surrogate of the game is fitted, whose Shapley values
-    are known; what it missed on other coalitions tells about all heads at once. Cross-fitted, so that it stays
-    unbiased; sizes are drawn so that the largest weights are rare.
-    """
-    rng, examples, players = np.random.default_rng([seed, 17]), examples_of(game, seed), game.players
-    size = np.arange(players + 1)
-    with np.errstate(divide="ignore"):
-        chance = np.sqrt(np.where(size > 0, 1 / size, 0) + np.where(size < players, 1 / (players - size), 0))
-    chance /= chance.sum()
-    parts = [Part.nothing(players) for _ in range(FOLDS)]
-    for batch in count():
-        sizes = rng.choice(players + 1, players, p=chance)
-        kept = rng.permuted(np.tile(size[:-1], (players, 1)), axis=1) < sizes[:, None]
-        found = game.values(kept, np.array([next(examples) for _ in sizes]))
-        inside, outside = np.maximum(sizes, 1)[:, None], np.maximum(players - sizes, 1)[:, None]
-        weights = np.where(kept, 1 / inside, -1 / outside) / chance[sizes][:, None]
-        parts[batch % FOLDS] = parts[batch % FOLDS].more(np.c_[np.ones(players), kept], weights, found)
-        if batch + 1 >= FOLDS:
-            yield Estimate(adjusted(parts))
+def newer(python: Path | None) -> tuple[Peer, ...]:
+    """Shapiq's newest approximators, run by an interpreter that has them; none without one."""
+    if python is None:
+        return ()
+    how = "defaults, ever larger runs, weighted by their coalitions"
+    return tuple(Peer(f"shapiq {name}", ONE, how, partial(_elsewhere, python, name), regression_size) for name in NAMES)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Sums over some coalitions: of rows z = (1, who is there) and values v: z'z, z'v; with the weights w, w'z, w'v."""
-
-    square: Floats
-    cross: Floats
-    weighted: Floats
-    gained: Floats
-    rows: int
-
-    @classmethod
-    def nothing(cls, players: int) -> Part:
-        """No coalition yet."""
-        wide = players + 1
-        return cls(np.zeros((wide, wide)), np.zeros(wide), np.zeros((players, wide)), np.zeros(players), 0)
-
-    def more(self, z: Floats, weights: Floats, values: Floats) -> Part:
-        """With more coalitions."""
-        return self + Part(z.T @ z, z.T @ values, weights.T @ z, weights.T @ values, len(z))
-
-    def __add__(self, other: Part) -> Part:
-        return Part(*(getattr(self, name) + getattr(other, name) for name in vars(self)))
+def _elsewhere(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
+    """Estimates by a process that has imported what it needs before the first is asked for."""
+    found = _asking(python, name, game, seed)
+    next(found)
+    return found
 
 
-def adjusted(parts: list[Part]) -> Floats:
-    """Shapley values: of each part's surrogate, fitted on the others, and what that part says it missed; the mean."""
-    out = []
-    for number, part in enumerate(parts):
-        rest = sum((p for n, p in enumerate(parts) if n != number), Part.nothing(len(part.gained)))
-        fit = np.linalg.solve(rest.square + RIDGE * np.eye(len(rest.square)), rest.cross)
-        out.append(fit[1:] + (part.gained - part.weighted @ fit) / part.rows)
-    return np.asarray(np.mean(out, axis=0))
+def _asking(python: Path, name: str, game: Game, seed: int) -> Iterator[Estimate]:
+    """Nothing yet, when the process is ready; then its estimates."""
+    values, size = on_fresh_ones(game, seed), regression_size(game.players)
+    command = [str(python), shapiq_process.__file__, name, *map(str, (game.players, seed, size))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        total, weight, rows = np.zeros(game.players), 0, 0
+        try:
+            _next(process, name)
+            yield Estimate(total)
+            while True:
+                array = _next(process, name)
+                if array.dtype == bool:
+                    rows += len(array)
+                    send(process.stdin, values(array))
+                    continue
+                total, weight, rows = total + rows * array, weight + rows, 0
+                yield Estimate(total / weight)
+        finally:
+            process.kill()
+
+
+def _next(process: subprocess.Popen[bytes], name: str) -> Floats:
+    assert process.stdout is not None
+    found = receive(process.stdout)
+    if found is None:
+        raise HeadlabError(
+            f"the process of shapiq's {name} ended (its message is above); it needs Python 3.12 or newer with "
+            "requirements-bench-shapiq.txt installed",
+            code="benchmark.process_ended",
+        )
+    return found
 
 
 PEERS = (
@@ -257,7 +252,6 @@ PEERS = (
     Peer("shap Permutation", ONE, "max_evals=2 heads + 1, batch_size=max_evals", shap_one, lambda n: 2 * n + 1),
     Peer("shapiq PermutationSamplingSV", ONE, "budget=heads + 1", shapiq_permutation_one, lambda n: n + 1),
     Peer("shapiq KernelSHAP", ONE, "pairing_trick, mean of regressions", shapiq_kernel_one, regression_size),
-    Peer("RegressionMSR, written here", ONE, "linear surrogate, 4 folds", msr_one, lambda n: FOLDS * n),
     Peer(
         "captum ShapleyValueSampling", WHOLE, "n_samples=1, perturbations_per_eval=heads", captum_whole, lambda n: n + 1
     ),

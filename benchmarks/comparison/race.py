@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import t
 
 from comparison.estimates import Estimate, Point, headlab_former, headlab_monte_carlo, headlab_shapley, watch
-from comparison.peers import ONE, PEERS, WHOLE, Peer
+from comparison.peers import ONE, PEERS, WHOLE, Peer, newer
 from comparison.setting import Long, Setting
 from headlab.methods.game import Game
 from headlab.records import Floats
@@ -18,6 +18,8 @@ from headlab.stats import sample_mean
 OURS, FORMER, PLAIN = "headlab shapley", "headlab shapley, version 1", "headlab monte-carlo"
 HEADLAB = {OURS: headlab_shapley, FORMER: headlab_former, PLAIN: headlab_monte_carlo}
 REFERENCE_SEED = 424_242
+# A peer whose first estimate takes so many times longer than everybody's race does not take part.
+LATE = 3.0
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,18 @@ class Reference:
         return float(((values - self.values) ** 2).mean() - self.noise**2)
 
 
-def race(setting: Setting) -> list[Run]:
-    """Every estimator that plays on single examples, seed after seed, each for the same time."""
+def race(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
+    """Every estimator that plays on single examples, seed after seed, each for the same time.
+
+    forward: seconds of an example-forward.  Returns runs and, for peers that would not have an estimate in the time,
+    the seconds they would need.
+    """
     starts: dict[str, Callable[[Game, int], Iterator[Estimate]]] = dict(HEADLAB)
-    starts.update({peer.title: peer.start for peer in PEERS if peer.wrapping == ONE})
-    each = setting.seconds("race") / len(starts) / setting.seeds
+    peers = [peer for peer in (*PEERS, *newer(setting.newer)) if peer.wrapping == ONE]
+    each = setting.seconds("race") / (len(starts) + len(peers)) / setting.seeds
+    needs = {peer.title: first_estimate(peer, setting, forward) for peer in peers}
+    missing = {title: need for title, need in needs.items() if need > LATE * each}
+    starts.update({peer.title: peer.start for peer in peers if peer.title not in missing})
     for start in starts.values():  # what is compiled or allocated once
         watch(start(setting.small_rounds(), 0), setting.evaluator, 0)
     runs = []
@@ -69,7 +78,7 @@ def race(setting: Setting) -> list[Run]:
             runs.append(Run(title, seed, watch(start(setting.small_rounds(), seed), setting.evaluator, each)))
             last = runs[-1].points[-1]
             print(f"  {title}, seed {seed}: {last.forwards} forwards in {last.seconds:.1f} s", flush=True)
-    return runs
+    return runs, missing
 
 
 def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, float]]:
@@ -91,8 +100,9 @@ def whole_set(setting: Setting, forward: float) -> tuple[list[Run], dict[str, fl
 
 
 def first_estimate(peer: Peer, setting: Setting, forward: float) -> float:
-    """Seconds until a peer's first estimate."""
-    return forward * peer.first(setting.game.players) * setting.game.examples
+    """Seconds until a peer's first estimate, what it computes itself apart."""
+    rows = peer.first(setting.game.players) * (setting.game.examples if peer.wrapping == WHOLE else 1)
+    return forward * rows
 
 
 @dataclass(frozen=True)

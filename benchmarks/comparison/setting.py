@@ -34,7 +34,7 @@ class Setting:
 
     size: dev examples.  target: half-width to guarantee.  rows: coalitions or walks that a gain's cost is
     taken from.  walks: orders, and examples of each, from which the variance of orders is estimated.
-    work: folder of what later runs can take up.
+    work: folder of what later runs can take up.  newer: an interpreter with shapiq's newest approximators.
     """
 
     language: str
@@ -48,6 +48,7 @@ class Setting:
     model_name: str = "e5-small-intents"
     task_name: str = "intents"
     shares: Mapping[str, float] = field(default_factory=SHARES.copy)
+    newer: Path | None = None
 
     def __post_init__(self) -> None:
         self.model = headlab.load(self.model_name)

@@ -1,0 +1,76 @@
+"""shapiq's approximators that ask for Python 3.12, in a process of their own, which asks its parent for values.
+
+    python3.12 benchmarks/comparison/shapiq_process.py OddSHAP PLAYERS SEED COALITIONS
+
+Arrays go both ways, each as a line of JSON (type and shape) and its bytes: first an empty one, when everything is
+imported; then coalitions (bool), whose values (float) it waits for, and Shapley values (float), each in turn. A run has
+twice as many coalitions as the one before. This file is imported by Python 3.11 too and needs only NumPy there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from itertools import count
+from typing import IO, Any
+
+import numpy as np
+
+NAMES = ("RegressionMSR", "RegressionMSR, linear", "ProxySHAP", "OddSHAP")
+Array = np.ndarray[Any, Any]
+
+
+def send(stream: IO[bytes], array: Array) -> None:
+    """Write an array."""
+    stream.write(json.dumps([array.dtype.str, array.shape]).encode() + b"\n")
+    stream.write(np.ascontiguousarray(array).tobytes())
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Array | None:
+    """The next array; None where the other side has ended."""
+    line = stream.readline()
+    if not line:
+        return None
+    kind, shape = json.loads(line)
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    found = stream.read(size)
+    return np.frombuffer(found, kind).reshape(shape) if len(found) == size else None
+
+
+def approximator(name: str, players: int, seed: int) -> Any:
+    """The approximator of that name, with its defaults but for what the name says."""
+    import shapiq
+
+    if name == "OddSHAP":
+        return shapiq.OddSHAP(players, random_state=seed)
+    if name == "ProxySHAP":
+        return shapiq.ProxySHAP(players, max_order=1, index="SV", random_state=seed)
+    linear = {"proxy_model": "linear", "k_folds": 4} if name == "RegressionMSR, linear" else {}
+    return shapiq.RegressionMSR(players, "SV", random_state=seed, **linear)
+
+
+def main() -> None:
+    """Approximate again and again until the parent has had enough."""
+    name, players, seed, coalitions = sys.argv[1], *(int(text) for text in sys.argv[2:5])
+    out, into = sys.stdout.buffer, sys.stdin.buffer
+    sys.stdout = sys.stderr  # whatever else is printed
+    warnings.simplefilter("ignore")
+
+    def values(kept: Array) -> Array:
+        send(out, np.atleast_2d(kept).astype(bool))
+        found = receive(into)
+        if found is None:
+            raise SystemExit(0)
+        return found
+
+    approximator(name, players, seed)  # what is imported once
+    send(out, np.zeros(0))
+    for number in count():
+        found = approximator(name, players, 1000 * seed + number).approximate(coalitions << number, values)
+        send(out, np.array([found[(player,)] for player in range(players)], dtype=np.float64))
+
+
+if __name__ == "__main__":
+    main()
