@@ -1,10 +1,14 @@
-"""An option that a user sets: of a method, an experiment or an analysis; what it may be, in words and as a check."""
+"""An option that a user sets: of a method, an experiment or an analysis; what it may be, and how a command says it."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from headlab.errors import HeadlabError
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,47 @@ class Option:
         if self.high < math.inf:
             return f"a {self.kind.__name__} from {self.low:g} to {self.high:g}"
         return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
+
+
+def option_words(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:
+    """The options that are not at their defaults, as words of a command: `parse_options` gives their values back."""
+    for name, value in given.items():
+        if name not in known or value != known[name].default:
+            yield from (flag, f"{name}={written(value)}")
+
+
+def written(value: Any) -> str:
+    """A value as the command line reads it: JSON, none, or a text as it is where that is no JSON."""
+    if value is None:
+        return "none"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    try:
+        json.loads(value)
+    except ValueError:
+        return value
+    return json.dumps(value)
+
+
+def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str, Any]:
+    """["samples=512", "target=none"] -> typed values: JSON where it is JSON, None where an option may be, else text.
+
+    Raises HeadlabError for what is not of the form name=value.
+    """
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise HeadlabError(
+                f"option {pair!r} is not of the form name=value, like samples=512", code="option.malformed"
+            )
+        optional = name in known and known[name].optional
+        out[name] = None if optional and text.lower() == "none" else _json_or_text(text)
+    return out
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

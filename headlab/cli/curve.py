@@ -22,7 +22,6 @@ from headlab.cli.output import (
     TaskName,
     check_ablation,
     open_store,
-    parse_options,
     print_json,
     progress_bar,
     split_languages,
@@ -30,6 +29,7 @@ from headlab.cli.output import (
 from headlab.methods.costs import refuse
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
+from headlab.options import parse_options
 from headlab.scores import Curve
 from headlab.tasks.base import DEV_SIZE
 

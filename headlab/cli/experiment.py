@@ -21,7 +21,6 @@ from headlab.cli.output import (
     TaskName,
     check_ablation,
     open_store,
-    parse_options,
     print_json,
     progress_bar,
     split_languages,
@@ -31,6 +30,7 @@ from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Exper
 from headlab.experiments.table import experiment as experiment_of
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import method as method_of
+from headlab.options import parse_options
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not

@@ -23,13 +23,13 @@ from headlab.cli.output import (
     TaskName,
     check_ablation,
     open_store,
-    parse_options,
     print_json,
     progress_bar,
     split_languages,
 )  # fmt: skip
 from headlab.front.table import ABOUT, BOUND, ORDERS, resolve
 from headlab.methods.table import method as method_of
+from headlab.options import parse_options
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not

@@ -20,12 +20,12 @@ from headlab.cli.output import (
     Seed,
     TaskName,
     open_store,
-    parse_options,
     print_json,
 )
 from headlab.cli.steps_shown import Say, clock, shown
 from headlab.errors import HeadlabError
 from headlab.learned import LearnedGates
+from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store
 from headlab.tables import Table

@@ -25,7 +25,6 @@ from rich.progress import (
 
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
-from headlab.options import Option
 from headlab.store import Store
 from headlab.tables import Report
 
@@ -143,24 +142,3 @@ def say_report(report: Report) -> None:
     typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in report.tables))
     for note in report.notes:
         typer.echo(f"\nnote: {note}")
-
-
-def parse_options(pairs: list[str], options: Mapping[str, Option]) -> dict[str, Any]:
-    """["samples=512", "target=none"] -> typed values: JSON where it is JSON, None where an option may be, else text."""
-    out: dict[str, Any] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator or not name:
-            raise HeadlabError(
-                f"option {pair!r} is not of the form name=value, like samples=512", code="option.malformed"
-            )
-        optional = name in options and options[name].optional
-        out[name] = None if optional and text.lower() == "none" else _json_or_text(text)
-    return out
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -18,12 +18,12 @@ from headlab.cli.output import (
     Dtype,
     ModelName,
     open_store,
-    parse_options,
     print_json,
     progress_bar,
 )
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
+from headlab.options import parse_options
 from headlab.roles.table import FILE, NAME, OPTIONS, resolve
 from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE

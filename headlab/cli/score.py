@@ -25,7 +25,6 @@ from headlab.cli.output import (
     TaskName,
     check_ablation,
     open_store,
-    parse_options,
     print_json,
     progress_bar,
     split_languages,
@@ -35,6 +34,7 @@ from headlab.errors import HeadlabError
 from headlab.methods.costs import caution, cost_of, most_forwards, refuse
 from headlab.methods.table import METHODS, Method
 from headlab.methods.table import method as method_of
+from headlab.options import parse_options
 from headlab.scores import HeadScores
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, Device, Seed, parse_options, print_json
+from headlab.cli.output import AsJson, Device, Seed, print_json
 from headlab.cli.steps_shown import lm_words, shown
 from headlab.errors import HeadlabError
-from headlab.options import Option
+from headlab.options import Option, parse_options
 from headlab.tables import NOTHING
 from headlab.training.lm.options import (
     GATE_OPTIONS,

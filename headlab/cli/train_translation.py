@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headlab.cli.output import AsJson, DataFolder, Device, Seed, parse_options, print_json
+from headlab.cli.output import AsJson, DataFolder, Device, Seed, print_json
 from headlab.cli.steps_shown import Say, shown, step_words
 from headlab.errors import HeadlabError
 from headlab.masks import load_mask
+from headlab.options import parse_options
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
 from headlab.front.table import ABOUT as FRONT
 from headlab.methods.table import METHODS
-from headlab.options import Option
+from headlab.options import option_words, written
 from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
@@ -94,26 +93,6 @@ def _unless(flag: str, value: Any, usual: Any) -> list[str]:
     return [] if value == usual else [flag, str(value)]
 
 
-def _options(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:
-    """Options that are not at their defaults."""
-    for name, value in given.items():
-        if name not in known or value != known[name].default:
-            yield from (flag, f"{name}={written(value)}")
-
-
-def written(value: Any) -> str:
-    """A value as the command line reads it: JSON, none, or a text as it is where that is no JSON."""
-    if value is None:
-        return "none"
-    if not isinstance(value, str):
-        return json.dumps(value)
-    try:
-        json.loads(value)
-    except ValueError:
-        return value
-    return json.dumps(value)
-
-
 def _dtype(spec: Spec) -> list[str]:
     return _unless("--dtype", part(spec, "model", "dtype") or "float32", "float32")
 
@@ -130,7 +109,7 @@ def _score(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
     if part(spec, "task", "split") != "dev":
         return [], [*notes, "Scores of another split than dev are made from Python: headlab.score(…, split=…)."]
     words = [*_start("score", spec), "--method", method.key]
-    words += _options("-o", spec["method"]["options"], method.options)
+    words += option_words("-o", spec["method"]["options"], method.options)
     words += _unless("--seed", spec["seed"], 0) + _unless("--size", part(spec, "task", "size"), DEV_EXAMPLES)
     return words + _unless("--ablation", spec["ablation"], "zero"), notes
 
@@ -150,7 +129,12 @@ def _curve(spec: Spec, dev_size: int | None) -> tuple[list[str], list[str]]:
         return [], notes
     if dev_size is None:
         notes.append(f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default.")
-    words = [*_start("curve", spec), "--method", method.key, *_options("-o", order["options"] or {}, method.options)]
+    words = [
+        *_start("curve", spec),
+        "--method",
+        method.key,
+        *option_words("-o", order["options"] or {}, method.options),
+    ]
     words += [*_unless("--split", part(spec, "task", "split"), "test"), "--size", str(part(spec, "task", "size"))]
     words += _unless("--dev-size", dev_size or DEV_EXAMPLES, DEV_EXAMPLES)
     words += [] if len(removed) == heads + 1 else ["--points", str(len(removed))]
@@ -170,7 +154,7 @@ def _gates(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
     words = [*_start("gates", spec, "--language"), "--weight", written(options.pop("weight"))]
     words += _unless("--stacks", options.pop("stacks", EVERY), EVERY)
     words += ["--train-model"] if options.pop("trained", "gates") == EVERY else []
-    words += _options("-o", options, GATE_OPTIONS)
+    words += option_words("-o", options, GATE_OPTIONS)
     return words + _unless("--seed", spec["seed"], 0) + _dtype(spec), []
 
 
@@ -186,9 +170,9 @@ def _report(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
     words = ["headlab", "experiment", name, *_start("", spec)[2:]]
     if METHOD in about.options:
         chosen = METHODS[options.pop(METHOD)]
-        words += ["--method", chosen.key, *_options("-o", options.pop(METHOD_OPTIONS, {}), chosen.options)]
+        words += ["--method", chosen.key, *option_words("-o", options.pop(METHOD_OPTIONS, {}), chosen.options)]
     few = {key: _few(about.options_of.get(key), value) for key, value in options.items()}
-    words += _options("--option", few, about.options)
+    words += option_words("--option", few, about.options)
     return words + _sizes(spec), []
 
 
@@ -203,7 +187,7 @@ def _sizes(spec: Spec) -> list[str]:
 def _front(spec: Spec) -> tuple[list[str], list[str]]:
     options, chosen = dict(spec["options"]), METHODS[spec["options"][METHOD]]
     words = [*_start(FRONT.key, spec), "--method", chosen.key]
-    words += _options("-o", options[METHOD_OPTIONS], chosen.options)
+    words += option_words("-o", options[METHOD_OPTIONS], chosen.options)
     words += ["--every"] if options["points"] is None else []
     for name in ("within", "heads", "by", "orders", "points"):
         words += [] if options[name] is None else _unless(f"--{name}", options[name], FRONT.options[name].default)
@@ -224,7 +208,7 @@ def _roles(spec: Spec) -> tuple[list[str], list[str]]:
     words += [] if task["name"] == TREES else ["--task", task["name"]]
     words += ["--language", task["language"]]
     words += ["--conllu", "FILE"] if task["split"] == FILE else _unless("--split", task["split"], "dev")
-    words += ["--size", str(task["size"]), *_options("-o", spec["options"], ROLE_OPTIONS)]
+    words += ["--size", str(task["size"]), *option_words("-o", spec["options"], ROLE_OPTIONS)]
     source = part(spec, "frequencies", "source")
     if source not in (None, "none", "wordfreq"):
         words += ["--frequencies", "FILE"]

@@ -5,16 +5,15 @@ Whoever starts the job reads the values anew, as with a new job of the Jobs page
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.methods.table import METHODS
-from headlab.options import Option
+from headlab.options import option_words
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui.shell import Choice
 
@@ -108,8 +107,8 @@ def command(spec: Mapping[str, Any]) -> str:
     words += ["--languages", ",".join(spec["languages"])]
     if METHOD in about.options and spec.get(METHOD) in METHODS:
         words += ["--method", str(spec[METHOD])]
-        words += _given("-o", spec.get(METHOD_OPTIONS) or {}, METHODS[spec[METHOD]].options)
-    words += _given("--option", _shortened(about, spec), about.options)
+        words += option_words("-o", spec.get(METHOD_OPTIONS) or {}, METHODS[spec[METHOD]].options)
+    words += option_words("--option", _shortened(about, spec), about.options)
     for name, usual in USUAL.items():
         if spec.get(name, usual) != usual:
             words += [FLAGS[name], str(ALL if spec[name] is None else spec[name])]
@@ -127,23 +126,3 @@ def _shortened(about: Experiment, spec: Mapping[str, Any]) -> dict[str, Any]:
             usual = METHODS[key].options
             own[name] = {k: v for k, v in inner.items() if k not in usual or v != usual[k].default}
     return own
-
-
-def _given(flag: str, values: Mapping[str, Any], options: Mapping[str, Option]) -> Iterator[str]:
-    """The options that are not at their defaults."""
-    for name, value in values.items():
-        if name not in options or value != options[name].default:
-            yield from (flag, f"{name}={written(value)}")
-
-
-def written(value: Any) -> str:
-    """A value as the command line reads it: JSON, none, or a text as it is where that is no JSON."""
-    if value is None:
-        return "none"
-    if not isinstance(value, str):
-        return json.dumps(value)
-    try:
-        json.loads(value)
-    except ValueError:
-        return value
-    return json.dumps(value)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.options import option_words
 from headlab.training.l0.options import OPTIONS, options_of
-from headlab.ui.experiments_plan import written
 from headlab.ui.shell import Choice
 
 WEIGHTS = "0.003, 0.01, 0.03, 0.1"
@@ -108,13 +108,11 @@ def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
     yield from ("headlab", "gates", "--model", str(spec["model"]), "--task", str(spec["task"]), "--language", language)
     for weight in _listed(spec.get("weights")):
         yield from ("--weight", repr(weight))  # all its digits: another weight is another run
-    for name, value in (spec.get("options") or {}).items():
-        if name in OPTIONS and value == OPTIONS[name].default:
-            continue
-        if name in FLAGS:
-            yield from (FLAGS[name], str(value)) if name == "stacks" else (FLAGS[name],)
-        else:
-            yield from ("-o", f"{name}={written(value)}")
+    options = spec.get("options") or {}
+    for name, flag in FLAGS.items():
+        if options.get(name, OPTIONS[name].default) != OPTIONS[name].default:
+            yield from (flag, str(options[name])) if name == "stacks" else (flag,)
+    yield from option_words("-o", {name: value for name, value in options.items() if name not in FLAGS}, OPTIONS)
     if spec.get("seed"):
         yield from ("--seed", str(spec["seed"]))
 

@@ -164,6 +164,8 @@ def terminal(job: Job) -> str:
     if job.get("kind") == "worth":
         words = ["headlab", "worth", "--mask", "MASK.json", *_option("model", params["model"])]
         words += [*_option("task", params["task"]), *_option("languages", ",".join(params["languages"]))]
+        given = ("rounds", "batch_sizes", "seed")
+        words += [word for name in given if name in params for word in _option(name, params[name])]
         return shlex.join(words)
     if job.get("kind") == "finetune":
         words = ["headlab", "finetune", str(params["task"])]
@@ -174,4 +176,5 @@ def terminal(job: Job) -> str:
 
 
 def _option(name: str, value: Any) -> tuple[str, str]:
-    return f"--{name.replace('_', '-')}", str(value)
+    told = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"--{name.replace('_', '-')}", told

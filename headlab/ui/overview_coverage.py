@@ -11,6 +11,7 @@ import streamlit as st
 
 from headlab.methods.costs import cost_of, target_of
 from headlab.methods.table import METHODS, Method
+from headlab.options import option_words
 from headlab.scores import HeadScores
 from headlab.ui.names import language_title
 from headlab.ui.results import Found, spec_of
@@ -109,9 +110,7 @@ def command(spec: Mapping[str, Any], kind: str = "score") -> str:
     for name in ("model", "task"):
         words += [f"--{name}", str(spec[name])]
     words += ["--languages", ",".join(spec["languages"]), "--method", method.key]
-    for name, value in spec["options"].items():
-        if value != method.options[name].default:
-            words += ["-o", f"{name}={'none' if value is None else value}"]
+    words += option_words("-o", spec["options"], method.options)
     for name, usual in USUAL[kind].items():
         if spec.get(name, usual) != usual:
             words += [f"--{name}", str(spec[name])]

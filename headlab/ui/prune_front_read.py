@@ -14,6 +14,7 @@ from headlab.front.choose import Point, pareto
 from headlab.front.report import CHOICE, CONFIRMED, cost_of, read_order, read_points
 from headlab.front.table import ABOUT
 from headlab.methods.table import METHODS
+from headlab.options import option_words
 from headlab.plots.front import FrontDot
 from headlab.records import Bools, HeadGrid
 from headlab.scores import kept_without
@@ -172,8 +173,7 @@ def command(spec: Mapping[str, Any]) -> str:
     method = str(spec["method"])
     line += ["--method", method] if method != "shapley" else []
     usual = METHODS[method].options if method in METHODS else {}
-    for name, value in (spec.get("method_options") or {}).items():
-        line += [] if name in usual and usual[name].default == value else ["-o", f"{name}={value}"]
+    line += option_words("-o", spec.get("method_options") or {}, usual)
     for name, value in USUAL.items():
         given = spec.get(name, value)
         line += [FLAGS[name], str(100_000 if given is None else given)] if given != value else []

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.options import option_words
 from headlab.roles.table import FILE, OPTIONS, resolve
 from headlab.tasks.base import SPLITS
-from headlab.ui.experiments_plan import written
 from headlab.ui.shell import Choice
 
 SPLIT = "dev"
@@ -94,6 +94,4 @@ def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
         yield from ("--split", str(spec["split"]))
     if spec.get("size") is not None:
         yield from ("--size", str(spec["size"]))
-    for name, value in (spec.get("options") or {}).items():
-        if name not in OPTIONS or value != OPTIONS[name].default:
-            yield from ("-o", f"{name}={written(value)}")
+    yield from option_words("-o", spec.get("options") or {}, OPTIONS)

@@ -19,11 +19,11 @@ from saved import HEADS, LAYERS, save_classifier
 
 import headlab
 from headlab.cli import main
-from headlab.cli.output import parse_options
 from headlab.masks import Mask, load_mask
 from headlab.methods.best import select
 from headlab.methods.model_game import ROUND
 from headlab.methods.table import METHODS
+from headlab.options import parse_options
 from headlab.records import HeadGrid
 from headlab.store import Store
 from headlab.tasks import TASKS

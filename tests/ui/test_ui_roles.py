@@ -23,8 +23,8 @@ from streamlit.testing.v1 import AppTest
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.cli.output import parse_options
 from headlab.errors import HeadlabError
+from headlab.options import parse_options
 from headlab.plots.heads_roles import IDLE, LOOKS, across_languages, in_order, kind_of, stacked
 from headlab.records import Head, HeadGrid, Stack
 from headlab.roles.table import KINDS, OPTIONS

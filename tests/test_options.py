@@ -1,0 +1,108 @@
+"""What a page prints as a command, the command line reads back as the same values."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import typer
+from errors import raises
+
+from headlab.cli.main import build
+from headlab.experiments.table import EXPERIMENTS
+from headlab.front.table import ABOUT as FRONT
+from headlab.methods.table import METHODS
+from headlab.options import Option, option_words, parse_options
+from headlab.roles.table import OPTIONS as ROLES
+from headlab.training.l0.options import OPTIONS as GATES
+from headlab.ui import jobs_results
+
+TABLES: dict[str, Mapping[str, Option]] = {
+    **{f"score {key}": method.options for key, method in METHODS.items()},
+    **{f"experiment {key}": about.options for key, about in EXPERIMENTS.items()},
+    "front": FRONT.options,
+    "roles": ROLES,
+    "gates": GATES,
+}
+EVERY = [(name, option) for name, table in TABLES.items() for option in table]
+
+
+def others(option: Option) -> Iterator[Any]:
+    """Values that an option may have besides its default."""
+    if option.optional:
+        yield None
+    if option.choices:
+        yield from option.choices
+    elif option.kind is bool:
+        yield from (True, False)
+    elif option.kind is str:
+        yield from ("a word", "1", "true", "null", "1,2", "x=y", "ä 'b' \"c\"")
+    elif option.kind is dict:
+        yield from ({}, {"samples": 8, "target": None})
+    else:
+        low = option.low if option.low > -math.inf else min(option.high, 8) - 8
+        high = option.high if option.high < math.inf else low + 8
+        yield from (v for v in map(option.kind, (low, high, (low + high) / 2)) if option.fits(v))
+    if option.kind is float:
+        yield from (v for v in (1e-7, 0.1 + 0.2) if option.fits(v))
+
+
+@pytest.mark.parametrize(("table", "name"), EVERY, ids=lambda word: word)
+def test_every_option_goes_through_a_command_line_and_back(table: str, name: str) -> None:
+    known = TABLES[table]
+    values = [value for value in others(known[name]) if value != known[name].default]
+    assert values
+    for value in values:
+        line = shlex.join(["headlab", *option_words("-o", {name: value}, known)])
+        _, *words = shlex.split(line)
+        assert words[::2] == ["-o"]
+        found = parse_options(words[1::2], known)
+        assert found == {name: value}
+        assert type(found[name]) is type(value)
+    assert list(option_words("-o", {name: known[name].default}, known)) == []
+
+
+def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused() -> None:
+    assert list(option_words("-o", {"unknown": True}, {})) == ["-o", "unknown=true"]
+    for pair in ("samples", "=5"):
+        with raises("option.malformed", repr(pair)):
+            parse_options([pair], {})
+
+
+def asked(line: str) -> dict[str, Any]:
+    """The arguments of a command as the command line reads them."""
+    words = shlex.split(line)
+    command = typer.main.get_command(build()).commands[words[1]]  # type: ignore[attr-defined] # a group
+    return dict(command.make_context(words[1], words[2:]).params)
+
+
+def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
+    spec = {"model": "m", "task": "intents", "languages": ["de", "fr"], "method": "gradient", "seed": 3,
+            "options": {"form": "token", "normalise": True}}  # fmt: skip
+    found = asked(jobs_results.terminal({"kind": "score", "params": spec}))
+    assert METHODS["gradient"].resolve(parse_options(found["option"], METHODS["gradient"].options))["normalise"] is True
+    assert (found["seed"], found["languages"]) == (3, "de,fr")
+
+
+def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them() -> None:
+    options = {**{name: option.default for name, option in FRONT.options.items()}, "heads": None, "within": 1.0}
+    spec = {"model": "m", "task": "intents", "languages": ["de"], "method": "shapley", "options": options,
+            "method_options": {"target": None, "samples": 64}}  # fmt: skip
+    found = asked(jobs_results.terminal({"kind": "front", "params": spec}))
+    assert parse_options(found["option"], METHODS["shapley"].options) == {"target": None, "samples": 64}
+
+
+def test_the_command_of_a_worth_job_says_all_that_it_was_given() -> None:
+    spec = {"model": "m", "task": "intents", "languages": ["de"], "mask": {}, "batch_sizes": [2, 16], "rounds": 9,
+            "seed": 4}  # fmt: skip
+    found = asked(jobs_results.terminal({"kind": "worth", "params": spec}))
+    assert (found["batch_sizes"], found["rounds"], found["seed"]) == ("2,16", 9, 4)
+
+
+def test_the_command_of_a_fine_tuning_says_all_that_it_was_given() -> None:
+    spec = {"task": "intents", "steps": 12, "learning_rate": 0.0003, "seed": 2}
+    found = asked(jobs_results.terminal({"kind": "finetune", "params": spec}))
+    assert {name: found[name] for name in spec} == spec
