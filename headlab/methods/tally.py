@@ -129,7 +129,13 @@ class Tally:
 
     def looked_at(self) -> Self:
         """With the heads let go that need no more."""
-        return replace(self, active=self.active & ~self.satisfied())
+        active = self.active.copy()
+        active[active] = ~self.of(active).satisfied()
+        return replace(self, active=active)
+
+    def of(self, heads: Bools) -> Self:
+        """The same of some heads alone."""
+        return replace(self, counts=self.counts[:, heads], second=self.second[:, heads], active=self.active[heads])
 
     def satisfied(self) -> Bools:
         """Heads with an interval as narrow as asked or, if the plan says so, a decided sign; bool [head]."""

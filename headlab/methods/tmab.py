@@ -72,6 +72,10 @@ class Screened(Tally):
         """What `restored` needs."""
         return {**super().arrays(), "early": self.early, **self.screen.arrays()}
 
+    def of(self, heads: Bools) -> Screened:
+        """The same of some heads alone, but for the screen."""
+        return replace(super().of(heads), early=self.early[:, heads])
+
     def learned(self) -> Screened:
         """With stakes learned for the samples to come, once, where a width is asked for; at the end of a cycle."""
         due = self.plan.target is not None and self.draws >= ENOUGH and not self.early.any()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize.elementwise import find_root
 
 from headlab.records import Floats, Ints
 
@@ -12,7 +13,8 @@ from headlab.records import Floats, Ints
 # is valid; this one suits gains that are mostly 0 (benchmarks/intervals.py).
 FRACTIONS = (0.003, 0.01, 0.03, 0.06, 0.12, 0.2, 0.3, 0.45, 0.6, 0.8, 0.95)
 SHARES = (0.01, 0.02, 0.04, 0.09, 0.14, 0.15, 0.15, 0.14, 0.12, 0.09, 0.05)
-BISECTIONS = 60
+# How near to the end of an interval its search comes, from outside.
+NEAR = 1e-12
 # How sharply learned shares prefer the fractions that grew most: one that grew 10 % less gets e^-0.8 of the share.
 KEEN = 8.0
 # Of the capital, what stays in the usual shares, should early draws mislead.
@@ -34,6 +36,10 @@ class Learned(NamedTuple):
 
     counts: Ints
     shares: Floats
+
+    def of(self, heads: Ints) -> Learned:
+        """The same of some heads."""
+        return Learned(self.counts[:, heads], self.shares[:, heads])
 
 
 def learn(support: Floats, counts: Ints, width: float | Floats) -> Learned:
@@ -84,14 +90,19 @@ def sample_mean(support: Floats, counts: Ints) -> Floats:
 
 
 def _lower(support: Floats, counts: Ints, alpha: float, learned: Learned | None) -> Floats:
-    """Smallest mean that the draws do not refute at `alpha`, one-sided, by bisection [head]."""
-    low, high = np.full(counts.shape[1], -1.0), sample_mean(support, counts)
-    high = np.where(counts.sum(axis=0) == 0, 1.0, high)
-    threshold = -np.log(alpha)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        refuted = log_capital(support, counts, middle, learned) >= threshold
-        low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
+    """Smallest mean that the draws do not refute at `alpha`, one-sided, [head]; -1 where they refute none."""
+
+    def excess(mean: Floats, heads: Ints) -> Floats:
+        few = learned and learned.of(heads)
+        return np.asarray(log_capital(support, counts[:, heads], mean, few) + np.log(alpha))
+
+    heads = np.arange(counts.shape[1])
+    low = np.full(len(heads), -1.0)
+    some = heads[excess(low, heads) > 0]
+    if some.size:  # the mean itself is never refuted
+        ends = low[some], sample_mean(support, counts[:, some])
+        found = find_root(excess, ends, args=(some,), tolerances={"xatol": NEAR, "xrtol": 0})
+        low[some] = np.where(found.success, found.bracket[0], -1.0)
     return low
 
 

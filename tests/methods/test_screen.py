@@ -124,7 +124,7 @@ def test_with_every_gain_computed_the_screen_changes_nothing(
 
 
 @cache
-def estimates(name: str, estimand: str, kind: str, seeds: int = 40) -> tuple[TableGame, np.ndarray, np.ndarray, float]:
+def estimates(name: str, estimand: str, kind: str, seeds: int = 24) -> tuple[TableGame, np.ndarray, np.ndarray, float]:
     """A game, the estimates and squared errors of each seed [seed, player], and the share of gains computed."""
     found = []
     game, drawn = table(name, 4, 24, kind), 0
