@@ -48,12 +48,17 @@ def token_budget(model: Model) -> int:
     """
     if model.device.type != "cuda":
         return CPU_TOKENS
-    config = model.module.config.get_text_config()
-    width = int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
+    width = width_of(model)
     item = torch.finfo(model.module.dtype).bits // 8
     free, _ = torch.cuda.mem_get_info(model.device)
     fit = int(GPU_SHARE * free / (item * width * (model.grid.layers + 17)))
     return max(CPU_TOKENS, min(GPU_TOKENS, 1 << max(fit, 1).bit_length() - 1))
+
+
+def width_of(model: Model) -> int:
+    """Width of a model's hidden states; a usual one where its config names none."""
+    config = model.module.config.get_text_config()
+    return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
 
 
 def cut(inputs: Sized, rows: Ints, tokens: int, most: int | None = None) -> Iterator[Batch]:

@@ -114,7 +114,7 @@ def long_run(setting: Setting, plan: Plan, seed: int, estimand: str, seconds: fl
 
 def _ours(setting: Setting, saved: Arrays, plan: Plan, seed: int, estimand: str) -> tuple[Tally, Iterator[Tally]]:
     """Where a run stands, and how it goes on."""
-    start = tmab.restored(saved, plan, setting.game.players, setting.game.steps)
+    start = tmab.restored(saved, plan, setting.game.players, [setting.game.steps])
     return start, tmab.estimate(setting.game, plan, seed=seed, estimand=estimand, saved=start)
 
 

@@ -25,7 +25,7 @@ from headlab.scores import Curve, HeadScores
 from headlab.store import ANSWERS, Run, Store
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
-CHANCE = "random"  # scores that are drawn anew faster than they are read
+CHANCE = "random"  # scores that are drawn again faster than they are read
 EVALUATORS = 3  # splits whose tokens are kept
 REMEMBERED = 512  # evaluations
 
@@ -133,7 +133,8 @@ class Pieces:
         resolved = chosen.resolve(options)
         seen = [s for s in self.known_scores() if alike(s, chosen, resolved)]
         heads, examples = self.model.grid.size, len(self.examples(language, "dev"))
-        return expected_forwards(chosen, resolved, heads, examples, seen)[0]
+        resumable = self.model.resumable
+        return expected_forwards(chosen, resolved, heads, examples, seen, resumable=resumable)[0]
 
     def answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> Evaluation:
         """Answers with some heads switched off. kept: bool [head]; None for the untouched model.

@@ -99,26 +99,34 @@ NARROWEST = 1e-6  # half-width, as a share of the span, that more samples than a
 
 
 def expected_forwards(
-    method: Method, options: Mapping[str, Any], heads: int, examples: int, seen: Iterable[HeadScores]
-) -> tuple[int, str]:
+    method: Method, options: Mapping[str, Any], heads: int, examples: int, seen: Iterable[HeadScores],
+    *, resumable: bool = True,
+) -> tuple[int, str]:  # fmt: skip
     """Forward passes that a method will likely take for one language, and in words what that rests on.
 
     seen: results of the same model, task, method and options (`alike`): the median over their languages.
-    Without any, a rule for how many samples an interval needs.
+    Without any, a rule for how many samples an interval needs.  resumable: whether the model's layers can be resumed;
+    else nothing is foreseen, and every gain computed.
     """
+    screened = method.key in REACH and resumable
     most = most_forwards(method, options, heads, examples)
-    share = COMPUTED[options["target"] is not None] if method.key in REACH else 1.0
     if "target" not in options or options["target"] is None:
         words = "every sample is drawn" if _samples(options) else "as many forwards whatever the answers"
-        return math.ceil(share * most), words
+        return _computed(most, options, screened), words
     by_language = {s.language: s.example_forwards for s in seen}
     if by_language:
         plural = "s" if len(by_language) > 1 else ""
         words = f"samples as in {len(by_language)} language{plural} scored before"
         return min(most, round(float(np.median(list(by_language.values()))))), words
-    samples = math.ceil(min(_samples(options), usual_samples(options, REACH.get(method.key, 1))))
+    samples = math.ceil(min(_samples(options), usual_samples(options, REACH[method.key] if screened else 1)))
     words = f"{samples:,} samples a head, as intervals that narrow usually need"
-    return math.ceil(share * most_forwards(method, {**options, "samples": samples}, heads, examples)), words
+    fewer = {**options, "samples": samples}
+    return _computed(most_forwards(method, fewer, heads, examples), fewer, screened), words
+
+
+def _computed(most: int, options: Mapping[str, Any], screened: bool) -> int:
+    """Forward passes that are made of so many; where gains are foreseen, one a sample for that."""
+    return math.ceil(COMPUTED[options["target"] is not None] * most) + _samples(options) if screened else most
 
 
 def usual_samples(options: Mapping[str, Any], reach: int = 1) -> float:

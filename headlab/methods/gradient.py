@@ -82,7 +82,7 @@ def _part(evaluator: Evaluator, batch: Batch, form: str) -> tuple[Floats, float]
 
 
 def _mean(evaluator: Evaluator, batch: Batch) -> torch.Tensor:
-    """Mean gradient of a batch, [layer, head]; in halves where it does not fit, since the parts' mean is no part's."""
+    """Mean gradient of a batch, [layer, head]; of its halves where the whole does not fit."""
     sums: list[torch.Tensor] = []
 
     def add(part: Batch) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.batches import token_budget
+from headlab.batches import token_budget, width_of
 from headlab.evaluator import Evaluator
-from headlab.gates import Active, FanOut, LayerStates, Trunk, as_gates
+from headlab.gates import Active, FanOut, LayerStates, Model, Trunk, as_gates
 from headlab.lanes import Tick, one_thread, spread
 from headlab.methods.batches import Batch
 from headlab.methods.game import Ask, in_turn
@@ -22,8 +22,12 @@ from headlab.values import FINE, Value, aimed, value_of
 
 # Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
 ROUND = {"cpu": 16, "cuda": 64}
-# Share of a batch's tokens that a pass may have whose gradient is taken: it keeps all that its layers compute.
-GRADED = {"cpu": 1.0, "cuda": 1 / 8}
+# A pass whose gradient is taken keeps what its layers compute, about so many widths a token and layer. It has a share
+# of a batch's tokens: on a GPU a fixed one, on a processor what stays below so many bytes for each lane.
+GRADED_CUDA, GRADED_BYTES, GRADED_WIDTHS = 1 / 8, 256 << 20, 10
+# Coalitions of such a pass at most: their branches are much more work than they are, and on a processor several batches
+# run side by side. A GPU takes all at once.
+TRUNKS = {"cpu": 16}
 # Of a layer, what is left of the last one where only the first token's answer is needed; what any row costs at least.
 LAST, OVERHEAD = 1 / 3, 0.05
 
@@ -31,6 +35,14 @@ LAST, OVERHEAD = 1 / 3, 0.05
 def round_on(kind: str) -> int:
     """Samples that suit one call on a kind of device ("cpu", "cuda")."""
     return ROUND.get(kind, ROUND["cpu"])
+
+
+def graded_share(model: Model, tokens: int) -> float:
+    """Share of a batch's tokens that a pass may have whose gradient is taken."""
+    if model.device.type == "cuda":
+        return GRADED_CUDA
+    item = torch.finfo(model.module.dtype).bits // 8
+    return min(1.0, GRADED_BYTES / (tokens * model.grid.layers * width_of(model) * GRADED_WIDTHS * item))
 
 
 @dataclass
@@ -212,17 +224,18 @@ class ModelGame:
             at = rows[batch.places]
             return lane._screened(kept[at], batch.wanted, examples[at], halvings, uniforms[at])
 
-        share = GRADED.get(self.evaluator.model.device.type, GRADED["cpu"])
-        each = np.full(len(rows), 1 / share)
-        for batch, found in self._in_batches(examples[rows], wanted[rows], each, run):
+        model = self.evaluator.model
+        each, most = np.full(len(rows), 1 / graded_share(model, self._budget)), TRUNKS.get(model.device.type)
+        for batch, found in self._in_batches(examples[rows], wanted[rows], each, run, most):
             row, player = np.nonzero(batch.wanted)
             out[:, rows[batch.places][row], player] = found[:, row, player]
         return out
 
     def _screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
         trunk = Trunk(self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token)
-        inputs = self.evaluator.tensors(examples)
-        value, bins, foreseen = self._foreseen(kept, examples, inputs, trunk)
+        with torch.inference_mode(False):  # a caller's would forbid the gradient
+            inputs = self.evaluator.tensors(examples)
+            value, bins, foreseen = self._foreseen(kept, examples, inputs, trunk)
         odds = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
         row, player = np.nonzero(wanted & (uniforms < odds))
         gains = np.full(kept.shape, np.nan)
@@ -246,7 +259,7 @@ class ModelGame:
         slope = slopes.to(torch.float64).cpu().numpy()[:, layer, head]
         if self.value.key != "accuracy":
             foreseen = feasible(slope, value, kept)
-            return value, SIZES.of(-np.abs(foreseen)), foreseen
+            return value, SIZES.of(np.where(np.isnan(slope), np.nan, -np.abs(foreseen))), foreseen
         moved = np.where(kept, -slope, slope)
         return value, TURNS.of(nearness(level.to(torch.float64).cpu().numpy(), moved)), np.zeros(kept.shape)
 
@@ -289,9 +302,13 @@ class ModelGame:
         return found
 
     def _in_batches(
-        self, examples: Ints, wanted: Bools, rows: Ints | Floats, run: Callable[[ModelGame, Batch], Floats]
-    ) -> Iterator[tuple[Batch, Floats]]:
-        """What `run` gives for all rows, batch by batch; where memory runs out, in ever smaller ones."""
+        self, examples: Ints, wanted: Bools, rows: Ints | Floats, run: Callable[[ModelGame, Batch], Floats],
+        most: int | None = None,
+    ) -> Iterator[tuple[Batch, Floats]]:  # fmt: skip
+        """What `run` gives for all rows, batch by batch; where memory runs out, in ever smaller ones.
+
+        rows: what each counts as in a batch.  most: of a batch, however few tokens they have.
+        """
         device, tick, done = self.evaluator.model.device, self.evaluator.tick, 0
         self._prepare()
 
@@ -299,7 +316,7 @@ class ModelGame:
             lane = self._lane(lane_tick)
             return run(lane, batch), lane.evaluator.forwards
 
-        batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows)]
+        batches = [Batch(part, wanted[part]) for part in self._parts(examples, rows, most)]
         for batch, (found, forwards) in spread(batches, one, device=device, tick=tick):
             self.evaluator.forwards += forwards
             done += 1
@@ -319,13 +336,14 @@ class ModelGame:
         lane.evaluator.forwards, lane.evaluator.tick = 0, tick
         return lane
 
-    def _parts(self, examples: Ints, rows: Ints | Floats) -> list[Ints]:
-        """Places in `examples`, sorted by length and cut where a batch, padded, would exceed the budget."""
+    def _parts(self, examples: Ints, rows: Ints | Floats, most: int | None = None) -> list[Ints]:
+        """Places in `examples`, sorted by length and cut where a batch, padded, would exceed the budget, or `most`."""
         lengths = self.evaluator.lengths[examples]
         parts: list[list[int]] = [[]]
         total = 0.0
         for place in np.argsort(lengths, kind="stable"):
-            if parts[-1] and (total + rows[place]) * lengths[place] > self._budget:
+            full = len(parts[-1]) == most or (total + rows[place]) * lengths[place] > self._budget
+            if parts[-1] and full:
                 parts.append([])
                 total = 0.0
             parts[-1].append(int(place))

@@ -43,7 +43,7 @@ class Scale:
         return len(self.prior)
 
     def of(self, scores: Floats) -> Ints:
-        """The bin of each score; one that is no number surprises most."""
+        """The bin of each score; one that is not a number surprises most."""
         return np.digitize(np.nan_to_num(scores, nan=-np.inf), self.edges)
 
 

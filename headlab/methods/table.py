@@ -71,7 +71,7 @@ def _checked(method: str, name: str, option: Option, value: Any) -> Any:
 LEVEL = Option(0.95, "confidence level of the intervals", kind=float, low=0, high=1, open=True)
 TARGET = Option(
     0.01,
-    "half-width that is enough, in the value's unit; None draws all samples",
+    "target half-width, in the value's unit; None draws all samples",
     kind=float,
     low=0,
     open=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -26,9 +26,9 @@ ESTIMANDS = (TOP50, FULL)
 # many parts at least, so that several devices share it.
 BATCH, PARTS = 4, 8
 # Draws after which the first look is taken at what was foreseen; the next come after twice as many each.
-FIRST = 64
-# How rarely a gain is computed at least, in halvings: where the error counts, and where the interval does, which
-# pays for the weight that might come.
+FIRST_LOOK = 64
+# The smallest probability of computing a gain, in halvings: small where the error counts, larger where the interval
+# does, which pays for the largest weight that might come.
 FAR, NEAR = 6, 2
 # Draws that stakes are learned from, at least.
 ENOUGH = 256
@@ -53,9 +53,9 @@ def most_halvings(plan: Plan) -> int:
     return FAR if plan.target is None else NEAR
 
 
-def support_of(plan: Plan, steps: int) -> Floats:
-    """The values that samples take. steps: of the game."""
-    return reaching(steps, 1 << most_halvings(plan))
+def support_of(plan: Plan, steps: int, screened: bool) -> Floats:
+    """The values that samples take. steps: of the game.  screened: whether it foresees gains; else none is weighted."""
+    return reaching(steps, 1 << most_halvings(plan) if screened else 1)
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ class Screened(Tally):
         return replace(super().of(heads), early=self.early[:, heads])
 
     def learned(self) -> Screened:
-        """With stakes learned for the samples to come, once, where a width is asked for; at the end of a cycle."""
-        due = self.plan.target is not None and self.draws >= ENOUGH and not self.early.any()
+        """With stakes learned for the samples to come, once, at the end of a cycle."""
+        due = self.draws >= ENOUGH and not self.early.any()
         return replace(self, early=self.counts) if due else self
 
     def stakes(self) -> Learned | None:
         """Stakes that were learned from early samples, for those that came after.
 
-        They suit the half-width that is asked for or, where the plan has too few samples for it, the one they leave.
+        They suit the half-width that is asked for, or the one that the plan's samples leave where that is wider.
         """
-        if self.plan.target is None or not self.early.any():
+        if not self.early.any():
             return None
-        width = np.maximum(self.plan.target / self.plan.span, self.reachable(self.early))
+        width = np.maximum((self.plan.target or 0.0) / self.plan.span, self.reachable(self.early))
         return learn(self.support / self.reach, self.early, width / self.reach)
 
 
@@ -115,7 +115,7 @@ def estimate(
     bins = 0 if scale is None else scale.bins
     now = saved if saved is not None and saved.draws else None
     if now is None or len(now.screen.halvings) != bins:
-        now = begin(game.players, support_of(plan, game.steps), plan, bins)
+        now = begin(game.players, support_of(plan, game.steps, scale is not None), plan, bins)
     while not now.finished:
         if scale is not None and _due(now.draws, game.examples):
             now = replace(now, screen=_chosen(now, scale, game.costs))
@@ -127,8 +127,8 @@ def estimate(
 
 
 def _due(draws: int, examples: int) -> bool:
-    """Whether probabilities are chosen anew after so many draws: at whole cycles, and sooner while little is known."""
-    early, rest = divmod(draws, FIRST)
+    """Whether probabilities are chosen again after so many draws: at whole cycles, and sooner while little is known."""
+    early, rest = divmod(draws, FIRST_LOOK)
     return draws % examples == 0 or (draws < examples and rest == 0 and early.bit_count() == 1)
 
 
@@ -139,7 +139,7 @@ def _chosen(now: Screened, scale: Scale, costs: Floats) -> Screen:
 
 
 def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[range, Drawn, Floats]]:
-    """The draws until probabilities are chosen anew, in parts: their numbers, what they are, what the game answers."""
+    """The draws until probabilities are chosen again, in parts: their numbers, what they are, what the game answers."""
     end = now.draws + 1
     while end < now.plan.samples and not _due(end, game.examples):
         end += 1
@@ -199,16 +199,18 @@ def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int 
 
     steps: of the game; None takes what the checkpoint has.
     """
-    return restored(saved, plan_of(options), players, *((1, FINE) if steps is None else (steps,)))
+    return restored(saved, plan_of(options), players, (1, FINE) if steps is None else (steps,))
 
 
-def restored(saved: Arrays, plan: Plan, players: int, *steps: int) -> Screened:
+def restored(saved: Arrays, plan: Plan, players: int, steps: Sequence[int]) -> Screened:
     """The snapshot that arrays hold, of a game with one of these steps; nothing drawn yet where they do not fit."""
-    levels, bins = (len(np.atleast_1d(saved.get(name, ()))) for name in ("counts", "screen_halvings"))
-    supports = [support_of(plan, number) for number in steps]
-    support = next((support for support in supports if len(support) == levels), supports[0])
+    supports = [support_of(plan, number, screened) for number in steps for screened in (True, False)]
+    new = begin(players, supports[0], plan, 0)
+    if not {"counts", "early", "screen_halvings"} <= set(saved):
+        return new
+    counts, early, bins = saved["counts"], saved["early"], len(saved["screen_halvings"])
+    support = next((support for support in supports if len(support) == len(counts)), supports[0])
     tally, screen = Tally.restore(saved, players, support, plan), Screen.restore(saved, bins, players)
-    early = saved.get("early")
-    if screen is None or not tally.draws or early is None or early.shape != tally.counts.shape:
-        return begin(players, support, plan, 0)
+    if screen is None or not tally.draws or early.shape != tally.counts.shape:
+        return new
     return Screened(**vars(tally), screen=screen, early=early.astype(np.int64))

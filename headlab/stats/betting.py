@@ -96,12 +96,12 @@ def _lower(support: Floats, counts: Ints, alpha: float, learned: Learned | None)
         few = learned and learned.of(heads)
         return np.asarray(log_capital(support, counts[:, heads], mean, few) + np.log(alpha))
 
-    heads = np.arange(counts.shape[1])
-    low = np.full(len(heads), -1.0)
-    some = heads[excess(low, heads) > 0]
-    if some.size:  # the mean itself is never refuted
-        ends = low[some], sample_mean(support, counts[:, some])
-        found = find_root(excess, ends, args=(some,), tolerances={"xatol": NEAR, "xrtol": 0})
+    heads, mean = np.arange(counts.shape[1]), sample_mean(support, counts)
+    # Learned stakes may refute even the mean, where later draws differ from the early ones: then nothing lies below it.
+    low = np.where(excess(mean, heads) > 0, mean, -1.0)
+    some = heads[(low < mean) & (excess(low, heads) > 0)]
+    if some.size:
+        found = find_root(excess, (low[some], mean[some]), args=(some,), tolerances={"xatol": NEAR, "xrtol": 0})
         low[some] = np.where(found.success, found.bracket[0], -1.0)
     return low
 

@@ -234,7 +234,7 @@ class Resident:
         if asked not in self._paces:
             evaluator = Evaluator(model, self.task(request.task), request.language)
             self._paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
-        return Measured(heads=model.grid.size, seconds=self._paces[asked])
+        return Measured(heads=model.grid.size, seconds=self._paces[asked], resumable=model.resumable)
 
     def run(self, running: Running) -> Mapping[str, Any]:
         """Do a job of any kind; its model's files come first, while live requests go on."""

@@ -270,11 +270,12 @@ class Forecast(Strict):
 class Measured(Strict):
     """What was seen of a model just now: its heads, and seconds a forward pass of the work in question.
 
-    forecast: the cost of an experiment, where that was asked for.
+    resumable: whether a pass can start at any layer.  forecast: the cost of an experiment, where that was asked for.
     """
 
     heads: int
     seconds: float
+    resumable: bool = True
     forecast: Forecast | None = None
 
 

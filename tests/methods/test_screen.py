@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import norm
+from scipy.stats import t as student_t
 from table_game import BINS, SCREENS, TableGame, last, majority, members, right, same, smooth
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
@@ -18,7 +19,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 from headlab.evaluator import Evaluator
 from headlab.gates import Active
 from headlab.methods import screen, tmab
-from headlab.methods.model_game import ModelGame
+from headlab.methods.model_game import ModelGame, graded_share
 from headlab.methods.screen import FREE, SIZES, TURNS, Scale, Screen, feasible, groups, nearness, samples
 from headlab.methods.tally import Plan
 from headlab.values import VALUES, aimed, value_of
@@ -44,7 +45,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "FIRST", 0.5)
 
 
-def test_stakes_are_learned_once_from_whole_cycles_and_only_for_a_width() -> None:
+def test_stakes_are_learned_once_from_whole_cycles() -> None:
     game, counts = table("majority", 5, 100, "right"), []
     for now in tmab.estimate(game, plan(2000, 0.1), seed=1):
         counts.append(now.counts if now.draws == 300 else np.zeros_like(now.counts))
@@ -52,7 +53,8 @@ def test_stakes_are_learned_once_from_whole_cycles_and_only_for_a_width() -> Non
         assert_array_equal(now.early, np.sum(counts, axis=0))
         assert (now.stakes() is None) == (now.draws < 300)
     assert now.draws > 300
-    assert last(tmab.estimate(game, plan(400), seed=1)).stakes() is None
+    assert last(tmab.estimate(game, plan(400), seed=1)).stakes() is not None
+    assert last(tmab.estimate(game, plan(200), seed=1)).stakes() is None
 
 
 @pytest.mark.usefixtures("eager")
@@ -77,6 +79,16 @@ def test_a_width_that_is_just_reachable_needs_just_the_samples_of_the_plan() -> 
     for head, width in enumerate(tally.reachable(tally.counts)):
         asked = replace(tally, plan=plan(600, float(width)))
         assert asked.needed()[head] == pytest.approx(600)
+
+
+@pytest.mark.parametrize("target", [None, 0.05])
+def test_where_nothing_is_foreseen_no_interval_pays_for_weights(target: float | None) -> None:
+    game = table("majority", 5, 40, None)
+    *_, tally = tmab.estimate(game, plan(400, target), seed=1)
+    assert tally.reach == 1
+    again = tmab.restored(tally.arrays(), tally.plan, 5, (1, 64))
+    assert_array_equal(again.support, tally.support)
+    assert_array_equal(again.interval(), tally.interval())
 
 
 # One sample.
@@ -146,7 +158,7 @@ def test_no_screen_biases_the_estimate(name: str, kind: str, estimand: str) -> N
     """The mean over seeds against enumeration, by its own standard error: a miss would come once in 10,000 times."""
     _, found, truth, share = estimates(name, estimand, kind)
     error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
-    assert (np.abs(found.mean(axis=0) - truth) <= norm.ppf(1 - 1e-4 / 8) * error + 1e-9).all()
+    assert (np.abs(found.mean(axis=0) - truth) <= student_t.ppf(1 - 1e-4 / 8, len(found) - 1) * error + 1e-9).all()
     assert share < 0.9, "the screen spared hardly anything, so this says nothing"
 
 
@@ -235,7 +247,7 @@ def test_probabilities_suit_what_was_seen() -> None:
 def product(rates: np.ndarray, halvings: np.ndarray) -> float:
     """Variance times cost of a draw with 20 players, each bin as often as the others."""
     p = 2.0**-halvings
-    return float(np.mean(rates / p) * (2.5 + 20 * np.mean(p)))
+    return float(np.mean(rates / p) * (screen.FORESIGHT + 20 * np.mean(p)))
 
 
 def test_where_foresight_costs_more_than_it_spares_every_gain_is_computed() -> None:
@@ -383,6 +395,36 @@ def test_nearness_is_in_units_of_what_the_gradient_may_be_wrong_by() -> None:
     found = nearness(np.array([1.0]), np.array([[-2.0, 0.0, 1.0]]))
     usual = np.sqrt(5 / 3)
     assert_allclose(found, [[-1 / (2.02 + 0.1 * usual), 1 / (0.02 + 0.1 * usual), 2 / (1.02 + 0.1 * usual)]])
+
+
+def test_gains_are_foreseen_in_a_callers_inference_mode_too(evaluator: Evaluator) -> None:
+    game, rng = ModelGame(evaluator), np.random.default_rng(8)
+    kept, examples = rng.random((6, game.players)) < 0.6, rng.integers(12, size=6)
+    asked = kept, np.ones_like(kept), examples, np.ones((TURNS.bins, game.players), int), rng.random(kept.shape)
+    want = game.screened(*asked)
+    with torch.inference_mode():
+        assert_array_equal(game.screened(*asked), want)
+
+
+def test_a_slope_that_is_no_number_surprises_most(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    game = ModelGame(evaluator, value=value_of("probability"))
+    kept = np.ones((2, game.players), bool)
+    monkeypatch.setattr(torch.autograd, "grad", lambda _, gates: (torch.full_like(gates, torch.nan),))
+    halvings = np.zeros((SIZES.bins, game.players), int)
+    bins, foreseen, gains = game.screened(kept, kept, np.arange(2), halvings, np.zeros(kept.shape))
+    assert_array_equal(bins, np.zeros_like(bins))
+    assert_array_equal(foreseen, np.zeros_like(foreseen))
+    assert np.isfinite(gains).all()
+
+
+@pytest.mark.parametrize(("layers", "width", "share"), [(12, 384, 1.0), (24, 1024, 0.267)])
+def test_a_pass_that_keeps_everything_is_of_fewer_tokens_in_a_large_model(
+    layers: int, width: int, share: float
+) -> None:
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=width))
+    module = SimpleNamespace(config=config, dtype=torch.float32)
+    model = SimpleNamespace(module=module, device=torch.device("cpu"), grid=SimpleNamespace(layers=layers))
+    assert graded_share(model, 1024) == pytest.approx(share, abs=1e-3)  # type: ignore[arg-type] # a stand-in
 
 
 def test_a_model_whose_layers_cannot_be_resumed_has_every_gain_computed() -> None:

@@ -97,6 +97,18 @@ def test_expected_capital_is_at_most_one_with_stakes_learned_on_the_way() -> Non
     assert total == pytest.approx(1.0, abs=1e-12)
 
 
+def test_stakes_that_refute_even_the_mean_leave_an_interval_at_it() -> None:
+    """Early draws that later ones do not resemble: the product of the two capitals may refute every mean."""
+    support = np.array([-1.0, -0.25, 0.0, 0.25, 1.0])
+    early, later = np.array([[0], [0], [206], [50], [0]]), np.array([[0], [60], [4940], [0], [0]])
+    learned, counts = stats.learn(support, early, 0.0025), early + later
+    mean = stats.sample_mean(support, counts)
+    assert stats.log_capital(support, counts, mean, learned) > np.log(2 / 0.05)
+    found = stats.betting_interval(support, counts, learned=learned)
+    assert_allclose(found.low, mean)
+    assert mean < found.high < 0
+
+
 def test_learned_stakes_narrow_an_interval_sooner() -> None:
     """Counts as on the embedded model: 2 % of the gains are not 0, some of them weighted with 4."""
     support, share = np.array([-4, -1, 0, 1, 4]) / 4, np.array([4, 100, 9792, 100, 4]) / 10_000

@@ -62,7 +62,8 @@ def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Par
     costs.refuse(chosen, heads)
     examples = len(task(asked.task).examples(left[0], asked.split, asked.size))
     seen = [r.scores for r in own if costs.alike(r.scores, chosen, asked.options)]
-    each, why = costs.expected_forwards(chosen, asked.options, heads, examples, seen)
+    resumable = known.measured is None or known.measured.resumable
+    each, why = costs.expected_forwards(chosen, asked.options, heads, examples, seen, resumable=resumable)
     return Part(each * len(left), pace, (*(before if there else ()), why, *((paced,) if each else ())))
 
 
@@ -103,8 +104,8 @@ def _of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
 def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
     """Whether a result is what a job would compute, as far as can be told without the model."""
     got, of = scores.spec, scores.spec["task"]
-    method = (got["method"]["name"], got["method"]["options"])  # whatever its version: see `headlab.methods.run.stored`
-    same = (*method, got["seed"], got["ablation"], of["split"])
+    by = (got["method"]["name"], got["method"]["options"])  # whatever its version: see `headlab.methods.run.stored`
+    same = (*by, got["seed"], got["ablation"], of["split"])
     want = (asked.method, dict(asked.options), asked.seed, asked.ablation, asked.split)
     # A split may have fewer examples than were asked for; then all of them were taken.
     return same == want and bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))
