@@ -17,7 +17,7 @@ from headlab.methods.table import METHODS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
 
 
 def leaves(group, prefix=""):
