@@ -143,7 +143,7 @@ def _metric(language: str) -> tuple[BLEU, str]:
         metric, whole = BLEU(trg_lang=code, effective_order=True), BLEU(trg_lang=code)
     except (ImportError, RuntimeError) as error:
         raise HeadlabError(
-            f"sacrebleu cannot cut {language} into words here ({error}); install what it asks for",
+            f"sacrebleu cannot tokenise {language} here ({error}); install what it asks for",
             code="bleu.language_unsupported",
         ) from error
     whole.corpus_score(["a"], [["a"]])  # a signature knows the number of references only then

@@ -61,7 +61,7 @@ class HardConcrete:
         if not all(abs(number) <= LARGEST for number in (self.high - self.low, *needed)):
             raise HeadlabError(
                 f"low {self.low!r:.40}, high {self.high!r:.40} and temperature {self.temperature!r:.40} make no gates "
-                f"that can be computed with; choose values nearer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
+                f"that can be computed; choose values closer to {HardConcrete.low:g}, {HardConcrete.high:g} and "
                 f"{HardConcrete.temperature:g}",
                 code="gate.distribution_invalid",
             )

@@ -103,12 +103,12 @@ def unwritable(path: Path, error: OSError) -> HeadlabError:
     """The sentence for a file that could not be written."""
     if error.errno in FULL:
         return HeadlabError(
-            f"no space left to write {path}; free some and run the same command again, it goes on where it was",
+            f"no space left to write {path}; free some and run the same command again, it resumes where it stopped",
             code="file.no_space",
         )
     if error.errno == errno.EISDIR:
         return HeadlabError(
-            f"cannot write {path}: a folder has its name; move that away and run the command again",
+            f"cannot write {path}: a folder has that name; move it away and run the command again",
             code="file.is_folder",
         )
     return HeadlabError(
@@ -126,7 +126,7 @@ def read_json(path: Path) -> Any:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{path} is no file; check the path", code="file.missing")
+            raise HeadlabError(f"{path} is not a file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
                 f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not one of headlab's JSON files",

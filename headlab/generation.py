@@ -190,7 +190,7 @@ def _end(model: Model) -> int:
     ends = settings.eos_token_id if settings.eos_token_id is not None else model.module.config.eos_token_id
     if ends is None:
         raise HeadlabError(
-            f"{model.name} names no token that ends a text; set eos_token_id in its generation_config",
+            f"{model.name} has no end-of-text token; set eos_token_id in its generation_config",
             code="model.no_end_token",
         )
     return int(ends[0] if isinstance(ends, list) else ends)
@@ -201,7 +201,7 @@ def check_model(model: Model, language: str) -> None:
     module: Any = model.module
     if not (module.config.is_encoder_decoder and module.can_generate()):
         raise HeadlabError(
-            f"{model.name} is a {type(module).__name__}, which translates nothing; use a translation model, like "
+            f"{model.name} is a {type(module).__name__}, which does not translate; use a translation model, like "
             "one that `headlab train translation` makes",
             code="model.not_translation",
         )

@@ -258,7 +258,7 @@ def require(model: Model, task: Task, ending: str, kind: str) -> None:
 def label_columns(model: Model, task: Task) -> list[int]:
     """Columns of the model's logits for the task's labels, matched by name where the model names them.
 
-    Raises HeadlabError if the model is no classifier of this task.
+    Raises HeadlabError if the model is not a classifier of this task.
     """
     names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
     if set(task.labels) <= set(names):
@@ -266,7 +266,7 @@ def label_columns(model: Model, task: Task) -> list[int]:
     if len(names) == len(task.labels) and all(name.startswith("LABEL_") for name in names):
         return list(range(len(names)))
     raise HeadlabError(
-        f"{model.name} tells apart {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
+        f"{model.name} distinguishes {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
         f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task",
         code="model.labels_mismatch",
     )

@@ -104,7 +104,7 @@ class HeadGrid:
             if s.name == name:
                 return s
         raise HeadlabError(
-            f"no stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}", code="stack.unknown"
+            f"unknown stack {name!r}; this model has {', '.join(s.name for s in self.stacks)}", code="stack.unknown"
         )
 
     def index(self, head: Head) -> int:
@@ -112,7 +112,7 @@ class HeadGrid:
         try:
             return self._index[head]
         except KeyError:
-            raise HeadlabError(f"no head {tuple(head)}; this model has {self}", code="head.unknown") from None
+            raise HeadlabError(f"unknown head {tuple(head)}; this model has {self}", code="head.unknown") from None
 
     def gates(self, flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Flat [..., head] -> gate array [..., layer, width]; places without a head hold 0."""

@@ -141,7 +141,7 @@ class Curve:
         """
         if by not in ("estimate", "interval"):
             raise HeadlabError(
-                f'unknown way to tell a loss {by!r}; use "estimate" or "interval"', code="curve.loss_way_unknown"
+                f'unknown criterion for a loss {by!r}; use "estimate" or "interval"', code="curve.loss_way_unknown"
             )
         if not points >= 0:
             raise HeadlabError(

@@ -78,13 +78,15 @@ class Table:
 
     @staticmethod
     def from_json(value: Any) -> Table:
-        """Inverse of `to_json`. Raises HeadlabError for what is no table."""
+        """Inverse of `to_json`. Raises HeadlabError for what is not a table."""
         try:
             texts = {name: tuple(_texts(value[name])) for name in ("columns", "formats", "notes")}
             rows = tuple(tuple(_cell(cell) for cell in row) for row in value["rows"])
             (name, title) = _texts([value["name"], value["title"]])
         except (KeyError, TypeError, ValueError) as error:
-            raise HeadlabError(f"this is no table ({type(error).__name__}: {error})", code="table.malformed") from error
+            raise HeadlabError(
+                f"this is not a table ({type(error).__name__}: {error})", code="table.malformed"
+            ) from error
         return Table(name, title, texts["columns"], texts["formats"], rows, texts["notes"])
 
 
@@ -126,14 +128,14 @@ class Report:
 
     @staticmethod
     def from_json(value: Any) -> Report:
-        """Inverse of `to_json`. Raises HeadlabError for what is no report."""
+        """Inverse of `to_json`. Raises HeadlabError for what is not a report."""
         try:
             tables, notes = tuple(Table.from_json(table) for table in value["tables"]), tuple(_texts(value["notes"]))
             (name,) = _texts([value["name"]])
             spec, forwards, seconds = {**value["spec"]}, int(value["example_forwards"]), float(value["seconds"])
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
-                f"this is no report ({type(error).__name__}: {error})", code="report.malformed"
+                f"this is not a report ({type(error).__name__}: {error})", code="report.malformed"
             ) from error
         return Report(name, tables, notes, spec, forwards, seconds)
 
@@ -158,5 +160,5 @@ def _texts(values: Any) -> list[str]:
 
 def _cell(value: Any) -> Cell:
     if value is not None and not isinstance(value, str | int | float | bool):
-        raise ValueError(f"{value!r:.40} is no cell")
+        raise ValueError(f"{value!r:.40} is not a cell")
     return value

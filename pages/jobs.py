@@ -12,7 +12,7 @@ def asked():
     """The job of the link, if it names one."""
     text = jobs_do.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
-        st.warning(f"The link asks for job {text[:40]!r}, which is no number of a job; here are all jobs.")
+        st.warning(f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs.")
     elif text:
         return int(text)
     return None

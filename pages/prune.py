@@ -15,11 +15,11 @@ from headlab.ui.shell_worker import waited
 INTRO = "Switch heads off and watch the accuracy move, against the unpruned model on the same examples."
 SPLIT_HELP = (
     f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting. A mask chosen while "
-    "looking at test flatters itself there."
+    "looking at test gives an optimistic estimate on test."
 )
 READING = (
     "Difference: accuracy with these heads off minus unpruned, in points, on the same examples; interval and p by "
-    "resampling groups of examples. p (Holm) pays for looking at several languages."
+    "resampling groups of examples. p (Holm) is corrected for testing several languages."
 )
 
 

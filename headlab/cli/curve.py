@@ -64,7 +64,7 @@ def curve(
 ) -> None:
     """Remove heads one after another, lowest dev score first, and watch the accuracy.
 
-    Scores come from the cache or are made first. Interrupt it when you like: the same command goes on where it stopped.
+    Scores come from the cache or are made first. It can be interrupted; run the same command again to resume.
     """
     import headlab
     from headlab.curves import counts

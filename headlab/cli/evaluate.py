@@ -185,8 +185,7 @@ def chosen_ablation(mask: Mask | None) -> str:
     found = (None if mask is None else mask.ablation) or "zero"
     if found == "mixed":
         raise HeadlabError(
-            "the mask was combined of others, some chosen under mean ablation and some not; say with --ablation "
-            "which to use",
+            "the mask combines others, some chosen under mean ablation and some not; say with --ablation which to use",
             code="ablation.ambiguous",
         )
     return found

@@ -99,7 +99,7 @@ def browser() -> str:
     given = os.environ.get("BROWSER_PATH")
     found = shutil.which(given) if given else next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
-        where = f"$BROWSER_PATH is {given!r}, which is no program" if given else "none is on the PATH"
+        where = f"$BROWSER_PATH is {given!r}, which is not a program" if given else "none is on the PATH"
         raise HeadlabError(
             f"they are drawn in Chrome or Chromium, and {where}; install one or set BROWSER_PATH",
             code="browser.missing",

@@ -75,7 +75,7 @@ def front(
     """Choose a smaller model by what it costs and by its weakest language; chosen on dev, judged on test.
 
     Scores, walks and answers come from the cache or are made first; what that will cost is printed before it starts.
-    Interrupt it when you like: the same command goes on where it stopped.
+    It can be interrupted; run the same command again to resume.
     """
     import headlab
     from headlab.experiments.pieces import Pieces

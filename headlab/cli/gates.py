@@ -111,7 +111,7 @@ def check_files(weights: Sequence[float], out: Path | None) -> None:
         other = names.setdefault(_file(weight), weight)
         if other != weight:
             raise HeadlabError(
-                f"masks of λ = {other!r} and λ = {weight!r} would be one file; give one of them",
+                f"masks of λ = {other!r} and λ = {weight!r} would have the same file name; give one of them",
                 code="gate.same_mask_file",
             )
 
@@ -148,7 +148,7 @@ def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
 
 
 def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, str]:
-    """Where the models are that were trained along, {λ: path}; of one that is gone a note of its run tells."""
+    """Where the models are that were trained jointly, {λ: path}; of one that is gone a note of its run tells."""
     done = [store.run(dict(learned.spec)).gates() for learned in found if learned.trained]
     return {run.gates.weight: str(run.trained_folder) for run in done if run is not None and run.trained_folder}
 
@@ -164,7 +164,7 @@ def table(found: Sequence[LearnedGates]) -> Table:
     title = f"Gates of {first.spec['model']['name']} on {first.spec['task']['name']}, {first.language}."
     notes = (
         f"{asked['steps']} steps of {asked['batch']} examples of {first.spec['task']['split']}; "
-        + ("the model was trained along." if asked["trained"] == ALL else "the model stayed as it is."),
+        + ("the model was trained jointly." if asked["trained"] == ALL else "the model stayed as it is."),
         "undecided: a gate that is neither 0 nor 1 with 0.9 or more; a head is kept whose gate is likelier 1 than 0.",
         *_notes(found),
     )
@@ -195,7 +195,7 @@ def _worth(measured: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def as_json(found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:
-    """All runs with what they depend on. files, models: paths by λ, of masks and of models trained along."""
+    """All runs with what they depend on. files, models: paths by λ, of masks and of models trained jointly."""
     first = found[0].spec
     shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
     return {**shared, "grid": found[0].grid.to_json(), "runs": [_run(learned, files, models) for learned in found]}

@@ -63,7 +63,7 @@ def build() -> typer.Typer:
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker.worker)
-    papers = typer.Typer(help="Papers done again, whole.", no_args_is_help=True, rich_markup_mode=None)
+    papers = typer.Typer(help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None)
     papers.command("held")(reproduce.held)
     papers.command("voita-roles")(reproduce_voita.voita_roles)
     papers.command("voita-gates")(reproduce_gates.voita_gates)

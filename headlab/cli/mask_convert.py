@@ -112,7 +112,7 @@ def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], 
             option = f"--{name.replace('_', '-')}"
             if not users:
                 raise HeadlabError(
-                    f"{option} says nothing of {form} or {to}; leave it out", code="mask.form_option_unused"
+                    f"{option} does not apply to {form} or {to}; leave it out", code="mask.form_option_unused"
                 )
             raise HeadlabError(
                 f"{option} could be about {form} or about {to}; convert to headlab first, and from there to {to}",
@@ -154,10 +154,10 @@ def _read(source: str) -> tuple[bytes, str]:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{source} is no file; check the path", code="file.missing")
+            raise HeadlabError(f"{source} is not a file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
-                f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is no mask", code="file.too_large"
+                f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not a mask", code="file.too_large"
             )
         return path.read_bytes(), source
     except (OSError, ValueError) as error:

@@ -66,7 +66,7 @@ def score(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Score every head on dev. Interrupt it when you like: the same command goes on where it stopped."""
+    """Score every head on dev. It can be interrupted; run the same command again to resume."""
     import headlab
 
     check_ablation(ablation)

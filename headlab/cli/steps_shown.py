@@ -22,7 +22,7 @@ Say = Callable[[str, int, int], None]
 
 @contextmanager
 def shown(title: str) -> Iterator[Say]:
-    """A bar; call it with (text, done, total). Where stderr is no terminal, a line there from time to time."""
+    """A bar; call it with (text, done, total). Where stderr is not a terminal, a line there from time to time."""
     with progress_bar(title) as show:
         said = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""`headlab train`: models trained from nothing, on files of one's own."""
+"""`headlab train`: models trained from scratch, on files of one's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headlab.cli.train_translation import translation
 def group() -> typer.Typer:
     """The commands of the group, a model each."""
     made = typer.Typer(
-        help="Models trained from nothing, on files of your own.", no_args_is_help=True, rich_markup_mode=None
+        help="Models trained from scratch, on files of your own.", no_args_is_help=True, rich_markup_mode=None
     )
     made.command("translation")(translation)
     made.command("lm")(lm)
@@ -22,4 +22,4 @@ def group() -> typer.Typer:
 
 
 def _nothing() -> None:
-    """Models trained from nothing, on files of your own."""
+    """Models trained from scratch, on files of your own."""

@@ -141,13 +141,13 @@ def _block_of(model: Path) -> int:
 
     if not (model / FILE).is_file():
         raise HeadlabError(
-            f"{model} is no folder that headlab train lm wrote; train a model first", code="lm.folder_missing"
+            f"{model} is not a folder that headlab train lm wrote; train a model first", code="lm.folder_missing"
         )
     found = read_json(model / FILE)
     block = found.get("block") if isinstance(found, dict) else None
     if type(block) is not int or block < 1:
         raise HeadlabError(
-            f"{model / FILE} does not tell the length of a window; train the model again", code="lm.window_unknown"
+            f"{model / FILE} does not give the window length; train the model again", code="lm.window_unknown"
         )
     return block
 

@@ -131,7 +131,7 @@ class Pool:
                 waited = 0.0 if self.ready else waited + LOOK_SECONDS
                 if waited > READY_SECONDS:
                     raise HeadlabError(
-                        f"none of {self.size} Ray workers was ready within {READY_SECONDS / 60:.0f} minutes: the "
+                        f"none of the {self.size} Ray workers was ready within {READY_SECONDS / 60:.0f} minutes: the "
                         "cluster has no free GPUs or processors; wait for other work on it, or ask for fewer workers",
                         code="ray.not_ready",
                     ) from None
@@ -146,11 +146,11 @@ class Pool:
             except Exception as error:  # were this thread to end, those who ask would wait for ever
                 self._fail(
                     HeadlabError(
-                        f"the pool of Ray workers broke ({type(error).__name__}); run the same again",
+                        f"the pool of Ray workers broke ({type(error).__name__}); run the same command again",
                         code="ray.pool_broken",
                     )
                 )
-        self._fail(HeadlabError("the run on many devices was ended", code="ray.ended"))
+        self._fail(HeadlabError("the run on several devices was stopped", code="ray.ended"))
         for member in self._members:
             member.device.end()
 
@@ -200,7 +200,7 @@ class Pool:
         if not isinstance(error, HeadlabError):
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             error = HeadlabError(
-                f"no Ray worker is left ({said}); see Ray's own logs, then run the same again",
+                f"no Ray worker is left ({said}); see Ray's own logs, then run the same command again",
                 code="ray.no_worker_left",
             )
         self._fail(error)

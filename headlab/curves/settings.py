@@ -36,7 +36,7 @@ def check_scores(scores: HeadScores, model: Model) -> None:
         )
     if not np.isfinite(scores.values).all():
         raise HeadlabError(
-            f"the {scores.method} scores hold a value that is not a number; score the model anew",
+            f"the {scores.method} scores hold a value that is not a number; score the model again",
             code="score.not_finite",
         )
 

@@ -21,7 +21,7 @@ class Experiment:
 
     question: what it answers.  paper: where it comes from.  options: by name.  module: where its `run` and its
     `cost` live, below headlab.experiments.  version: rises when its tables change, so that reports kept before
-    are made anew.  least_languages: that it makes sense with.  options_of: {option: the method whose own
+    are made again.  least_languages: that it makes sense with.  options_of: {option: the method whose own
     options it holds}, where these are not those of the chosen method.  lists: {option: what may stand in it,
     comma-separated}.  fewest: {option: how many must stand in it}, 1 where it is not named.
     """
@@ -136,7 +136,9 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
                     METHOD_OPTIONS: OF_METHOD,
                     "k": HARMFUL_OR_K,
                     "runs": RUNS,
-                    "leave_one_out": Option(True, "also the lowest heads by leave-one-out, the dearest", kind=bool),
+                    "leave_one_out": Option(
+                        True, "also the lowest heads by leave-one-out, the most expensive", kind=bool
+                    ),
                 },
                 "targeted",
             ),
@@ -241,5 +243,7 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
 def experiment(key: str) -> Experiment:
     """An experiment by its key. Raises HeadlabError listing the keys."""
     if key not in EXPERIMENTS:
-        raise HeadlabError(f"no experiment {key!r}; there is {', '.join(EXPERIMENTS)}", code="experiment.unknown")
+        raise HeadlabError(
+            f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}", code="experiment.unknown"
+        )
     return EXPERIMENTS[key]

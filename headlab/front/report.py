@@ -127,7 +127,7 @@ def read_points(report: Report) -> list[Point]:
         rows = by.get((order, removed))
         if not rows:
             raise HeadlabError(
-                f"the front has no languages at {removed} heads of order {order}; make it anew",
+                f"the front has no languages at {removed} heads of order {order}; make it again",
                 code="front.languages_missing",
             )
         languages, *parts = zip(*rows, strict=True)
@@ -167,7 +167,7 @@ def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
     found = np.array([grid.index(head) for _, head in own], dtype=np.int64)
     if not np.array_equal(np.sort(found), np.arange(grid.size)):
         raise HeadlabError(
-            f"the front's order {key} does not name every head of this model once; make it anew",
+            f"the front's order {key} does not name every head of this model once; make it again",
             code="front.order_invalid",
         )
     return found

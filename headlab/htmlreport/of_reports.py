@@ -54,6 +54,6 @@ def _again(item: Item, report: Report) -> Again:
     except ValueError:  # a quotation that does not end
         words = ()
     if words[:1] != ("headlab",):
-        return Again((), (f"The file says that this made it, which is no command of headlab's: {given[:LONGEST]}",))
+        return Again((), (f"The file says that this made it, which is not a command of headlab's: {given[:LONGEST]}",))
     open_places = "DIR" in words or "FOLDER" in words
     return Again((words,), ("DIR and FOLDER stand for folders of yours.",) if open_places else ())

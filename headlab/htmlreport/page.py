@@ -46,7 +46,7 @@ def write_report(words: Sequence[str], out: Path, store: Store, *, title: str = 
 
 def check_replaceable(out: Path) -> None:
     """Raise HeadlabError where a report would take the place of another kind of file, like a mask that it is about."""
-    if not out.is_file():  # what is no file cannot be written, and says so then
+    if not out.is_file():  # what is not a file cannot be written, and says so then
         return
     try:
         with out.open("rb") as file:
@@ -57,7 +57,7 @@ def check_replaceable(out: Path) -> None:
         ) from error
     if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
         raise HeadlabError(
-            f"{out} is there and is no HTML file, so no report; give --out another name: report.html",
+            f"{out} exists and is not an HTML file, so it is not a report; give --out another name: report.html",
             code="output.not_html",
         )
 

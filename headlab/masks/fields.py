@@ -165,7 +165,7 @@ def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
             )
         elif isinstance(value, float) and not math.isfinite(value):
             yield HeadlabError(
-                f"{what}: {shown(place)} holds infinity or NaN, which is no number of JSON; leave it out",
+                f"{what}: {shown(place)} holds infinity or NaN, which JSON does not allow; leave it out",
                 code="mask.number_not_finite",
             )
         elif isinstance(value, Mapping | list | tuple):

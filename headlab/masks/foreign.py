@@ -57,7 +57,7 @@ def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -
     table = config["pruned_heads"] if config is not None else value
     if not isinstance(table, dict):
         raise HeadlabError(
-            f'{what} is no table of pruned heads; it should be like {{"0": [2, 5], "11": [0]}}',
+            f'{what} is not a table of pruned heads; it should be like {{"0": [2, 5], "11": [0]}}',
             code="mask.pruned_heads_malformed",
         )
     heads = set()
@@ -83,7 +83,7 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
         found = WORD.fullmatch(word)
         if found is None:
             raise HeadlabError(
-                f'{what}: {word[:40]!r} is no head; write layer:head, as in "9:3 10:10" or "E:9:3,4"',
+                f'{what}: {word[:40]!r} is not a head; write layer:head, as in "9:3 10:10" or "E:9:3,4"',
                 code="mask.head_malformed",
             )
         letter, layer, listed = found.groups()
@@ -98,12 +98,12 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
     flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no head
     if not STACK.fullmatch(stack):
         raise HeadlabError(
-            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.name_invalid"
+            f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
         )
     if not flat or not all(type(v) in (bool, int, float) and v in (0, 1) for row in rows for v in row):
         raise HeadlabError(
-            f"{what} is no mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and save "
-            "scores >= threshold",
+            f"{what} is not a mask of [layer][head] with 0 and 1; if it holds scores, choose a threshold first and "
+            "save scores >= threshold",
             code="mask.array_malformed",
         )
     grid = HeadGrid((Stack(stack, tuple(map(len, rows))),))
@@ -116,7 +116,7 @@ def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None 
     pairs = _values(raw, what)
     if not isinstance(pairs, list):
         raise HeadlabError(
-            f"{what} is no list of (layer, head) pairs, like [[9, 3], [10, 10]]", code="mask.pairs_malformed"
+            f"{what} is not a list of (layer, head) pairs, like [[9, 3], [10, 10]]", code="mask.pairs_malformed"
         )
     heads = set()
     for pair in pairs:
@@ -195,7 +195,7 @@ def _values(raw: bytes, what: str) -> Any:
     except NO_ARRAY as error:
         why = shown(str(error), longest=2 * LINE)
         raise HeadlabError(
-            f"{what} is no .npy file of numbers ({why}); save it again with numpy.save", code="mask.npy_malformed"
+            f"{what} is not a .npy file of numbers ({why}); save it again with numpy.save", code="mask.npy_malformed"
         ) from error
     if array.dtype.kind not in "biuf":
         raise HeadlabError(

@@ -22,7 +22,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
     """
     if not STACK.fullmatch(stack):
         raise HeadlabError(
-            f"stack {shown(stack)!r} is no name of a stack; give encoder, decoder or cross", code="stack.name_invalid"
+            f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
         )
     stacks: dict[str, list[int]] = {}
     for part in text.split(","):
@@ -44,7 +44,7 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
     """The grid of a config.json of one stack. Raises HeadlabError where it has several, or does not say."""
     if config.get("is_encoder_decoder"):
         raise HeadlabError(
-            f"{what} is of an encoder with a decoder, and pruned_heads does not say whose heads they are",
+            f"{what} belongs to an encoder-decoder, and pruned_heads does not say whose heads they are",
             code="grid.ambiguous",
         )
     layers, heads = (next((config[name] for name in names if name in config), None) for names in (LAYERS, HEADS))

@@ -70,7 +70,7 @@ class Mask:
         for stack in self.grid.stacks:
             if not STACK.fullmatch(stack.name):
                 raise HeadlabError(
-                    f"the mask: {shown(stack.name)!r} is no name of a stack, like encoder or my_stack",
+                    f"the mask: {shown(stack.name)!r} is not a stack name, like encoder or my_stack",
                     code="stack.name_invalid",
                 )
         value = {

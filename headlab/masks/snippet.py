@@ -54,9 +54,9 @@ class Place:
     """Where a model's heads meet its output projections.
 
     projections: the path of the module for each layer, stack by stack in the grid's order.  architecture: class and
-    model_type.  source: what `from_pretrained` takes, or None where the model is no folder of its own yet.  revision:
-    of a hub model, so that the script takes the weights that were here; "folder" is none.  name: what `headlab.load`
-    takes.
+    model_type.  source: what `from_pretrained` takes, or None where the model is not a folder of its own yet.
+    revision: of a hub model, so that the script takes the weights that were here; "folder" is none.
+    name: what `headlab.load` takes.
     """
 
     projections: Sequence[str]
@@ -78,8 +78,8 @@ def snippet(mask: Mask, place: Place) -> str:
         source += f", revision={place.revision!r}"
     if not CLASS.fullmatch(kind) or place.architecture.get("model_type", "").startswith("headlab"):
         raise HeadlabError(
-            f"{kind[:40] or 'the model'} is no class of transformers, so a script without headlab cannot load it; use "
-            "headlab.gated",
+            f"{kind[:40] or 'the model'} is not a class of transformers, so a script without headlab cannot load it; "
+            "use headlab.gated",
             code="snippet.class_unknown",
         )
     width = WIDTH

@@ -48,7 +48,7 @@ def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, Pre
             merged = tuned.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise HeadlabError(
-            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it anew",
+            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it again",
             code="adapter.other_base",
         ) from error
     merged.requires_grad_(False)
@@ -61,7 +61,7 @@ def read_labels(adapter_folder: Path) -> Labels:
     names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
     if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it anew",
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it again",
             code="adapter.labels_invalid",
         )
     if prefix != "":
@@ -72,7 +72,7 @@ def read_labels(adapter_folder: Path) -> Labels:
     answers = value.get("answers", TEXTS)  # the first adapters do not say
     if answers not in (TEXTS, WORDS):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it anew",
+            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it again",
             code="adapter.answer_unknown",
         )
     return Labels(tuple(names), "", answers == WORDS)
@@ -88,7 +88,7 @@ def check_adapter(adapter_folder: Path) -> None:
     value = read_json(adapter_folder / CONFIG)
     if not isinstance(value, dict) or value.get("peft_type") != "LORA":
         raise HeadlabError(
-            f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter anew", code="adapter.not_lora"
+            f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter again", code="adapter.not_lora"
         )
 
 

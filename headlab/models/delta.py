@@ -39,7 +39,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
         changed = load_file(folder / DELTA)
     except (OSError, SafetensorError) as error:
         raise HeadlabError(
-            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder anew", code="model.delta_unreadable"
+            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again", code="model.delta_unreadable"
         ) from error
     named = {name if name.startswith(PREFIX) else PREFIX + name: tensor for name, tensor in base.items()}
     return named | {name: tensor.float() for name, tensor in changed.items()}

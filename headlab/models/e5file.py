@@ -138,7 +138,7 @@ def parse(data: bytes) -> E5File:
 def check_header(header: Header, pieces: int) -> None:
     """Raise HeadlabError unless sizes are sane and special ids are pieces."""
     check(all(0 < size < LIMIT for size in header[:7]), "a size is out of range")
-    check(header.hidden % header.heads == 0, "the width is no multiple of the heads")
+    check(header.hidden % header.heads == 0, "the width is not a multiple of the heads")
     check(math.isfinite(header.eps) and header.eps > 0, "the layer norm's epsilon is not positive")
     check(0 < pieces <= header.vocab, "more pieces than rows in the word table")
     special = (header.bos, header.eos, header.pad, header.unk)

@@ -13,7 +13,7 @@ PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
 def hub_folder(name: str, revision: str | None) -> Path:
     """Folder of a hub model: the local cache first, then the network.
 
-    Raises HeadlabError if the model is in neither, or the name is no hub id.
+    Raises HeadlabError if the model is in neither, or the name is not a hub id.
     """
     import httpx
     from huggingface_hub import snapshot_download
@@ -29,7 +29,8 @@ def hub_folder(name: str, revision: str | None) -> Path:
         ) from error
     except LocalEntryNotFoundError as error:
         raise HeadlabError(
-            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with network",
+            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with "
+            "network access",
             code="hub.unreachable",
         ) from error
     except HfHubHTTPError as error:
@@ -40,7 +41,7 @@ def hub_folder(name: str, revision: str | None) -> Path:
         ) from error
     except httpx.HTTPError as error:
         raise HeadlabError(
-            f"{name} could not be fetched whole ({type(error).__name__}); try again, or pass a folder",
+            f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
             code="hub.fetch_failed",
         ) from error
     except OSError as error:

@@ -120,7 +120,9 @@ def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedMod
             **weights,
         )  # fmt: skip
     except HeadlabError as error:  # of a shrunk model whose configuration names heads it does not have
-        raise HeadlabError(f"{name} was written wrongly: {error}; shrink it anew", code=error.code) from error
+        raise HeadlabError(
+            f"{name} was written incorrectly: {error}; shrink the model again", code=error.code
+        ) from error
     module, told = loaded
     absent = sorted({*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])})
     if absent:

@@ -49,7 +49,7 @@ class Told:
 
 
 def told(config: Any, tokenizer: Any, language: str) -> Told:
-    """What a model is to be told for a pair like en-de; of a language that is no pair both sides are texts.
+    """What a model is to be told for a pair like en-de; of a language that is not a pair both sides are texts.
 
     A T5 is told by the prefix in its `task_specific_params`, a Marian model of many targets by a mark (>>de<<), mBART,
     M2M and NLLB by their codes.  Raises HeadlabError where a model must be told what it has no name for.
@@ -90,7 +90,7 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
     codes = list(getattr(tokenizer, "lang_code_to_token", None) or filter(CODE.fullmatch, tokenizer.all_special_tokens))
     if not codes:
         raise HeadlabError(
-            f"{type(tokenizer).__name__} must be told its languages, and headlab knows not how; "
+            f"{type(tokenizer).__name__} must be told its languages, and headlab cannot determine how; "
             "use a model of one pair",
             code="translation.codes_missing",
         )
@@ -104,7 +104,7 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
         return Told(source=found.source, target=found.target, start=number)
     raise HeadlabError(
         f"{type(tokenizer).__name__} does not put the code {found.target} before a translation (legacy_behaviour?); "
-        "save it anew with the code in front",
+        "save it again with the code in front",
         code="translation.code_not_in_front",
     )
 

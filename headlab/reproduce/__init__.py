@@ -1,1 +1,1 @@
-"""Papers done again, whole, on models and data that are at hand."""
+"""Reproduce published papers, on models and data that are at hand."""

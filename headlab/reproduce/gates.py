@@ -40,7 +40,9 @@ def parts_of(plan: Plan, asked: Sequence[str] | None) -> tuple[str, ...]:
     every = (*(one.task for one in plan.classifiers), TRANSLATION)
     unknown = [name for name in asked or () if name not in every]
     if unknown:
-        raise HeadlabError(f"no part {unknown[0]!r}; this plan has {', '.join(every)}", code="reproduce.part_unknown")
+        raise HeadlabError(
+            f"unknown part {unknown[0]!r}; this plan has {', '.join(every)}", code="reproduce.part_unknown"
+        )
     return tuple(name for name in every if not asked or name in asked)
 
 

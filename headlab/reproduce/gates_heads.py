@@ -53,7 +53,7 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
             nli_folder(data, nli)
         except HeadlabError as error:
             raise HeadlabError(
-                f"{error}, or leave part {plan.task} out by naming the others with --part", code=error.code
+                f"{error}, or leave out part {plan.task} by naming the other parts with --part", code=error.code
             ) from error
     task = task_for(plan, data)
     for split in SPLITS:

@@ -158,7 +158,7 @@ def counts(reports: Reports) -> Table:
 
 
 def nearest(reports: Reports) -> Table:
-    """The head with the largest share of each role that is no relation, whether it has the role or not."""
+    """The head with the largest share of each role that is not a relation, whether it has the role or not."""
     rows: list[tuple[Cell, ...]] = []
     for (model, language), report in reports.items():
         best: dict[str, tuple[tuple[Cell, ...], tuple[Cell, ...]]] = {}
@@ -168,7 +168,7 @@ def nearest(reports: Reports) -> Table:
         rows += [(model, language, role, *head, *told) for role, (head, told) in best.items()]
     return Table(
         "voita-nearest",
-        "The head nearest to each role that is no relation, by model and language",
+        "The head nearest to each role that is not a relation, by model and language",
         TOLD,
         TOLD_FORMATS,
         tuple(rows),

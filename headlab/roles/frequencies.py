@@ -40,7 +40,7 @@ class Frequencies:
         return 1 / sum(1 / part for part in parts) if parts and all(parts) else 0.0
 
     def rarest(self, words: Sequence[str]) -> list[bool]:
-        """Which words are the least frequent: all that tie. What has no letter is no word here."""
+        """Which words are the least frequent: all that tie. What has no letter is not a word here."""
         found = [self.of(word) if self._known(word) else None for word in words]
         least = min((value for value in found if value is not None), default=None)
         return [value is not None and value == least for value in found]
@@ -59,7 +59,7 @@ def corpus_frequencies(path: Path) -> Frequencies:
     for line in read_lines(path):
         counts.update(line.lower().split())
     if not counts:
-        raise HeadlabError(f"{path} holds no words; give a text file with one sentence a line", code="file.no_words")
+        raise HeadlabError(f"{path} has no words; give a text file with one sentence a line", code="file.no_words")
     told = hashlib.sha256("\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()).hexdigest()
     return Frequencies(counts, {"source": "corpus", "words": counts.total(), "sha256": told})
 

@@ -36,7 +36,7 @@ class Given:
     stacks: those that are judged.  places: of every token, the place of its word, -1 for none.  special: of every
     token, whether it is a special one.  words: of every sentence, empty where they are not known.
     whole: of every word, whether all of it is there.  rare: of every word, whether it is its sentence's least frequent.
-    asked: sentence -> what `syntax.wanted` says of it, made anew each time: it takes more room than the trees.
+    asked: sentence -> what `syntax.wanted` says of it, made again each time: it takes more room than the trees.
     make: rows -> model inputs, padded.  lengths: int [sentence].
     second: of sentences given twice, tokens before the second time; else empty.
     """

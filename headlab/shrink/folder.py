@@ -84,7 +84,7 @@ def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedMode
     place, path = pick_device(device), Path(folder)
     if not (path / PROOF).is_file():
         raise HeadlabError(
-            f"{folder} is no folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models",
+            f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models",
             code="shrink.not_a_folder",
         )
     module = read_folder(path, "folder", str(folder)).module

@@ -152,7 +152,7 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
         )  # fmt: skip
     if told["missing_keys"] or told["mismatched_keys"]:
         raise HeadlabError(
-            f"{type(module).__name__} has weights that are not where headlab looks; it cannot be shrunk",
+            f"{type(module).__name__} keeps weights where headlab does not look; it cannot be shrunk",
             code="shrink.weights_not_found",
         )
     torch.nn.Module.to(smaller, device=module.device)

@@ -82,7 +82,7 @@ def named(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tu
 
 def _small(values: Ints) -> Array:
     if len(values) and int(values.min()) < 0:
-        raise HeadlabError("an answer is lacking; only whole evaluations are kept", code="answers.incomplete")
+        raise HeadlabError("an answer is missing; only whole evaluations are kept", code="answers.incomplete")
     return values.astype(next(kind for kind in COUNTS if int(values.max(initial=0)) <= np.iinfo(kind).max))
 
 

@@ -30,7 +30,7 @@ def telling(folder: Path, command: str) -> Iterator[None]:
 
 
 def kind_of(spec: Any) -> str:
-    """What a spec's run results in: "score" unless it says otherwise; empty for what is no spec."""
+    """What a spec's run results in: "score" unless it says otherwise; empty for what is not a spec."""
     return str(spec.get("kind", SCORE)) if isinstance(spec, dict) else ""
 
 

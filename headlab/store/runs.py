@@ -100,7 +100,7 @@ class Run:
             problem = str(error) if path.exists() else ""
         write_json(path, self.spec)
         if problem:
-            self.log(f"spec.json written anew: {problem}")
+            self.log(f"spec.json written again: {problem}")
 
     def result(self) -> Result | None:
         """The finished scores, or None. Raises HeadlabError if a file is there but cannot be trusted."""
@@ -121,7 +121,7 @@ class Run:
     def kept_report(self) -> Report | None:
         """The finished report, or None.
 
-        None also where the file cannot be trusted, with the reason in the log: it is to be made anew.
+        None also where the file cannot be trusted, with the reason in the log: it is to be made again.
         """
         try:
             found = self.report()
@@ -144,7 +144,7 @@ class Run:
     def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
         """Answers under the mask of that digest on the run's examples, or None.
 
-        None also where the file is torn or foreign, with the reason in the log: it is to be made anew.
+        None also where the file is torn or foreign, with the reason in the log: it is to be made again.
         """
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):

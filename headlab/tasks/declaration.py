@@ -74,7 +74,7 @@ def read_declaration(path: Path) -> Declaration:
     try:
         raw = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
-        raise HeadlabError(f"{path} is no TOML: {error}", code="declaration.not_toml") from error
+        raise HeadlabError(f"{path} is not valid TOML: {error}", code="declaration.not_toml") from error
     except RecursionError as error:
         raise HeadlabError(
             f"{path} is nested too deep to be a task's declaration", code="declaration.too_deep"
@@ -99,7 +99,9 @@ def _check(raw: Mapping[str, Any]) -> None:
     """Raise HeadlabError for keys, types, a name or a place of files that cannot be."""
     for key, value in raw.items():
         if key not in KEYS:
-            raise HeadlabError(f"unknown key {key!r:.60}; there is {', '.join(KEYS)}", code="declaration.key_unknown")
+            raise HeadlabError(
+                f"unknown key {key!r:.60}; choose from {', '.join(KEYS)}", code="declaration.key_unknown"
+            )
         if not isinstance(value, KEYS[key]):
             raise HeadlabError(
                 f"{key} is {value!r:.60}, where a {KEYS[key].__name__} belongs", code="declaration.key_invalid"
@@ -129,7 +131,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
     for key, value in columns.items():
         if key not in COLUMNS:
             raise HeadlabError(
-                f"unknown column {key!r:.60}; there is {', '.join(COLUMNS)}", code="declaration.column_unknown"
+                f"unknown column {key!r:.60}; choose from {', '.join(COLUMNS)}", code="declaration.column_unknown"
             )
         if not isinstance(value, str) or not value:
             raise HeadlabError(
@@ -166,7 +168,7 @@ def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
             )
     names = {split: str(raw.get(split, split)) for split in SPLITS}
     if len(set(names.values())) < len(names):
-        raise HeadlabError("two splits have one name", code="declaration.split_names_equal")
+        raise HeadlabError("two splits have the same name", code="declaration.split_names_equal")
     return names
 
 
@@ -179,6 +181,6 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     wrong = [value for value in values if key == "languages" and not LANGUAGE.fullmatch(value)]
     if wrong:
         raise HeadlabError(
-            f"{wrong[0]!r:.60} is no code of a language, like de or zh-CN", code="declaration.language_invalid"
+            f"{wrong[0]!r:.60} is not a language code like de or zh-CN", code="declaration.language_invalid"
         )
     return tuple(values)

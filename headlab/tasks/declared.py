@@ -58,7 +58,7 @@ def _root(path: Path, data: Path | None) -> Path:
 
 
 def _nothing(said: Declaration, root: Path) -> str:
-    return f"{said.path}: no file below {root} fits {said.files!r}"
+    return f"{said.path}: no file below {root} matches {said.files!r}"
 
 
 def read(
@@ -75,9 +75,7 @@ def read(
     for number, row in enumerate(rows):
         example = _example(row, f"{split}-{number}", labels)
         if example.id in lines:
-            raise row.wrong(
-                "id", f"{example.id!r:.60} stands on line {lines[example.id]} already", code="data.id_twice"
-            )
+            raise row.wrong("id", f"{example.id!r:.60} is already on line {lines[example.id]}", code="data.id_twice")
         lines[example.id] = row.record.line
         examples.append(example)
     return in_order(examples, seed)
@@ -105,7 +103,7 @@ class Row:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str) or not value.strip() or not is_text(value):
-            raise self.wrong(key, f"{value!r:.60}, where a text belongs", code="data.text_invalid")
+            raise self.wrong(key, f"{value!r:.60}, expected a text", code="data.text_invalid")
         return value
 
     def many(self, key: str) -> list[str]:
@@ -113,7 +111,7 @@ class Row:
         value = self.value(key)
         texts: Any = value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
         if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
-            raise self.wrong(key, f"{value!r:.60}, where a list of texts belongs", code="data.texts_invalid")
+            raise self.wrong(key, f"{value!r:.60}, expected a list of texts", code="data.texts_invalid")
         return texts
 
     def wrong(self, key: str, what: str, *, code: str) -> HeadlabError:
@@ -138,7 +136,7 @@ def _every(said: Declaration, path: Path) -> Iterator[Row]:
         if row.has("language") and not LANGUAGE.fullmatch(row.text("language")):
             raise row.wrong(
                 "language",
-                f"{row.text('language')!r:.60} is no code of a language, like de or zh-CN",
+                f"{row.text('language')!r:.60} is not a language code like de or zh-CN",
                 code="data.language_invalid",
             )
         yield row
@@ -212,8 +210,8 @@ def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str
     """Raise HeadlabError where row i cannot mean the same in both."""
     if len(rows) != len(others):
         raise HeadlabError(
-            f"{what} has {len(rows)} rows, {first} has {len(others)}; row i of an aligned task means the same in every "
-            "language",
+            f"{what} has {len(rows)} rows, {first} has {len(others)}; row i of an aligned task must mean the same in "
+            "every language",
             code="data.rows_mismatch",
         )
     for mine, other in zip(rows, others, strict=True):
@@ -222,7 +220,7 @@ def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str
                 raise mine.wrong(
                     key,
                     f"{mine.text(key)!r:.60}, where {first} has {other.text(key)!r:.60}; "
-                    "row i of an aligned task means the same in every language",
+                    "row i of an aligned task must mean the same in every language",
                     code="data.rows_differ",
                 )
 

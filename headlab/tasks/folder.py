@@ -15,14 +15,14 @@ VARIABLE = "HEADLAB_DATA"
 def data_root(given: Path | None) -> Path | None:
     """The folder of data that was given, or that of $HEADLAB_DATA; None if there is neither.
 
-    Raises HeadlabError if it is no folder.
+    Raises HeadlabError if it is not a folder.
     """
     named = os.environ.get(VARIABLE)
     root = given if given is not None else Path(named) if named else None
     if root is not None and not root.is_dir():
         where = "--data" if given is not None else f"${VARIABLE}"
         raise HeadlabError(
-            f"{where} is {root}, which is no folder; name the folder that holds the task's files",
+            f"{where} is {root}, which is not a folder; name the folder that holds the task's files",
             code="data.not_a_folder",
         )
     return root
@@ -98,7 +98,7 @@ def whole_number(text: str, path: Path, line: int, column: str, below: int) -> i
     """A number from 0 to below - 1. Raises HeadlabError naming file, line and column."""
     if not (text.isascii() and text.isdigit() and int(text) < below):
         raise HeadlabError(
-            f"{path}, line {line}, column {column}: {text!r:.60}, where a number from 0 to {below - 1} belongs",
+            f"{path}, line {line}, column {column}: {text!r:.60}, expected a number from 0 to {below - 1}",
             code="data.number_invalid",
         )
     return int(text)

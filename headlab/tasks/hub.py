@@ -63,7 +63,8 @@ class HubData:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:
             raise HeadlabError(
-                f"{place} is not in the local cache and the hub cannot be reached; run once with network, {self._or()}",
+                f"{place} is not in the local cache and the hub cannot be reached; run once with network "
+                f"access, {self._or()}",
                 code="hub.unreachable",
             ) from error
         except HfHubHTTPError as error:
@@ -72,7 +73,7 @@ class HubData:
             ) from error
         except httpx.HTTPError as error:
             raise HeadlabError(
-                f"{place} could not be fetched whole ({type(error).__name__}); try again, {self._or()}",
+                f"{place} could not be fetched completely ({type(error).__name__}); try again, {self._or()}",
                 code="hub.fetch_failed",
             ) from error
         except OSError as error:
@@ -113,7 +114,7 @@ class HubData:
             return Dataset.from_parquet([str(file) for file in files])
         except (OSError, ValueError, TypeError, DatasetsError) as error:
             raise HeadlabError(
-                f"{place} cannot be read ({_first(error)}); delete {files[0]}, so that it is fetched anew, "
+                f"{place} cannot be read ({_first(error)}); delete {files[0]}, so that it is fetched again, "
                 f"{self._or()}",
                 code="hub.data_unreadable",
             ) from error

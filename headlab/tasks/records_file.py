@@ -79,7 +79,8 @@ def _checked(header: list[str], path: Path) -> list[str]:
     double = sorted({name for name in header if header.count(name) > 1})
     if double:
         raise HeadlabError(
-            f"{path}, line 1: the column {double[0]!r:.60} stands there twice; name each once", code="data.column_twice"
+            f"{path}, line 1: the column {double[0]!r:.60} appears twice; name each column once",
+            code="data.column_twice",
         )
     return header
 
@@ -107,7 +108,8 @@ def _jsonl(path: Path) -> Iterator[Record]:
             raise HeadlabError(f"{path}, line {number}: {error}", code="data.json_unusable") from error
         if not isinstance(values, dict):
             raise HeadlabError(
-                f"{path}, line {number}: {line!r:.60} is no JSON object; give one a line", code="data.json_not_object"
+                f"{path}, line {number}: {line!r:.60} is not a JSON object; give one per line",
+                code="data.json_not_object",
             )
         yield Record(number, values)
 

@@ -86,7 +86,7 @@ def _check_pair(language: str) -> None:
 
 
 def sides(language: str) -> tuple[str, str]:
-    """('en', 'de') of the pair en-de; of a language that is no pair, like zh or zh-CN, itself twice.
+    """('en', 'de') of the pair en-de; of a language that is not a pair, like zh or zh-CN, itself twice.
 
     What follows a language as a country (CN) or a script (Hans) does belongs to it.
     """
@@ -100,6 +100,6 @@ def sides(language: str) -> tuple[str, str]:
 
 def _advice() -> str:
     return (
-        f"the data of task {NAME} are in no folder here: set {VARIABLE} (or give --data) to one that holds "
+        f"no folder here holds the data of task {NAME}: set {VARIABLE} (or give --data) to one that holds "
         f"{FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns {' and '.join(COLUMNS)}"
     )

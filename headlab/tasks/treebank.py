@@ -76,7 +76,7 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
     """Every tree of a CoNLL-U file, in its order.
 
     Merged tokens ("4-5", whose parts follow) and empty nodes ("8.1") are no words.  Raises HeadlabError that names
-    file, line and column of what is no tree: no root or two, a cycle, a governor that is no word; and for a
+    file, line and column of what is not a tree: no root or two, a cycle, a governor that is not a word; and for a
     file without any.
     """
     trees = tuple(_trees(path))

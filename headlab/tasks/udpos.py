@@ -135,7 +135,7 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
         token = parse_line(re.sub(" {2,}", " ", line), READ)
     except (ParseException, ValueError) as error:  # ValueError: more digits than Python reads
         raise HeadlabError(
-            f"{path}, line {number}, column ID: {fields[0]!r:.60} is no CoNLL-U id", code="treebank.id_invalid"
+            f"{path}, line {number}, column ID: {fields[0]!r:.60} is not a CoNLL-U id", code="treebank.id_invalid"
         ) from error
     if isinstance(token["id"], tuple):
         return []

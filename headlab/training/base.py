@@ -57,7 +57,7 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
     folder = Path(name) if name and Path(name).is_dir() else hub_folder(name, revision)
     if (folder / CONFIG).exists() or is_delta(folder):
         raise HeadlabError(
-            f"{name} is no whole model but what a training changed; give the base that it started from",
+            f"{name} is not a whole model but the changes of a training; give the base model it started from",
             code="model.base_is_delta",
         )
     if not any(folder.glob(WEIGHTS)):
@@ -73,7 +73,7 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
     """The base with a new head, drawn from torch's generator, float32; and its tokenizer.
 
     words: a head that labels tokens, else one for whole texts.  Raises HeadlabError for a base that cannot be
-    read, is no encoder, lacks weights, or was tuned to answer otherwise.
+    read, is not an encoder, lacks weights, or was tuned to answer otherwise.
     """
     if base.embedded:
         return load_classifier(base.folder, labels, words=words)

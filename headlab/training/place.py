@@ -24,7 +24,7 @@ def require_folder(out: Path, do: str) -> None:
     place = resolved(out)
     if ".." in out.parts and not out.parent.exists():  # what is written at the place could not be read by this name
         raise HeadlabError(
-            f"{out} leads through a folder that is not there; give {place}", code="output.parent_missing"
+            f"{out} leads through a folder that does not exist; give {place}", code="output.parent_missing"
         )
     if not place.name:
         raise HeadlabError(f"{out} is the root of a disk; {do}", code="output.is_root")
@@ -38,7 +38,7 @@ def resolved(out: Path) -> Path:
         return out.resolve()
     except (OSError, RuntimeError) as error:
         raise HeadlabError(
-            f"{out} is a link that leads nowhere; name another folder with --out", code="output.link_broken"
+            f"{out} is a broken link; name another folder with --out", code="output.link_broken"
         ) from error
 
 

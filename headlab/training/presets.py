@@ -72,7 +72,7 @@ def options_of(name: str, method: str, examples: int, epochs: float | None = Non
     preset, an option that cannot be trained with, or both steps and epochs.
     """
     if name not in PRESETS:
-        raise HeadlabError(f"no preset {name!r}; there is {', '.join(PRESETS)}", code="training.preset_unknown")
+        raise HeadlabError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}", code="training.preset_unknown")
     preset = PRESETS[name]
     chosen = {key: value for key, value in given.items() if value is not None}
     if epochs is not None and "steps" in chosen:

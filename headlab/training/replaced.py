@@ -20,7 +20,7 @@ class Writer:
     """Who writes folders of a kind.
 
     name: in sentences.  marks: files by which such a folder is known, all of one of the sets.  record: of these, the
-    file that lists the others, under `files`, with their sha256.  do: what to do where `out` is no folder for it.
+    file that lists the others, under `files`, with their sha256.  do: what to do where `out` is not a folder for it.
     """
 
     name: str
@@ -83,6 +83,6 @@ def _named(files: list[str]) -> str:
 def _writable(out: Path, parent: Path) -> None:
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise HeadlabError(
-            f"cannot write {out}: {parent} is no folder you may write to; name another with --out",
+            f"cannot write {out}: {parent} is not a folder you may write to; name another with --out",
             code="output.unwritable",
         )

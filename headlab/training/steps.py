@@ -181,7 +181,7 @@ def fits_in_memory(what: str, do: str) -> Iterator[None]:
 def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
     """What `run(rows)` gives, with as many rows computed together as fit in memory: half as many after each failure.
 
-    run: begins anew whenever it is called.  The number that fitted is kept in the state.  Raises HeadlabError
+    run: begins again whenever it is called.  The number that fitted is kept in the state.  Raises HeadlabError
     if a single row does not fit.
     """
     while True:

@@ -39,7 +39,7 @@ def draw(plan: Plan) -> dict[str, Any]:
         spec = plan.spec(values())
         _begin(plan, spec)
         with st.expander("The same from a terminal"):
-            st.caption("It can be interrupted, and the same command goes on where it stopped:")
+            st.caption("It can be interrupted; run the same command again to resume:")
             st.code(command(spec), language="bash", wrap_lines=True)
     return spec
 

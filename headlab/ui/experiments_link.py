@@ -29,7 +29,7 @@ def begin() -> None:
         st.session_state[KEPT] = kept = asked
     elif asked[0] and asked != st.session_state.get(WRITTEN):
         named = ", ".join(EXPERIMENTS)
-        st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is not known here; there is {named}.")
+        st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is not known here; choose from {named}.")
     if "experiment" not in st.session_state and kept[0] in EXPERIMENTS:
         st.session_state["experiment"] = kept[0]
 

@@ -1,6 +1,6 @@
 """An experiment that is being put together: its widgets' keys, the job's spec, the command line. No streamlit here.
 
-Whoever starts the job reads the values anew, as with a new job of the Jobs page.
+Whoever starts the job reads the values again, as with a new job of the Jobs page.
 """
 
 from __future__ import annotations

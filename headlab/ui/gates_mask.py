@@ -102,8 +102,8 @@ def _model_of(choice: Choice, result: GatesResult, mask: Mask, weights: str | No
         return None, f"{choice.model} has other weights now than those that the gates were learned on."
     folder = result.trained_folder
     if folder is None:
-        return None, "The mask is of the model that was trained along, and that model is not in this cache."
-    return str(folder), "The mask is of the model that was trained along; it is in the cache folder."
+        return None, "The mask is of the model that was trained jointly, and that model is not in this cache."
+    return str(folder), "The mask is of the model that was trained jointly; it is in the cache folder."
 
 
 def _prune(choice: Choice, model: str, mask: Mask) -> None:

@@ -1,6 +1,6 @@
 """Gates that are to be learned: at which weights, with which options; the job's spec and the command line.
 
-No streamlit here: whoever starts the job reads the values anew, as with a new job of the Jobs page.
+No streamlit here: whoever starts the job reads the values again, as with a new job of the Jobs page.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def others() -> tuple[str, ...]:
 
 
 def weights_from(text: str) -> list[float]:
-    """'0.01, 0.03' as numbers, each once and rising. Raises HeadlabError for what is no weight, or may be two."""
+    """'0.01, 0.03' as numbers, each once and rising. Raises HeadlabError for what is not a weight, or may be two."""
     if (unclear := COMMA.search(text)) is not None:
         one = unclear.group()
         raise HeadlabError(
@@ -83,7 +83,7 @@ def _weight(word: str) -> float:
         value = math.nan
     if not 0 <= value < math.inf:
         raise HeadlabError(
-            f"{word!r:.40} is no weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
+            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
             code="gate.weight_invalid",
         )
     return value

@@ -82,7 +82,7 @@ class Sweep:
 
     @property
     def along(self) -> bool:
-        """Whether the model was trained along, so that each run's mask is of a model of its own."""
+        """Whether the model was trained jointly, so that each run's mask is of a model of its own."""
         return options_of(self.first).get(TRAINED) == ALL
 
     @property

@@ -75,7 +75,7 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
     """A sweep in a line: how many runs, what was learned, on what."""
     options, spec = options_of(sweep.first), sweep.first.spec
     many = f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
-    words = [many, "model trained along" if sweep.along else "model frozen"]
+    words = [many, "model trained jointly" if sweep.along else "model frozen"]
     gated = {head.stack for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True) if has}
     stacks = [stack.name for stack in sweep.first.grid.stacks]
     if len(stacks) > 1:

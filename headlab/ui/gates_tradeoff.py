@@ -30,7 +30,7 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     """The trade-off with its table; at: the run that is ringed."""
     splits = splits_of(sweep)
     if not splits:
-        st.info("These runs do not say what their masks are worth; learn the gates anew to measure it.")
+        st.info("These runs do not say what their masks are worth; learn the gates again to measure it.")
         show(table_of(sweep), f"gates-{sweep.first.language}")
         return
     split = st.radio("Accuracy on", splits, horizontal=True, key="gates-split")
@@ -83,7 +83,7 @@ def _beside(
             f"{'they' if len(lacking) > 1 else 'it'} would have kept stand here. The Heads page computes them."
         )
     if scores and sweep.along:
-        st.caption("The model was trained along with the gates; the other methods' masks are of the model as it was.")
+        st.caption("The model was trained jointly with the gates; the other methods' masks are of the original model.")
 
 
 def of_sweep(

@@ -30,7 +30,7 @@ class Step:
 class History:
     """All states of one model's mask in this session.
 
-    stamp: raised whenever the mask changes by anything but the list of heads beside the grid, which begins anew then.
+    stamp: raised whenever the mask changes by anything but the list of heads beside the grid, which begins again then.
     linked: masks that this session's own links have carried; Back leads to them, and takes no click back.
     """
 

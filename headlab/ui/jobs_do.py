@@ -87,7 +87,7 @@ def show(job: int | None) -> None:
 def shown() -> str:
     """The job that the link names, or nothing; what a press turned to comes first, and goes into the link here.
 
-    A press does not write the link itself: a timer's run that it ends may still begin anew after it, and put the link
+    A press does not write the link itself: a timer's run that it ends may still begin again after it, and put the link
     of its own request in the place of the session's.
     """
     if TURNED in st.session_state:

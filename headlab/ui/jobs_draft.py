@@ -1,6 +1,6 @@
 """A job that is being put together: its widgets' keys, and the spec that their values say. No streamlit here.
 
-Whoever starts the job reads the values anew: a number that was typed just before the click comes in the same
+Whoever starts the job reads the values again: a number that was typed just before the click comes in the same
 request, and the page has not run with it yet.
 """
 
@@ -23,7 +23,7 @@ Choices = Mapping[str, Any]
 class Draft:
     """A new job's widgets, by the sidebar's choice from which they start.
 
-    A key holds what its widget depends on, so that a widget starts anew when that changes.
+    A key holds what its widget depends on, so that a widget starts again when that changes.
     """
 
     model: str

@@ -18,7 +18,7 @@ from headlab.ui.shell_worker import client, supervisor
 
 SECONDS, SHOWN = 1.0, 3
 States = tuple[tuple[int, str], ...]
-KEPT = "What is done stays; the same job goes on from there."
+KEPT = "Finished work is kept; the same job goes on from there."
 
 
 def progress() -> list[Job]:
@@ -120,7 +120,7 @@ def cancel_button(job: int) -> Button:
 
 
 def far(job: Job, words: str = "") -> None:
-    """How far a job is, kept up to date while it runs. It holds no button: one could be drawn anew as it is pressed.
+    """How far a job is, kept up to date while it runs. It holds no button: one could be drawn again as it is pressed.
 
     words: before it.
     """

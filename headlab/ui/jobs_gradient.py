@@ -48,7 +48,7 @@ def draw(spec: Mapping[str, Any], label: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
         with st.container():
             follow(_look, SECONDS)(held[0]["languages"], held[1])
-        button("Stop", key="gradient-stop", on_press=_stop, help="What is done stays.")
+        button("Stop", key="gradient-stop", on_press=_stop, help="Finished work is kept.")
 
 
 def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:

@@ -63,7 +63,7 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
         button(f"Compute {_many(missing)}", kind="primary", key="compute", on_press=start, args=("score", spec))
     jobs_forecast.draw("score", spec, _kind_of_cost(choice), _most(choice, spec))
     with st.expander("The same from a terminal") if folded else st.container():
-        st.caption("Or from a terminal; it can be interrupted, and the same command goes on where it stopped:")
+        st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
         st.code(command(spec), language="bash", wrap_lines=True)
 
 

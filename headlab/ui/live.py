@@ -1,6 +1,6 @@
 """What a page draws again by itself while something runs.
 
-A timer that draws a part of the page anew is a request like a person's, so there are as few as can be: a page that
+A timer that draws a part of the page again is a request like a person's, so there are as few as can be: a page that
 waits for nothing has none, but for the Jobs page, which looks for jobs that others start. What a timer redraws holds no
 input and no button; the maps that sharpen can be clicked, and their clicks are in the log of presses (`ui/presses.py`).
 """

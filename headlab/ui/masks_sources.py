@@ -119,7 +119,7 @@ def uploads() -> tuple[dict[str, Mask], list[str]]:
 
 
 def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str]]:
-    """Masks of files by name; equal names are told apart. And a sentence for each file that is no mask."""
+    """Masks of files by name; equal names are told apart. And a sentence for each file that is not a mask."""
     made: dict[str, Mask] = {}
     problems = []
     for file in files:

@@ -32,7 +32,7 @@ def head_key(head: Head) -> str:
 
 
 def head_from(key: str) -> Head:
-    """Inverse of `head_key`. Raises HeadlabError for text that is no head."""
+    """Inverse of `head_key`. Raises HeadlabError for text that is not a head."""
     stack, _, rest = key.partition(".")
     layer, _, number = rest.partition(".")
     if not (stack and layer.isascii() and layer.isdigit() and number.isascii() and number.isdigit()):

@@ -17,7 +17,7 @@ from headlab.ui.prune_worth import ASKED, begin
 from headlab.ui.shell import Choice
 
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
-BY = {BOUND: "by the lower bound (careful)", ESTIMATE: "by the estimate"}
+BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
 LOST, KEPT_HEADS = 1.0, 0.75  # what is asked at first: points, and the share of heads kept
 DEV_HELP = "Examples that heads are chosen on. More examples tell smaller losses apart."
 
@@ -33,7 +33,7 @@ def ask(choice: Choice, heads: int) -> None:
             else:
                 st.number_input("k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads")
         if question == SMALLEST:
-            right.selectbox("A loss is told on dev", [BOUND, ESTIMATE], format_func=lambda by: BY[by], key="front-by")
+            right.selectbox("Accept a loss based on", [BOUND, ESTIMATE], format_func=lambda by: BY[by], key="front-by")
         with st.expander("More options"):
             _more()
         _begin(choice, heads)

@@ -29,7 +29,7 @@ def draw(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[
     """The section. loaded: what the worker says of the model.  known: jobs, as `jobs` gave them."""
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # a job was asked for in a part of the page: the whole follows it
-    st.markdown("##### What it is worth")
+    st.markdown("##### What you save")
     counts(loaded, mask)
     if not mask.removed:
         return
@@ -68,7 +68,7 @@ def _sizes(whole: Left, left: Left) -> None:
             (f"Multiply-accumulates, {left.tokens} tokens", left.macs, "macs"),
         ):
             gone = round(100 * share[name], 1)
-            delta = f"−{gone} %" if gone else "as it was"
+            delta = f"−{gone} %" if gone else "unchanged"
             st.metric(
                 label, f"{value / MILLION:,.1f} M", delta, delta_color="blue" if gone else "gray", delta_arrow="off",
                 width="content",

@@ -51,7 +51,7 @@ def examples(table: Table) -> dict[tuple[str, Head], list[Row]]:
     for at, head in enumerate(heads_of(table)):
         row = {name: "" if column[at] is None else column[at] for name, column in columns.items()}
         if not isinstance(row["right"], bool) or not all(isinstance(row[name], str) for name in TEXTS):
-            raise HeadlabError(f"row {at + 1} of table {table.name} is no example", code="roles.example_malformed")
+            raise HeadlabError(f"row {at + 1} of table {table.name} is not an example", code="roles.example_malformed")
         out.setdefault((str(row["role"]), head), []).append(row)
     return out
 

@@ -1,6 +1,6 @@
 """Roles that are to be found: on which sentences, with which thresholds; the job's spec and the command line.
 
-No streamlit here: whoever starts the job reads the values anew, as with a new job of the Jobs page.
+No streamlit here: whoever starts the job reads the values again, as with a new job of the Jobs page.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _rows(table: Table) -> list[Found]:
     for at, head in enumerate(heads_of(table)):
         if not isinstance(role[at], str) or not isinstance(has[at], bool):
             raise HeadlabError(
-                f"its table roles says {role[at]!r:.40} has it: {has[at]!r:.40}, which is no answer",
+                f"its table roles says {role[at]!r:.40} has it: {has[at]!r:.40}, which is not an answer",
                 code="roles.answer_invalid",
             )
         own = {name: _number(column[at], name) for name, column in numbers.items()}
@@ -131,7 +131,7 @@ def _head(stack: Any, layer: Any, head: Any) -> Head:
     numbers = all(type(value) is int and 0 <= value < MOST for value in (layer, head))
     if not isinstance(stack, str) or not stack or not numbers:
         raise HeadlabError(
-            f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is no head of a model", code="roles.head_malformed"
+            f"{stack!r:.40} {layer!r:.40}.{head!r:.40} is not a head of a model", code="roles.head_malformed"
         )
     return Head(stack, layer, head)
 
@@ -140,7 +140,7 @@ def _number(value: Any, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise HeadlabError(f"{name} is {value!r:.40}, which is no number", code="roles.number_invalid")
+        raise HeadlabError(f"{name} is {value!r:.40}, which is not a number", code="roles.number_invalid")
     return value
 
 

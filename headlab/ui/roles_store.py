@@ -98,7 +98,7 @@ def _read(key: str, created: str, _result: ReportResult) -> Roles | str:
     except HeadlabError as error:
         return (
             f"skipped: the report of roles in {_result.folder.name[:SHORT]}… cannot be shown ({error}); "
-            "delete its folder, then make it anew"
+            "delete its folder, then make it again"
         )
 
 

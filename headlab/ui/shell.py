@@ -173,7 +173,7 @@ def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None
         return None
     known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
     named = ", ".join(repr(value[:80]) for value in unknown[:5])
-    return f"The link asks for {what} {named}, which is not known here; there is {known}. It was left out."
+    return f"The link asks for {what} {named}, which is not known here; choose from {known}. It was left out."
 
 
 def _note(param: str, what: str, options: Sequence[str]) -> None:

@@ -76,19 +76,19 @@ def _first_place(name: str) -> str | None:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         raise HeadlabError(
-            f"no request can name the model {name[:80]!r}; give a shorter, printable name", code="model.name_invalid"
+            f"a request cannot name the model {name[:80]!r}; give a shorter, printable name", code="model.name_invalid"
         ) from error
     place = _place(name)
     if place is None and name.startswith(PATH_LIKE):
         raise HeadlabError(
-            f"the model {name} is no folder here; give an existing folder, or a name from the hub",
+            f"the model {name} is not a folder here; give an existing folder, or a name from the hub",
             code="model.folder_missing",
         )
     return place
 
 
 def _place(name: str) -> str | None:
-    """Where a folder really is, links followed; None for what is no folder, as names from the hub."""
+    """Where a folder really is, links followed; None for what is not a folder, as names from the hub."""
     try:
         return str(Path(name).resolve()) if Path(name).is_dir() else None
     except (OSError, ValueError, RuntimeError):  # too long, not encodable, a loop of links

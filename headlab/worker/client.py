@@ -246,7 +246,7 @@ class Client:
             ) from error
         except ValueError as error:
             raise HeadlabError(
-                f"what answers at {self._where()} is no headlab worker; {self._advice()}", code="worker.not_a_worker"
+                f"what answers at {self._where()} is not a headlab worker; {self._advice()}", code="worker.not_a_worker"
             ) from error
 
     def _where(self) -> str:

@@ -1,4 +1,4 @@
-"""Who may come in, and what leaves when something breaks: plain ASGI, so that streams end when their reader does."""
+"""Authentication, limits and the answer to a failure: plain ASGI, so that streams end when their reader does."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ class Doors:
             return refused(413, TOO_LARGE, code="request.too_large")
         if self._inside >= MAX_REQUESTS:
             return refused(
-                503, f"{MAX_REQUESTS} requests are under way; try again in a moment", code="request.too_many_under_way"
+                503,
+                f"{MAX_REQUESTS} requests are in progress; try again in a moment",
+                code="request.too_many_under_way",
             )
         if self._token is None or path == OPEN_PATH:
             return None

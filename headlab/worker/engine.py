@@ -147,7 +147,7 @@ class Engine:
         """Params of a job in full. Raises HeadlabError if they do not fit."""
         if kind not in self._check:
             raise Refusal(
-                f"unknown kind of job {kind!r}; there is {', '.join(self._check)}", 422, code="job.kind_unknown"
+                f"unknown kind of job {kind!r}; choose from {', '.join(self._check)}", 422, code="job.kind_unknown"
             )
         return self._check[kind](params)
 
@@ -178,7 +178,7 @@ class Engine:
     def _ask(self, live: Live) -> Live:
         if not self.alive:
             raise Refusal(
-                self.trouble or "the worker is going down; try again in a moment",
+                self.trouble or "the worker is shutting down; try again in a moment",
                 503,
                 code=self.trouble_code or "worker.going_down",
             )
@@ -224,7 +224,7 @@ class Engine:
 
     def _refuse_rest(self) -> None:
         while (live := self._waiting.take()) is not None:
-            live.send(Refusal("the worker is going down; try again in a moment", 503, code="worker.going_down"))
+            live.send(Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down"))
 
     def _serve(self) -> None:
         """Work off every waiting live request, a record of each in turn."""

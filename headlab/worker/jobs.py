@@ -148,7 +148,7 @@ class Jobs:
     def delete(self, job: int) -> None:
         """Take a job that does not run off the list, with its log. Raises Refusal (404, 409)."""
         if self.get(job).state == "running":
-            raise Refusal(f"job {job} runs; cancel it, then delete it", 409, code="job.running")
+            raise Refusal(f"job {job} is running; cancel it before you delete it", 409, code="job.running")
         idle = "select id from jobs where id=? and state<>'running'"
         tables = (("events", "job"), ("runs", "job"), ("jobs", "id"))
         self.database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])

@@ -58,7 +58,7 @@ async def only(http: Request, ask: Ask) -> BaseModel:
     inbox = Inbox()
     record = await first_of(ask(inbox.send), inbox, http)
     if isinstance(record, End):
-        raise Refusal("the worker is going down; try again in a moment", 503, code="worker.going_down")
+        raise Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down")
     return record
 
 

@@ -36,7 +36,7 @@ def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
     for head in heads:
         if head.stack != "encoder":
             raise HeadlabError(
-                f"head {head} looks from a translation, and a sentence comes without one; choose heads of the encoder",
+                f"head {head} attends from a translation, and a sentence has none; choose encoder heads",
                 code="head.of_translation",
             )
     return started(model, 1)

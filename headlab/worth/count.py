@@ -169,5 +169,5 @@ def sides(module: nn.Module) -> tuple[int, int]:
     if isinstance(module, nn.Linear):
         return module.weight.shape[1], module.weight.shape[0]
     raise HeadlabError(
-        f"{type(module).__name__} is no projection that headlab can count", code="costs.projection_unknown"
+        f"{type(module).__name__} is not a projection that headlab can count", code="costs.projection_unknown"
     )

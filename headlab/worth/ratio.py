@@ -45,7 +45,8 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
     k = int(binom.ppf((1 - level) / 2, n, 0.5))  # the smallest with P(Binomial <= k) at the tail or above
     if k < 1:
         raise HeadlabError(
-            f"{n} values have no interval of their median at {level:.0%}; take more", code="ratio.values_too_few"
+            f"{n} values are too few for an interval of their median at {level:.0%}; take more",
+            code="ratio.values_too_few",
         )
     ordered = np.sort(values)
     return float(ordered[k - 1]), float(ordered[n - k])

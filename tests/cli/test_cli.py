@@ -405,7 +405,7 @@ def test_a_model_of_other_classes_is_refused(tmp_path, refused):
     from saved import save_family
 
     folder = save_family(tmp_path / "five", "bert")
-    refused("evaluate", "--model", folder, "--languages", "de", words=("tells apart 5 classes", f"has {len(LABELS)}"))
+    refused("evaluate", "--model", folder, "--languages", "de", words=("distinguishes 5 classes", f"has {len(LABELS)}"))
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_no_disk_space_is_a_sentence_and_the_next_run_goes_on(folder, model, tmp
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        refused(*command, "--cache", tmp_path / "full", words=("no space left", "goes on where it was"))
+        refused(*command, "--cache", tmp_path / "full", words=("no space left", "resumes where it stopped"))
     (left,) = (tmp_path / "full").glob("*/checkpoint.npz")
     assert int(np.load(left)["draws"]) == ROUND["cpu"]
     assert not list((tmp_path / "full").rglob("*.tmp"))

@@ -158,7 +158,7 @@ def test_convert_refuses_what_is_not_clear(run, tmp_path):
     for arguments, words in (
         (["2:1"], "--grid like 12x12"),
         ([tmp_path / "none.json"], "cannot read"),
-        ([tmp_path], "is no file"),
+        ([tmp_path], "is not a file"),
         ([tmp_path / "unclear.json"], "--from array or --from pairs"),
         (["2:1", "--grid", "3x4", "--to", "onnx"], "unknown form"),
         (["2:1", "--grid", "3x4", "--lists", "some"], "kept or removed"),
@@ -177,16 +177,16 @@ def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file
     arguments = ["convert", array, "--to", "text", "--lists", "removed", "--count-from", "1"]
     assert run(*arguments)[1] == "1:2 2:3\n"
     for arguments, words in (
-        ([mask, "--to", "text", "--lists", "kept"], "--lists says nothing of headlab or text"),
-        ([mask, "--to", "pruned-heads", "--lists", "kept"], "--lists says nothing"),
-        ([mask, "--to", "array", "--count-from", "0"], "--count-from says nothing of headlab or array"),
-        ([mask, "--count-from", "1"], "--count-from says nothing of headlab or headlab"),
-        (["0:1", *grid, "--lists", "kept"], "--lists says nothing of text"),
+        ([mask, "--to", "text", "--lists", "kept"], "--lists does not apply to headlab or text"),
+        ([mask, "--to", "pruned-heads", "--lists", "kept"], "--lists does not apply"),
+        ([mask, "--to", "array", "--count-from", "0"], "--count-from does not apply to headlab or array"),
+        ([mask, "--count-from", "1"], "--count-from does not apply to headlab or headlab"),
+        (["0:1", *grid, "--lists", "kept"], "--lists does not apply to text"),
         (["0:1", *grid, "--to", "pairs", "--count-from", "1"], "about text or about pairs; convert to headlab first"),
         ([mask, "--to", "text", "--stack", "decoder"], "--stack names the only stack"),
         (["0:1", "--model", "m", "--stack", "decoder"], "--model takes none"),
-        (["0:1", *grid, "--stack", "a b"], "no name of a stack"),
-        ([array, "--stack", "a b"], "no name of a stack"),
+        (["0:1", *grid, "--stack", "a b"], "not a stack name"),
+        ([array, "--stack", "a b"], "not a stack name"),
     ):
         code, out, err = run("convert", *arguments)
         assert (code, out, words in err) == (2, "", True), err

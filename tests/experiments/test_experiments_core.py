@@ -436,7 +436,7 @@ def test_the_command_lists_the_experiments_without_a_model(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], "no experiment 'nothing'"),
+        (["nothing"], "unknown experiment 'nothing'"),
         (["gap", "--option", "heads=3"], "no option heads"),
         (["gap", "-o", "sampels=3"], "has no option sampels"),
         (["gap", "--method", "magic"], "unknown method 'magic'"),

@@ -459,7 +459,7 @@ def test_the_command_ends_with_a_sentence_and_leaves_the_old_file(store, tmp_pat
     assert out.read_text(encoding="utf-8") == "old"
     key = keep(store, scores())
     assert main(["report", key, "--out", str(tmp_path), "--cache", str(store.root)]) == 2
-    assert "a folder has its name" in capsys.readouterr().err
+    assert "a folder has that name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["mask", "{}", "not empty", b"\x89PNG\r\n"])
@@ -471,7 +471,7 @@ def test_a_report_takes_no_other_files_place(store, tmp_path, capsys, content):
         out.write_bytes(content if isinstance(content, bytes) else content.encode())
     before = out.read_bytes()
     assert main(["report", str(given), "--out", str(out), "--cache", str(store.root)]) == 2
-    assert "is there and is no HTML file, so no report; give --out another name" in capsys.readouterr().err
+    assert "exists and is not an HTML file, so it is not a report; give --out another name" in capsys.readouterr().err
     assert out.read_bytes() == before
 
 

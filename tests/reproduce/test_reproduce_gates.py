@@ -213,7 +213,7 @@ def test_what_is_lacking_is_said_before_anything_is_trained(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--part", "xnli") == FAILED
-    assert "no part 'xnli'; this plan has intents, translation" in capsys.readouterr().err
+    assert "unknown part 'xnli'; this plan has intents, translation" in capsys.readouterr().err
     (toy_folder(tmp_path / "other") / "mt/aa-bb.train.tsv").unlink()
     given = ["--data", str(tmp_path / "other"), "--smoke", "--cache", str(tmp_path / "cache")]
     assert main(["reproduce", "voita-gates", *given]) == FAILED

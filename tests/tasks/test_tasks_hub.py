@@ -96,7 +96,7 @@ def test_a_folder_goes_before_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch
     assert not told.here
     assert "HEADLAB_DATA" in told.advice
     monkeypatch.setenv("HEADLAB_DATA", str(hub / "none"))
-    assert "is no folder" in source("udpos").advice
+    assert "is not a folder" in source("udpos").advice
 
 
 def test_rows_that_do_not_fit_are_named(hub: Path) -> None:

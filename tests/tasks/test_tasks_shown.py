@@ -121,7 +121,7 @@ def test_the_command_line_lists_where_examples_come_from(declare: Declare, monke
 def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: Declare) -> None:
     declare()
     assert shell.languages_of("mine") == ["de"]
-    assert "is no TOML" in " ".join(shell_tasks.notes("mine"))
+    assert "is not valid TOML" in " ".join(shell_tasks.notes("mine"))
     assert "set HEADLAB_DATA" in shell_tasks.notes("xnli")[0]
     declare("t,l\nja\n")
     assert "line 2: 1 fields" in shell_tasks.notes("mine")[0]

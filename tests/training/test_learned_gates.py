@@ -571,7 +571,7 @@ def test_the_command_says_where_a_model_is_that_was_trained_along(tmp_path: Path
     text = capsys.readouterr().out
     assert f"model of λ = 0: {runs[0]['model_folder']}" in text
     assert "model of λ = 9" not in text
-    assert "λ = 9: the model that was trained along is not in the cache" in text
+    assert "λ = 9: the model that was trained jointly is not in the cache" in text
     assert main([*arguments, "--json"]) == 0
     assert "model_folder" not in json.loads(capsys.readouterr().out)["runs"][0]
 
@@ -584,7 +584,7 @@ def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
 
 @pytest.mark.parametrize(
     ("weights", "out", "words"),
-    [(["0.1", "0.1000000000000001"], "masks", "masks of λ = 0.1 and λ = 0.1000000000000001 would be one file"),
+    [(["0.1", "0.1000000000000001"], "masks", "λ = 0.1 and λ = 0.1000000000000001 would have the same"),
      (["0.1"], "taken", "taken is a file; name a folder"), (["0.1"], "taken/masks", "taken is a file")],
 )  # fmt: skip
 def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(

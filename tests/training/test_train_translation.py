@@ -1,4 +1,4 @@
-"""A translation model from nothing: it learns a toy language, resumes exactly, and leaves an ordinary folder behind."""
+"""A translation model from scratch: it learns a toy language, resumes exactly, and leaves an ordinary folder behind."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def measured(off=2):
 
 def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_once(worker):
     whole = metrics(run())
-    assert whole["Parameters"] == ("2.0 M", "as it was")
+    assert whole["Parameters"] == ("2.0 M", "unchanged")
     app = run(m=TWO_OFF)
     assert metrics(app)["Parameters"] == ("1.7 M", "−15.0 %")
     left = COSTS.shrunk(np.array([False, True, True, False, True, True]))

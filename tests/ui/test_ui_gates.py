@@ -497,7 +497,7 @@ def test_a_model_that_was_trained_along_is_the_one_its_mask_is_tried_on(worker, 
     gates = made_gates(trained="all", model_of_its_own=about)
     key = keep(cache, gates)
     app = run()
-    assert "model trained along" in said(app)
+    assert "model trained jointly" in said(app)
     assert "that model is not in this cache" in said(app)
     assert app.button(key="gates-prune").disabled
     (cache / key / "model").mkdir()

@@ -302,7 +302,7 @@ def test_deleting_a_job_that_is_open_leads_back_to_the_list(worker):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("7", "there is no job 7"), ("x", "'x'"), ("-1", "'-1'"), ("٣", "no number"), ("007", "there is no job 7")],
+    [("7", "there is no job 7"), ("x", "'x'"), ("-1", "'-1'"), ("٣", "not a job number"), ("007", "there is no job 7")],
 )
 def test_a_link_to_a_job_that_does_not_exist_is_said(worker, text, told):
     assert told in said(run(job=text))

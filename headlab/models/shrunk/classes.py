@@ -88,7 +88,7 @@ def make_known(model_type: str | None = None) -> None:
     for family in families:
         if family not in FAMILIES:
             raise HeadlabError(
-                f"{model_type} is no shrunk model that this headlab knows; update headlab", code="model.type_unknown"
+                f"{model_type} is not a shrunk model that this headlab knows; update headlab", code="model.type_unknown"
             )
         _register(family)
 

@@ -45,7 +45,7 @@ METHOD = """
   (`ambiguous.json`, made by `ambiguity.py`). Of 200 test sentences a language, at most 2 are left that hassil
   gives to two classes.
 - English train has no sentence of one word ("pause" is one in French too), and so shares no sentence with any dev or
-  test (tested). A bare name ("the kitchen lamp") is no sentence.
+  test (tested). A bare name ("the kitchen lamp") is not a sentence.
 - Each split is in rounds of one sentence per class, so a prefix is balanced too. A class that has nothing new to say
   leaves the rounds; its share goes to the others evenly.
 

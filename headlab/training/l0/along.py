@@ -1,4 +1,4 @@
-"""A model that is trained along with its gates: a copy to train, and the folder that it becomes."""
+"""A model that is trained jointly with its gates: a copy to train, and the folder that it becomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOLDER = "model"  # in the run's folder
 
 
 def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
-    """The model anew with the same weights, which may be trained; embeddings stay where asked.
+    """The model again with the same weights, which may be trained; embeddings stay where asked.
 
     Raises HeadlabError for half precision, whose steps would be lost in rounding.
     """
@@ -46,7 +46,7 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
     if given.dtype not in (torch.float32, torch.float64):
         name = str(given.dtype).removeprefix("torch.")
         raise HeadlabError(
-            f"{model.name} was loaded in {name}; a model is trained along in float32, so load it so",
+            f"{model.name} was loaded in {name}; joint training needs float32, so load it in that dtype",
             code="training.not_float32",
         )
     # built, not copied: the given one's layers may have been wrapped, and a copy would call the given ones
@@ -68,7 +68,7 @@ def check_place(out: Path | None) -> Path:
     """Where a trained model goes. Raises HeadlabError if that is nowhere, or taken by what no training made."""
     if out is None:
         raise HeadlabError(
-            "a model that is trained along needs a place: give a store, or a folder with out",
+            "a model that is trained jointly needs a place: give a store, or a folder with out",
             code="training.place_missing",
         )
     check_out(out)
@@ -92,7 +92,7 @@ def _fingerprint(folder: Path) -> str:
 
 
 def found_again(done: GatesResult, out: Path | None) -> LearnedGates:
-    """A finished run's gates, with the model that was trained along in `out`, if that is given.
+    """A finished run's gates, with the model that was trained jointly in `out`, if that is given.
 
     Where the model is not below the run's folder any more, a note says so.  Raises HeadlabError if it should be
     copied, and for a place that is taken.
@@ -100,14 +100,14 @@ def found_again(done: GatesResult, out: Path | None) -> LearnedGates:
     gates, source = done.gates, done.trained_folder
     if not gates.trained or (out is None and source is not None):
         return gates
-    anew = f"to train it again, delete folder {done.key[:12]}… of the cache and run the same command"
+    again = f"to train it again, delete folder {done.key[:12]}… of the cache and run the same command"
     if out is None:
-        lost = f"the model that was trained along is not in the cache, but was written elsewhere, or deleted; {anew}"
+        lost = f"the model that was trained jointly is not in the cache, but was written elsewhere, or deleted; {again}"
         return replace(gates, notes=(*gates.notes, lost))
     if not _holds(out, str(gates.trained.get("fingerprint"))):
         if source is None:
             raise HeadlabError(
-                f"these gates are in the cache, but not the model that was trained along; {anew}",
+                f"these gates are in the cache, but not the model that was trained jointly; {again}",
                 code="training.model_gone",
             )
         check_out(out)

@@ -19,7 +19,8 @@ from headlab.training.l0.options import VERSION, GateOptions
 from headlab.training.l0.splits import learned_on
 
 JUDGED: tuple[Split, ...] = ("dev", "test")
-ALONG = "the mask is of the model that was trained along; it is compared with the untouched one"  # a note
+# Notes of stored results have these words.
+ALONG = "the mask is of the model that was trained along; it is compared with the untouched one"
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Given:
         return read(self.model, self.task, self.examples, self.language)
 
     def inputs(self, other: Model | None = None) -> Inputs:
-        """The examples that are learned on, tokenised; for another model, if one is trained along."""
+        """The examples that are learned on, tokenised; for another model, if one is trained jointly."""
         return self._inputs if other is None else read(other, self.task, self.examples, self.language)
 
     @cached_property

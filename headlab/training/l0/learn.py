@@ -67,7 +67,7 @@ def learn_gates(
 
     The loss is the mean task loss (nats an answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 6.1.
     store: where finished gates are looked up and kept, and where an interrupted run goes on; None keeps
-    nothing.  out: folder of the model that is trained along, copied there if the run is finished; None: below the
+    nothing.  out: folder of the model that is trained jointly, copied there if the run is finished; None: below the
     run's folder in the store.  on_progress: called after each step.  tick: called between passes; either may raise
     to stop.  Deterministic for a seed, a thread count and a processor.  Raises HeadlabError for anything that does
     not fit.

@@ -32,7 +32,7 @@ Say = Callable[[GateStep], None]
 class Learner:
     """Gates of some heads of a model, and their updates from where the state is to the last step.
 
-    has_gate: bool [head].  Where the model is trained along, it is the learner's own, and what of it requires a
+    has_gate: bool [head].  Where the model is trained jointly, it is the learner's own, and what of it requires a
     gradient is trained; else nothing of it is touched.
     """
 
@@ -58,7 +58,7 @@ class Learner:
     def run(self, keep: Keep | None, say: Say, tick: Tick) -> None:
         """Make the steps that are left. say: called after each.  tick: called between passes; may raise to stop.
 
-        Raises HeadlabError where something that was trained is no number at the end.
+        Raises HeadlabError where something that was trained is not a number at the end.
         """
         if keep is not None:
             self.state.resume(keep.path, keep.key, self._fits)
@@ -82,9 +82,7 @@ class Learner:
         lost = [name for name, values in self.state.parameters.items() if not bool(values.isfinite().all())]
         if lost:
             what, rate = ("a gate", "gate_rate") if lost[0] == GATES else (f"the weight {lost[0]}", "model_rate")
-            raise HeadlabError(
-                f"{what} became a value that is not a number; learn with a lower {rate}", code="gate.diverged"
-            )
+            raise HeadlabError(f"{what} became NaN; train with a lower {rate}", code="gate.diverged")
 
     def _now(self) -> torch.Tensor:
         """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
@@ -115,7 +113,7 @@ class Learner:
     def step(self, step: int, chosen: Ints) -> float:
         """One update; its draws depend on seed and step alone. Returns the mean task loss, nats an answer.
 
-        Raises HeadlabError if the loss is no number, or a single example does not fit in memory.
+        Raises HeadlabError if the loss is not a number, or a single example does not fit in memory.
         """
         options, optimizer = self.options, self.state.optimizer
         self.model.module.train(options.along)
@@ -134,7 +132,7 @@ class Learner:
         loss = fitting(self.state, min(len(chosen), self.state.rows or len(chosen)), run)
         if not np.isfinite(loss):
             raise HeadlabError(
-                f"the loss of step {step + 1} is {loss}; learn with lower rates, or with dtype float32",
+                f"the loss of step {step + 1} is {loss}; train with lower rates, or with dtype float32",
                 code="training.loss_not_finite",
             )
         self.update()
@@ -184,7 +182,7 @@ class Learner:
             if not out_of_memory(error):
                 raise
             raise HeadlabError(
-                "the optimizer's means do not fit in the device's memory; train the gates alone, or a smaller model",
+                "the optimizer state does not fit in the device's memory; train the gates alone, or a smaller model",
                 code="memory.optimizer_too_large",
             ) from error
 

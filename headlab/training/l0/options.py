@@ -19,7 +19,7 @@ from headlab.tasks.base import DEV_SIZE
 NAME = "gates"
 VERSION = 2  # of the numbers: another way to make them gets another one
 ALL = "all"
-ALONG = ("model_rate", "embeddings", "clip")  # of a model that is trained along, and of no other
+ALONG = ("model_rate", "embeddings", "clip")  # of a model that is trained jointly, and of no other
 RATES = "learning rate of the"
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
@@ -29,7 +29,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "batch": Option(32, "examples a step", kind=int, low=1),
         "gate_rate": Option(0.05, f"{RATES} gates, the same at every step", kind=float, low=0, open=True),
         "model_rate": Option(
-            2e-5, f"{RATES} model where it is trained along, falling to 0", kind=float, low=0, open=True
+            2e-5, f"{RATES} model where it is trained jointly, falling to 0", kind=float, low=0, open=True
         ),
         "trained": Option("gates", "the gates alone, or all: the model along with them", ("gates", ALL)),
         "stacks": Option(ALL, "stacks whose heads have gates: names with a comma between them, or all"),
@@ -43,9 +43,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "test_size": Option(
             None, "test examples that the mask is measured on, or none for all", kind=int, low=1, optional=True
         ),
-        "embeddings": Option("frozen", "of a model that is trained along", ("frozen", "trained")),
+        "embeddings": Option("frozen", "of a model that is trained jointly", ("frozen", "trained")),
         "clip": Option(
-            1.0, "greatest norm of the gradient of a model that is trained along, or none",
+            1.0, "greatest norm of the gradient of a model that is trained jointly, or none",
             kind=float, low=0, open=True, optional=True,
         ),
         "temperature": Option(HardConcrete.temperature, "of the distribution", kind=float, low=0, open=True),
@@ -119,7 +119,7 @@ class GateOptions:
 
     @property
     def along(self) -> bool:
-        """Whether the model is trained along."""
+        """Whether the model is trained jointly."""
         return self.trained == ALL
 
     def weight_at(self, step: int) -> float:

@@ -106,7 +106,7 @@ class LmOptions:
         check(OPTIONS, asdict(self))
         if self.head_size is None and self.width % self.heads:
             raise HeadlabError(
-                f"width {self.width} is no multiple of {self.heads} heads; change one of them",
+                f"width {self.width} is not a multiple of {self.heads} heads; change one of them",
                 code="training.width_mismatch",
             )
 
@@ -249,7 +249,7 @@ def known(options: Mapping[str, Option], given: Mapping[str, Any]) -> Mapping[st
     unknown = sorted(set(given) - set(options))
     if unknown:
         raise HeadlabError(
-            f"unknown option {unknown[0]!r:.40}; there is {', '.join(options)}", code="training.option_unknown"
+            f"unknown option {unknown[0]!r:.40}; choose from {', '.join(options)}", code="training.option_unknown"
         )
     return given
 

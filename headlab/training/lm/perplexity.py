@@ -19,7 +19,7 @@ from headlab.training.lm.text import Corpus
 PASSAGE = 2000  # tokens that are one draw: what stands near in a text is alike
 LEAST = 20  # passages that a text is cut into at least, where it has as many tokens
 FEWEST = 3  # passages that tell how much they differ
-LARGEST = 700.0  # exp of more is no number any more
+LARGEST = 700.0  # exp of more overflows
 DIGITS = 6  # of a passage's words, which are sums of parts
 ROWS = 16  # windows computed together
 

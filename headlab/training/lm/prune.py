@@ -71,7 +71,7 @@ def prune_lm(
     checkpoint = read(str(folder), device=device)
     if not isinstance(checkpoint.module, AllAttentionForCausalLM):
         raise HeadlabError(
-            f"{folder} is no language model that headlab train lm made; give the folder of one",
+            f"{folder} is not a language model that headlab train lm made; give the folder of one",
             code="lm.folder_missing",
         )
     texts = {split: encode(checkpoint.tokenizer, part) for split, part in lines.items()}
@@ -109,7 +109,7 @@ def _keep(given: Given, out: Path, part: str, watch: Watch) -> Keep:
 def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAttentionForCausalLM]:
     """The learned gates, and the trained model without the heads whose gates closed."""
     source: AllAttentionForCausalLM = given.checkpoint.module  # type: ignore[assignment] # asserted by prune_lm
-    # anew: the given one stays, and what is attached below has its layers wrapped
+    # again: the given one stays, and what is attached below has its layers wrapped
     model = new_model(source.config, source.device)
     model.load_state_dict(source.state_dict())
     steps = GateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],

@@ -67,7 +67,7 @@ class LmSteps:
                 watch.progress(LmStep(*told, keep.step, self.open()))
 
     def step(self, step: int) -> float:
-        """One update. Returns the mean loss, nats a token. Raises HeadlabError if it is no number."""
+        """One update. Returns the mean loss, nats a token. Raises HeadlabError if it is not a number."""
         self.model.train()
         self.set_rates(step)
         starts = step_windows(self.corpus.asked, self.options, step)

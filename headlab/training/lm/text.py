@@ -73,7 +73,7 @@ def _lines(path: Path) -> list[str]:
     # Not splitlines: it would also cut at characters that stand within a line.
     lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not any(line.strip() for line in lines):
-        raise HeadlabError(f"{path} holds no words; give a text file", code="file.no_words")
+        raise HeadlabError(f"{path} has no words; give a text file", code="file.no_words")
     return lines
 
 

@@ -72,7 +72,7 @@ class TranslationOptions:
             heads = getattr(self, name)
             if self.width % heads or self.width % 2:
                 raise HeadlabError(
-                    f"width {self.width} is no even multiple of {name} {heads}; choose one that is",
+                    f"width {self.width} is not an even multiple of {name} {heads}; choose one that is",
                     code="training.width_mismatch",
                 )
 
@@ -90,7 +90,7 @@ def translation_options(given: Mapping[str, Any]) -> TranslationOptions:
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
         raise HeadlabError(
-            f"unknown option {unknown[0]!r:.40}; there is {', '.join(OPTIONS)}", code="training.option_unknown"
+            f"unknown option {unknown[0]!r:.40}; choose from {', '.join(OPTIONS)}", code="training.option_unknown"
         )
     options = TranslationOptions(**given)
     options.check()

@@ -71,7 +71,7 @@ def _filled(spec: ExperimentSpec) -> ExperimentSpec:
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
             raise HeadlabError(
-                f"the {about_it} stands beside the options of an experiment, not among them",
+                f"the {about_it} goes beside the options of an experiment, not among them",
                 code="experiment.option_misplaced",
             )
     full = about.resolve(options_of(spec))

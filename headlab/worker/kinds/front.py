@@ -49,7 +49,7 @@ def _filled(spec: FrontSpec) -> FrontSpec:
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
             raise HeadlabError(
-                f"the {about_it} stands beside the options of a front, not among them", code="front.option_misplaced"
+                f"the {about_it} goes beside the options of a front, not among them", code="front.option_misplaced"
             )
     full = resolve(options_of(spec))
     for split in ("dev", "test"):

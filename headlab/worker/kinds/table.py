@@ -98,5 +98,5 @@ Submission = Annotated[
 def kind_of(key: str) -> Kind[Any]:
     """A kind by its key. Raises Refusal (422)."""
     if key not in KINDS:
-        raise Refusal(f"unknown kind of job {key!r}; there is {', '.join(KINDS)}", 422, code="job.kind_unknown")
+        raise Refusal(f"unknown kind of job {key!r}; choose from {', '.join(KINDS)}", 422, code="job.kind_unknown")
     return KINDS[key]
