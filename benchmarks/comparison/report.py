@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from comparison.peers import ONE, WHOLE
@@ -84,7 +85,11 @@ def compared(runs: Sequence[Run], missing: dict[str, float], reference: Referenc
             for s in summaries
         ],
         "not_run": {title: {"seconds_to_first_estimate": need} for title, need in missing.items()},
-        "reference": {"samples_a_head": reference.samples, "standard_error": reference.noise},
+        "reference": {
+            "samples_a_head": reference.samples,
+            "standard_error": reference.noise,
+            "error_of_nothing": max(reference.squared_error(np.zeros_like(reference.values)), 0.0) ** 0.5,
+        },
         "curves": curves(runs, reference),
     }
 

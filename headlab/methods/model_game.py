@@ -27,7 +27,7 @@ ROUND = {"cpu": 16, "cuda": 64}
 GRADED_CUDA, GRADED_BYTES, GRADED_WIDTHS = 1 / 8, 256 << 20, 10
 # Coalitions of such a pass at most: their branches are much more work than they are, and on a processor several batches
 # run side by side. A GPU takes all at once.
-TRUNKS = {"cpu": 16}
+TRUNKS = {"cpu": 8}
 # Of a layer, what is left of the last one where only the first token's answer is needed; what any row costs at least.
 LAST, OVERHEAD = 1 / 3, 0.05
 
