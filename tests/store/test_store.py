@@ -509,7 +509,7 @@ def test_a_spec_that_was_changed_is_written_anew_and_that_is_told(tmp_path: Path
         (run.folder / "spec.json").write_text(text)
         run.open()
         assert json.loads((run.folder / "spec.json").read_text()) == spec_of()
-    assert (run.folder / "log.txt").read_text().count("spec.json written anew") == 2
+    assert (run.folder / "log.txt").read_text().count("spec.json written again") == 2
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another distribution": ({"concrete": {"temperature": 0.3, "low": 0.1, "high": 1.1}}, {}, "its distribution"),
     "half a distribution": ({"concrete": {"temperature": 0.3}}, {}, "its distribution"),
     "a distribution that no float holds": (
-        {"concrete": {"temperature": 0.33, "low": -1e17, "high": 1.1}}, {}, "make no gates that can be computed with"),
+        {"concrete": {"temperature": 0.33, "low": -1e17, "high": 1.1}}, {}, "make no gates that can be computed"),
     "a weight that no float holds": ({"weight": 10**400}, {}, "its weight is too large for a float"),
     "seconds that no float holds": ({"seconds": -(10**400)}, {}, "its seconds is too large for a float"),
     "no distribution": ({"concrete": None}, {}, "its distribution"),
