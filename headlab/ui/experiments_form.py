@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -12,11 +13,14 @@ from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast, option_widget
 from headlab.ui.experiments_link import remember
 from headlab.ui.experiments_plan import ABLATIONS, Plan, command
+from headlab.ui.form_values import entered
+from headlab.ui.form_values import kept as kept_values
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.presses import button
 
+PREFIX = "plan-"  # of the keys of its widgets
 KEPT = "_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
 DEV_HELP = "Examples that heads are chosen on."
 TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
@@ -24,9 +28,7 @@ TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
 
 def values() -> dict[str, Any]:
     """What the widgets say now, and what they said last where they are not drawn."""
-    now = {str(key): value for key, value in st.session_state.items() if str(key).startswith("plan-")}
-    st.session_state[KEPT] = {**st.session_state.get(KEPT, {}), **now}
-    return dict(st.session_state[KEPT])
+    return kept_values(KEPT, PREFIX)
 
 
 def draw(plan: Plan) -> dict[str, Any]:
@@ -83,12 +85,15 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
     else:
         text = caution(plan.choice.method) if plan.uses_method else ""
         jobs_forecast.draw("experiment", spec, f"{f'Caution: {text}. ' if text else ''}What it will take:", "")
-    held = bool(trouble)
-    button("Start", kind="primary", icon="play_arrow", key="plan-start", disabled=held, on_press=_start, args=(plan,))
+    button(
+        "Start", kind="primary", icon="play_arrow", key="plan-start", disabled=bool(trouble), on_press=_start,
+        args=(plan,), form=PREFIX,
+    )  # fmt: skip
     asked("Its report appears below when it is done.")
     progress()
 
 
-def _start(plan: Plan) -> None:
+def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
     remember(plan.experiment)  # its report is the newest one
-    start("experiment", plan.spec(values()))  # as the widgets are now, not as they were when the button was drawn
+    # As the widgets are now, not as they were when the button was drawn.
+    start("experiment", plan.spec(entered(values(), typed)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -10,6 +10,8 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.training.l0.options import OPTIONS
 from headlab.ui import jobs_forecast, option_widget
+from headlab.ui.form_values import entered
+from headlab.ui.form_values import kept as kept_values
 from headlab.ui.gates_plan import MAIN, WEIGHTS, Plan, command, key, others, trouble
 from headlab.ui.gates_store import Shelf
 from headlab.ui.jobs_do import asked_for, start
@@ -25,9 +27,7 @@ WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay.
 
 def values() -> dict[str, Any]:
     """What the widgets say now, and what they said last where they are not drawn."""
-    now = {str(name): value for name, value in st.session_state.items() if str(name).startswith(key(""))}
-    st.session_state[KEPT] = {**st.session_state.get(KEPT, {}), **now}
-    return dict(st.session_state[KEPT])
+    return kept_values(KEPT, key(""))
 
 
 def draw(choice: Choice, shelf: Shelf) -> None:
@@ -102,15 +102,16 @@ def _begin(plan: Plan) -> None:
         disabled=bool(wrong),
         on_press=_start,
         args=(plan,),
+        form=key(""),
     )
     if not wrong:
         with st.expander("The same from a terminal"):
             st.code(command(spec), language="bash", wrap_lines=True)
 
 
-def _start(plan: Plan) -> None:
+def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
     try:
-        spec = plan.spec(values())  # as the widgets are now, not as they were when the button was drawn
+        spec = plan.spec(entered(values(), typed))  # as the widgets are now, not as they were when the button was drawn
     except HeadlabError as error:
         asked_for().forget(str(error))
         return

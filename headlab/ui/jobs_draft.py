@@ -12,6 +12,7 @@ from typing import Any
 
 from headlab.methods.table import METHODS
 
+PREFIX = "new-"  # of the keys of its widgets
 SIZE = 512
 STEPS, RATE = 400, 1e-3
 ABLATIONS = ("zero", "mean")
@@ -36,7 +37,7 @@ class Draft:
         start = {"model": self.model, "task": self.task, "method": self.method}.get(name, "")
         if name == "languages":
             start = ",".join(self.languages)
-        return "new-" + "-".join((name, start, *of))
+        return PREFIX + "-".join((name, start, *of))
 
     def kind(self, state: Choices) -> str:
         """Kind of job."""

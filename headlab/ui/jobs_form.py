@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -11,8 +12,20 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.tasks import names as task_names
 from headlab.ui import jobs_forecast, option_widget
+from headlab.ui.form_values import Values, entered, held
 from headlab.ui.jobs_do import asked_for, show, start
-from headlab.ui.jobs_draft import ABLATIONS, RATE, SIZE, SPLITS, STEPS, Draft, fitting, main_options, other_options
+from headlab.ui.jobs_draft import (
+    ABLATIONS,
+    PREFIX,
+    RATE,
+    SIZE,
+    SPLITS,
+    STEPS,
+    Draft,
+    fitting,
+    main_options,
+    other_options,
+)  # fmt: skip
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.jobs_words import KINDS
 from headlab.ui.links import page_link
@@ -71,7 +84,7 @@ def _scores(draft: Draft, kind: str) -> None:
 
 def _begin(draft: Draft) -> None:
     """The forecast, the button, and what became of the last click on it."""
-    values = st.session_state.to_dict()
+    values = held(PREFIX)
     kind, spec = draft.kind(values), draft.spec(values)
     if trouble := _trouble(spec):
         st.warning(trouble)
@@ -79,13 +92,16 @@ def _begin(draft: Draft) -> None:
         shared = draft.place(values) == "ray"
         label = "What this worker would take alone; Ray's workers share it:" if shared else "What it will take:"
         jobs_forecast.draw(kind, spec, label, "")
-    held = bool(trouble)
-    button("Start", kind="primary", icon="play_arrow", key="new-start", disabled=held, on_press=_start, args=(draft,))
+    button(
+        "Start", kind="primary", icon="play_arrow", key="new-start", disabled=bool(trouble), on_press=_start,
+        args=(draft, values), form=PREFIX,
+    )  # fmt: skip
     _told()
 
 
-def _start(draft: Draft) -> None:
-    values = st.session_state.to_dict()  # as they are now, not as they were when the button was drawn
+def _start(draft: Draft, drawn: Values, typed: Mapping[str, str] | None) -> None:
+    # As the widgets are now, not as they were when the button was drawn, but where nothing is held of them.
+    values = entered({**drawn, **held(PREFIX)}, typed)
     start(draft.kind(values), draft.spec(values), draft.place(values))
 
 

@@ -57,7 +57,11 @@ class Log:
 
 @dataclass(frozen=True)
 class Button:
-    """One button of a row. on_press: called with `args` before the page is drawn again."""
+    """One button of a row. on_press: called with `args` before the page is drawn again.
+
+    form: where the keys of a form's widgets begin; `on_press` is then given what its number fields showed as the
+    button was pressed, by class, too (`headlab.ui.form_values`).
+    """
 
     label: str
     key: str
@@ -67,6 +71,7 @@ class Button:
     icon: str = ""
     help: str = ""
     disabled: bool = False
+    form: str = ""
 
 
 def log() -> Log:
@@ -94,20 +99,22 @@ def button(
     icon: str = "",
     help: str = "",
     disabled: bool = False,
+    form: str = "",
 ) -> None:
-    """A button whose presses are taken once each. icon: a name of Material Symbols."""
-    row(Button(label, key, on_press, args, kind, icon, help, disabled))
+    """A button whose presses are taken once each. icon: a name of Material Symbols.  form: as of `Button`."""
+    row(Button(label, key, on_press, args, kind, icon, help, disabled, form))
 
 
 def row(*buttons: Button) -> None:
     """Several buttons beside each other."""
-    shown = [{name: getattr(b, name) for name in ("label", "key", "kind", "icon", "help", "disabled")} for b in buttons]
+    names = ("label", "key", "kind", "icon", "help", "disabled", "form")
+    shown = [{name: getattr(b, name) for name in names} for b in buttons]
     actions = {b.key: None if b.disabled else partial(_press, b) for b in buttons}
     draw("buttons", f"row-{buttons[0].key}", {"buttons": shown}, actions, width="content")
 
 
-def _press(pressed: Button, _: Any) -> None:
-    pressed.on_press(*pressed.args)
+def _press(pressed: Button, typed: Any) -> None:
+    pressed.on_press(*pressed.args, *([typed] if pressed.form else []))
 
 
 def draw(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -9,6 +10,7 @@ import streamlit as st
 from headlab.front.table import BOUND, ESTIMATE, ORDERS
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast
+from headlab.ui.form_values import Values, entered, held
 from headlab.ui.jobs_follow import asked
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.presses import button
@@ -18,6 +20,7 @@ from headlab.ui.shell import Choice
 
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
 BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
+PREFIX = "front-"  # of the keys of its widgets
 LOST, KEPT_HEADS = 1.0, 0.75  # what is asked at first: points, and the share of heads kept
 DEV_HELP = "Examples that heads are chosen on. More examples tell smaller losses apart."
 
@@ -48,9 +51,8 @@ def _more() -> None:
     right.number_input("Examples of test, at most", 1, 100_000, None, key="front-test", placeholder="all")
 
 
-def spec_of(choice: Choice, heads: int) -> dict[str, Any]:
-    """The job's spec as the widgets are now."""
-    state = st.session_state
+def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's spec. state: values of the widgets."""
     smallest = state.get("front-question", SMALLEST) == SMALLEST
     options = {
         "orders": ",".join(state.get("front-orders") or ["mean"]),
@@ -67,14 +69,15 @@ def spec_of(choice: Choice, heads: int) -> dict[str, Any]:
 
 def _begin(choice: Choice, heads: int) -> None:
     """The forecast, the button, and what became of the last click."""
-    spec, trouble = spec_of(choice, heads), refusal(choice)
+    values = held(PREFIX)
+    spec, trouble = spec_of(choice, heads, values), refusal(choice)
     if trouble:
         st.warning(trouble)
     else:
         jobs_forecast.draw("front", spec, "What it will take:", "")
     button(
         "Start", kind="primary", icon="play_arrow", key="front-start", disabled=bool(trouble), on_press=_start,
-        args=(choice, heads),
+        args=(choice, heads, values), form=PREFIX,
     )  # fmt: skip
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")
@@ -82,6 +85,7 @@ def _begin(choice: Choice, heads: int) -> None:
         st.code(command(spec), language="bash", wrap_lines=True)
 
 
-def _start(choice: Choice, heads: int) -> None:
+def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
     st.session_state.pop("front-shown", None)  # the newest one
-    begin("front", spec_of(choice, heads))  # as the widgets are now, not as they were when the button was drawn
+    # As the widgets are now, not as they were when the button was drawn, but where nothing is held of them.
+    begin("front", spec_of(choice, heads, entered({**drawn, **held(PREFIX)}, typed)))

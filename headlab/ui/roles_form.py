@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -13,6 +13,8 @@ from headlab.tasks.base import SPLITS
 from headlab.tasks.folder import VARIABLE
 from headlab.tasks.treebank import treebank_languages
 from headlab.ui import jobs_forecast, option_widget
+from headlab.ui.form_values import entered
+from headlab.ui.form_values import kept as kept_values
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
@@ -28,9 +30,7 @@ SIZE_HELP = "Sentences of each language, at most; empty: all trees, or 512 examp
 
 def values() -> dict[str, Any]:
     """What the widgets say now, and what they said last where they are not drawn."""
-    now = {str(name): value for name, value in st.session_state.items() if str(name).startswith(key(""))}
-    st.session_state[KEPT] = {**st.session_state.get(KEPT, {}), **now}
-    return dict(st.session_state[KEPT])
+    return kept_values(KEPT, key(""))
 
 
 def draw(choice: Choice, shelf: Shelf) -> None:
@@ -112,11 +112,15 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
     else:
         jobs_forecast.draw("roles", spec, "What it will take:", "")
     name = f"roles-start-{plan.source}"
-    button("Start", kind="primary", icon="play_arrow", key=name, disabled=bool(wrong), on_press=_start, args=(plan,))
+    button(
+        "Start", kind="primary", icon="play_arrow", key=name, disabled=bool(wrong), on_press=_start, args=(plan,),
+        form=key(""),
+    )  # fmt: skip
 
 
-def _start(plan: Plan) -> None:
-    start("roles", plan.spec(values()))  # as the widgets are now, not as they were when the button was drawn
+def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
+    # As the widgets are now, not as they were when the button was drawn.
+    start("roles", plan.spec(entered(values(), typed)))
 
 
 def _followed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
 from browsing import QUIET, SHARPENING, open_list, with_model
@@ -185,6 +186,20 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     cancel(page, second)
     for job in (first, second):
         delete(page, job)
+
+
+def test_a_number_that_got_lost_on_its_way_comes_with_the_press(visit, page, tiny, app):
+    """The browser shows it, but streamlit was never told: a request for another page may drop what widgets hold."""
+    visit(HERE)
+    name_model(page, tiny)
+    form(page).get_by_text("More options").click()
+    seed = form(page).get_by_role("spinbutton", name="Seed")
+    seed.wait_for()
+    page.locator(QUIET).wait_for()
+    seed.evaluate("input => { input.value = '1013'; }")  # no event, so nothing is sent
+    job = start(page)
+    with closing(app.worker()) as worker:
+        assert worker.job(job)["params"]["seed"] == 1013
 
 
 def test_the_map_of_a_running_job_sharpens_and_its_heads_can_be_clicked(visit, page, tiny, long_job):

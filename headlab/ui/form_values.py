@@ -1,0 +1,63 @@
+"""What a form says: as its widgets hold it, as they held it last, and as it stood there when its button was pressed.
+
+Streamlit can lose what widgets hold: a request that draws another page for a moment ends with their values removed, on
+the server and in the browser, while the form still stands there (traced with a number typed just before Start, once in
+300 presses). So a press brings the numbers that the person saw, and nothing falls back to a default in silence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+Values = dict[str, Any]
+
+
+def held(prefix: str) -> Values:
+    """What widgets hold now, by key. prefix: of their keys."""
+    return {str(key): value for key, value in st.session_state.items() if str(key).startswith(prefix)}
+
+
+def kept(place: str, prefix: str) -> Values:
+    """What widgets hold now, and what they held last where they are not drawn. place: in the session, of the latter."""
+    st.session_state[place] = {**st.session_state.get(place, {}), **held(prefix)}
+    return dict(st.session_state[place])
+
+
+def entered(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> Values:
+    """The values, with the numbers that stood in the form when its button was pressed.
+
+    typed: what number fields showed, by the class that their key has in the page; None: a press that brings nothing.
+    A number that is shown with fewer digits than it has stays as it is.
+    """
+    shown = typed or {}
+    return {key: number(shown.get(class_of(key)), value) for key, value in values.items()}
+
+
+def class_of(key: str) -> str:
+    """A widget's key as streamlit writes it into the class of its element."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "-", key.strip())
+
+
+def number(text: str | None, value: Any) -> Any:
+    """The number that a field showed; the value where it says the same, shows none or is not a number's."""
+    if text is None or isinstance(value, bool) or not isinstance(value, int | float | None):
+        return value
+    try:
+        found = float(text)
+    except ValueError:
+        return value
+    if not math.isfinite(found) or (value is not None and abs(found - value) <= rounding(text)):
+        return value
+    return int(found) if found.is_integer() and not isinstance(value, float) and "." not in text else found
+
+
+def rounding(text: str) -> float:
+    """By how much a number may differ from what a field shows of it: half of the last digit."""
+    mantissa, _, exponent = text.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    return 0.5001 * 10.0 ** (int(exponent or 0) - digits) if digits or exponent else 0.0

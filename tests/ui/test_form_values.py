@@ -1,0 +1,57 @@
+"""What a press brings of its form: the numbers that a person saw, whatever streamlit holds of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from headlab.ui.form_values import class_of, entered, number
+from headlab.ui.jobs_draft import Draft
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "want"),
+    [
+        ("1013", 0, 1013), ("1013", 1013, 1013), ("-5", 0, -5), ("7", None, 7), ("0.25", None, 0.25),
+        ("3", 2.0, 3.0), ("0.50", 0.25, 0.5), ("1e-05", 0.01, 1e-5),
+        ("0.01", 0.0123, 0.0123), ("0.00", 0.00001, 0.00001), ("0.3", 0.1 + 0.2, 0.1 + 0.2),  # shown with fewer digits
+        ("1e-06", 1.04e-6, 1.04e-6),
+        ("", 5, 5), ("", None, None), ("-", 5, 5), ("nan", 5, 5), ("inf", 5, 5), (None, 5, 5),
+        ("1", True, True), ("1", "a text", "a text"), ("1", ["de"], ["de"]),
+    ],
+)  # fmt: skip
+def test_what_a_number_field_showed_is_what_counts(text: str | None, value: Any, want: Any) -> None:
+    found = number(text, value)
+    assert found == want
+    assert type(found) is type(want)
+
+
+@given(some.integers(-(10**9), 10**9), some.integers(-(10**9), 10**9))
+def test_a_whole_number_that_was_typed_is_that_number(typed: int, held: int) -> None:
+    assert number(str(typed), held) == typed
+
+
+@given(some.floats(-1e6, 1e6, allow_subnormal=False), some.integers(0, 8))
+def test_a_number_that_is_shown_with_fewer_digits_stays_as_it_is(value: float, digits: int) -> None:
+    assert number(f"{value:.{digits}f}", value) == value or digits == 0
+
+
+@given(some.text())
+def test_any_text_in_a_field_leaves_a_number(text: str) -> None:
+    assert isinstance(number(text, 5), int | float)
+
+
+def test_values_that_were_lost_come_back_with_the_press() -> None:
+    draft = Draft("a/model", "intents", ("de",), "leave-one-out")
+    drawn = {draft.key("seed"): 0, draft.key("size"): 512, draft.key("method"): "monte-carlo"}
+    typed = {class_of(draft.key("seed")): "1013", class_of(draft.key("size")): "512", "another": "9"}
+    spec = draft.spec(entered(drawn, typed))
+    assert (spec["seed"], spec["size"], spec["method"]) == (1013, 512, "monte-carlo")
+    assert entered(drawn, None) == drawn
+
+
+def test_a_key_is_found_by_its_class() -> None:
+    assert class_of(" new-model-a/b.c é ") == "new-model-a-b-c--"
