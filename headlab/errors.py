@@ -10,7 +10,7 @@ class HeadlabError(Exception):
     """A problem the user can solve: says what was given, what fits, and what to do.
 
     code: which problem it is, `area.what`, for whoever must not depend on the wording: scripts, tests, other
-    processes.  It stays as it is when the message is written again.
+    processes.  It stays as it is when the message is reworded.
     """
 
     def __init__(self, message: str, *, code: str) -> None:

@@ -32,7 +32,7 @@ from comparison import (  # noqa: E402 - found there
     report,
     setting,
     shapiq_process,
-)  # fmt: skip
+)
 from comparison.estimates import Estimate, Point, SmallRounds, mean_values, watch  # noqa: E402
 from tiny import tiny_model  # noqa: E402
 from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402

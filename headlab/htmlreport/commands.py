@@ -129,12 +129,8 @@ def _curve(spec: Spec, dev_size: int | None) -> tuple[list[str], list[str]]:
         return [], notes
     if dev_size is None:
         notes.append(f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default.")
-    words = [
-        *_start("curve", spec),
-        "--method",
-        method.key,
-        *option_words("-o", order["options"] or {}, method.options),
-    ]
+    words = [*_start("curve", spec), "--method", method.key]
+    words += option_words("-o", order["options"] or {}, method.options)
     words += [*_unless("--split", part(spec, "task", "split"), "test"), "--size", str(part(spec, "task", "size"))]
     words += _unless("--dev-size", dev_size or DEV_EXAMPLES, DEV_EXAMPLES)
     words += [] if len(removed) == heads + 1 else ["--points", str(len(removed))]

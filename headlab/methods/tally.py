@@ -22,7 +22,7 @@ USUAL, FEW = 0.02, 8
 class Plan:
     """When to stop, and in what terms to answer.
 
-    samples: of a head, at most.  target: target half-width, in the value's unit; None samples to
+    samples: of a head, at most.  target: half-width asked for, in the value's unit; None samples to
     the end.  stop: "sign" lets a head go also when its sign is decided, "width" only when it is as
     narrow as asked.  span: of the value function.
     """

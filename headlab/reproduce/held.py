@@ -23,7 +23,7 @@ class Plan:
 
     dev, test: examples a language, of test by task: a sentence of many words is many answers.  curve: test examples
     of a curve, which are answered at every point of every order.  few: only three languages of each task.
-    samples: a head, at most, by task.  target: target half-width.  randoms: random masks and orders.  points:
+    samples: a head, at most, by task.  target: half-width asked for.  randoms: random masks and orders.  points:
     of a curve.  k: heads removed where no head is surely harmful.  steps: of the fine-tuning on English
     part-of-speech tags.
     """

@@ -13,8 +13,7 @@ from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast, option_widget
 from headlab.ui.experiments_link import remember
 from headlab.ui.experiments_plan import ABLATIONS, Plan, command
-from headlab.ui.form_values import entered
-from headlab.ui.form_values import kept as kept_values
+from headlab.ui.form_values import entered, remembered
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_offer import refusal
@@ -28,7 +27,7 @@ TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
 
 def values() -> dict[str, Any]:
     """What the widgets say now, and what they said last where they are not drawn."""
-    return kept_values(KEPT, PREFIX)
+    return remembered(KEPT, PREFIX)
 
 
 def draw(plan: Plan) -> dict[str, Any]:

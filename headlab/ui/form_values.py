@@ -1,8 +1,9 @@
 """What a form says: as its widgets hold it, as they held it last, and as it stood there when its button was pressed.
 
-Streamlit can lose what widgets hold: a request that draws another page for a moment ends with their values removed, on
-the server and in the browser, while the form still stands there (traced with a number typed just before Start, once in
-300 presses). So a press brings the numbers that the person saw, and nothing falls back to a default in silence.
+Streamlit can lose what widgets hold while the form still stands there: once in 300 presses a job got the default seed
+where another had been typed just before Start and was shown. Which request removed it is not known; one that draws
+another page for a moment would. So a press brings the numbers that the person saw, and what is lost otherwise is what
+was last drawn, never a default.
 """
 
 from __future__ import annotations
@@ -22,10 +23,18 @@ def held(prefix: str) -> Values:
     return {str(key): value for key, value in st.session_state.items() if str(key).startswith(prefix)}
 
 
-def kept(place: str, prefix: str) -> Values:
+def remembered(place: str, prefix: str) -> Values:
     """What widgets hold now, and what they held last where they are not drawn. place: in the session, of the latter."""
     st.session_state[place] = {**st.session_state.get(place, {}), **held(prefix)}
     return dict(st.session_state[place])
+
+
+def pressed(prefix: str, drawn: Values, typed: Mapping[str, str] | None) -> Values:
+    """What a form says as its button is pressed: what its widgets hold now, not what they held when it was drawn.
+
+    drawn: what they held then, for what nothing is held of any more.  typed: as of `entered`.
+    """
+    return entered({**drawn, **held(prefix)}, typed)
 
 
 def entered(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> Values:

@@ -10,8 +10,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.training.l0.options import OPTIONS
 from headlab.ui import jobs_forecast, option_widget
-from headlab.ui.form_values import entered
-from headlab.ui.form_values import kept as kept_values
+from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_plan import MAIN, WEIGHTS, Plan, command, key, others, trouble
 from headlab.ui.gates_store import Shelf
 from headlab.ui.jobs_do import asked_for, start
@@ -27,7 +26,7 @@ WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay.
 
 def values() -> dict[str, Any]:
     """What the widgets say now, and what they said last where they are not drawn."""
-    return kept_values(KEPT, key(""))
+    return remembered(KEPT, key(""))
 
 
 def draw(choice: Choice, shelf: Shelf) -> None:

@@ -12,7 +12,7 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.tasks import names as task_names
 from headlab.ui import jobs_forecast, option_widget
-from headlab.ui.form_values import Values, entered, held
+from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.jobs_do import asked_for, show, start
 from headlab.ui.jobs_draft import (
     ABLATIONS,
@@ -25,7 +25,7 @@ from headlab.ui.jobs_draft import (
     fitting,
     main_options,
     other_options,
-)  # fmt: skip
+)
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.jobs_words import KINDS
 from headlab.ui.links import page_link
@@ -100,8 +100,7 @@ def _begin(draft: Draft) -> None:
 
 
 def _start(draft: Draft, drawn: Values, typed: Mapping[str, str] | None) -> None:
-    # As the widgets are now, not as they were when the button was drawn, but where nothing is held of them.
-    values = entered({**drawn, **held(PREFIX)}, typed)
+    values = pressed(PREFIX, drawn, typed)
     start(draft.kind(values), draft.spec(values), draft.place(values))
 
 

@@ -162,19 +162,18 @@ def terminal(job: Job) -> str:
     if job.get("kind") == "front":
         return prune_front_read.command(params)
     if job.get("kind") == "worth":
-        words = ["headlab", "worth", "--mask", "MASK.json", *_option("model", params["model"])]
-        words += [*_option("task", params["task"]), *_option("languages", ",".join(params["languages"]))]
-        given = ("rounds", "batch_sizes", "seed")
-        words += [word for name in given if name in params for word in _option(name, params[name])]
-        return shlex.join(words)
+        words = ["headlab", "worth", "--mask", "MASK.json"]
+        return _with(words, params, "model", "task", "languages", "rounds", "batch_sizes", "seed")
     if job.get("kind") == "finetune":
-        words = ["headlab", "finetune", str(params["task"])]
-        given = ("steps", "learning_rate", "seed")
-        words += [word for name in given if name in params for word in _option(name, params[name])]
-        return shlex.join(words)
+        return _with(["headlab", "finetune", str(params["task"])], params, "steps", "learning_rate", "seed")
     return ""
 
 
-def _option(name: str, value: Any) -> tuple[str, str]:
-    told = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return f"--{name.replace('_', '-')}", told
+def _with(words: list[str], params: Mapping[str, Any], *names: str) -> str:
+    """A command line with the params of these names, as far as they are there, as options of the same names."""
+    for name in names:
+        if name in params:
+            value = params[name]
+            told = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            words = [*words, f"--{name.replace('_', '-')}", told]
+    return shlex.join(words)

@@ -10,7 +10,7 @@ import streamlit as st
 from headlab.front.table import BOUND, ESTIMATE, ORDERS
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast
-from headlab.ui.form_values import Values, entered, held
+from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.jobs_follow import asked
 from headlab.ui.jobs_offer import refusal
 from headlab.ui.presses import button
@@ -87,5 +87,4 @@ def _begin(choice: Choice, heads: int) -> None:
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
     st.session_state.pop("front-shown", None)  # the newest one
-    # As the widgets are now, not as they were when the button was drawn, but where nothing is held of them.
-    begin("front", spec_of(choice, heads, entered({**drawn, **held(PREFIX)}, typed)))
+    begin("front", spec_of(choice, heads, pressed(PREFIX, drawn, typed)))

@@ -13,8 +13,7 @@ from headlab.tasks.base import SPLITS
 from headlab.tasks.folder import VARIABLE
 from headlab.tasks.treebank import treebank_languages
 from headlab.ui import jobs_forecast, option_widget
-from headlab.ui.form_values import entered
-from headlab.ui.form_values import kept as kept_values
+from headlab.ui.form_values import entered, remembered
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked, progress
 from headlab.ui.jobs_words import spelled
@@ -30,7 +29,7 @@ SIZE_HELP = "Sentences of each language, at most; empty: all trees, or 512 examp
 
 def values() -> dict[str, Any]:
     """What the widgets say now, and what they said last where they are not drawn."""
-    return kept_values(KEPT, key(""))
+    return remembered(KEPT, key(""))
 
 
 def draw(choice: Choice, shelf: Shelf) -> None:

@@ -27,7 +27,7 @@ INTRO = (
     "Send and receive JSON. Where the worker was started with a token, every request but GET /health carries "
     "`Authorization: Bearer TOKEN`. Unknown fields are refused. A body may hold "
     f"{MAX_BODY >> 20} MiB. Every refusal is an object with two fields: `error`, a sentence, "
-    "and `code`, which problem it is, like `job.unknown`; codes stay as they are when sentences are written again."
+    "and `code`, which problem it is, like `job.unknown`; codes stay as they are when sentences are reworded."
 )
 WHEN = {
     400: "the request asks for something that does not exist or does not fit; or its Host header names another machine",
