@@ -211,3 +211,19 @@ def band(curves: Sequence[Curve]) -> Band:
     accuracy = np.stack([curve.accuracy for curve in curves])
     middle = np.median(accuracy, axis=0)
     return Band(accuracy.min(axis=0), middle, accuracy.max(axis=0), first.removed, first.ordering, len(curves))
+
+
+def counts(heads: int, points: int | None = None) -> list[int]:
+    """How many heads are gone at each point: every number, or `points` evenly spaced ones from 0 to all.
+
+    Raises HeadlabError unless there are at least 2 points and at most one for every number.
+    """
+    if points is None:
+        return list(range(heads + 1))
+    if not 2 <= points <= heads + 1:
+        raise HeadlabError(
+            f"asked for {points} points; a curve of {heads} heads has 2 to {heads + 1}",
+            code="curve.points_out_of_range",
+        )
+    steps = points - 1
+    return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]

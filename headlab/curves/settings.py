@@ -14,7 +14,7 @@ from headlab.methods.best import spec_of
 from headlab.methods.run import make_spec
 from headlab.methods.table import METHODS
 from headlab.records import content_key
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, counts
 
 ORDERED_BY_CHANCE = "random"
 
@@ -39,22 +39,6 @@ def check_scores(scores: HeadScores, model: Model) -> None:
             f"the {scores.method} scores hold a value that is not a number; score the model again",
             code="score.not_finite",
         )
-
-
-def counts(heads: int, points: int | None = None) -> list[int]:
-    """How many heads are gone at each point: every number, or `points` evenly spaced ones from 0 to all.
-
-    Raises HeadlabError unless there are at least 2 points and at most one for every number.
-    """
-    if points is None:
-        return list(range(heads + 1))
-    if not 2 <= points <= heads + 1:
-        raise HeadlabError(
-            f"asked for {points} points; a curve of {heads} heads has 2 to {heads + 1}",
-            code="curve.points_out_of_range",
-        )
-    steps = points - 1
-    return [(2 * heads * i + steps) // (2 * steps) for i in range(points)]
 
 
 def curve_spec(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headlab.curves.settings import counts
-from headlab.experiments.pieces import Pieces
 from headlab.methods.table import method as method_of
 from headlab.records import Bools
+from headlab.scores import counts
 from headlab.tasks.base import Split
+
+if TYPE_CHECKING:  # it imports torch
+    from headlab.experiments.pieces import Pieces
 
 Kind = Literal["scores", "answers", "curve", "passes"]
 

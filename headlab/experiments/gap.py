@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from headlab.experiments.ask import Ask, ask_answers, ask_scores
 from headlab.experiments.choice import caution, removed, without_harmful, without_lowest
 from headlab.experiments.differences import NOTHING, Difference, Gain, apart, difference, gain_of, over_languages
-from headlab.experiments.pieces import Pieces
 from headlab.records import Bools, Floats
 from headlab.scores import HeadScores
 from headlab.stats import benjamini_hochberg, holm
 from headlab.tables import Cell, Table
 from headlab.tasks.base import Split
+
+if TYPE_CHECKING:  # it imports torch
+    from headlab.experiments.pieces import Pieces
 
 Report = Callable[[str], None]
 HARMFUL, LOWEST = "harmful", "K lowest"

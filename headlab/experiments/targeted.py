@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from headlab.experiments.differences import (
     minus,
     over_languages,
 )
-from headlab.experiments.pieces import Pieces
 from headlab.records import Bools, Evaluation
 from headlab.scores import HeadScores
 from headlab.tables import Cell, Table
+
+if TYPE_CHECKING:  # it imports torch
+    from headlab.experiments.pieces import Pieces
 
 Report = Callable[[str], None]
 Lookup = Callable[..., HeadScores | None]

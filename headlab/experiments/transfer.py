@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headlab.experiments.ask import Ask, ask_answers, ask_scores
 from headlab.experiments.choice import caution, chosen, removed
@@ -19,9 +19,11 @@ from headlab.experiments.differences import (
     minus,
     over_languages,
 )
-from headlab.experiments.pieces import Pieces
 from headlab.records import Bools
 from headlab.tables import Cell, Table
+
+if TYPE_CHECKING:  # it imports torch
+    from headlab.experiments.pieces import Pieces
 
 Report = Callable[[str], None]
 
