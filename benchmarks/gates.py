@@ -34,9 +34,8 @@ def kinds() -> dict[str, Callable[[int], object]]:
     import torch
 
     import headlab
-    from headlab.training.l0.along import trainable_copy
-    from headlab.training.l0.given import Given
-    from headlab.training.l0.learner import Learner
+    from headlab.training.l0.learn import Given
+    from headlab.training.l0.learner import Learner, trainable_copy
     from headlab.training.l0.options import GateOptions
 
     model, task = headlab.load(MODEL, device="cpu"), headlab.task(TASK, LANGUAGE)

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from headlab import stats
-from headlab.methods.draws import placed
-from headlab.methods.tally import Plan, Tally, even
+from headlab.methods.sampling import Plan, Tally, even, placed
 from headlab.stats import betting as bets
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -34,7 +34,7 @@ def once(data: Path, count: int) -> dict[str, Any]:
     import headlab
     from headlab.roles.sentences import of_trees
     from headlab.roles.study import study
-    from headlab.tasks.treebank import treebank
+    from headlab.tasks.udpos import treebank
 
     model, trees = headlab.load(MODEL), treebank(data, LANGUAGE, "train")
     study(model, of_trees(trees, LANGUAGE, "train", 50))  # everything is loaded and in use

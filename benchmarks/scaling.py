@@ -26,7 +26,7 @@ import torch
 
 import headlab
 from headlab.cluster.rays import team
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.models.versions import versions
 from headlab.scores import HeadScores

@@ -31,11 +31,10 @@ import transformers
 from torch.profiler import ProfilerActivity, profile
 
 import headlab
-from headlab.batches import token_budget
-from headlab.evaluator import Evaluator
-from headlab.gates import Model, attach
-from headlab.methods.draws import gone
+from headlab.evaluator import Evaluator, token_budget
+from headlab.hooks.model import Model, attach
 from headlab.methods.model_game import ModelGame
+from headlab.methods.sampling import gone
 from headlab.models.checkpoint import Checkpoint
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task

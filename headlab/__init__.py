@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headlab.api import evaluate as evaluate
-    from headlab.curves import prune_curve as prune_curve
     from headlab.errors import HeadlabError as HeadlabError
-    from headlab.gates import gated as gated
-    from headlab.gates import load as load
+    from headlab.hooks.model import gated, load
     from headlab.masks import Mask as Mask
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score
     from headlab.shrink.folder import load_shrunk as load_shrunk
+    from headlab.studies.curves import prune_curve
     from headlab.tasks.own import task as task
 
 __version__ = "0.1.0"
@@ -37,9 +36,9 @@ _HOMES = {
     "load_mask": "headlab.masks",
     "load_shrunk": "headlab.shrink.folder",
     "evaluate": "headlab.api",
-    "gated": "headlab.gates",
-    "load": "headlab.gates",
-    "prune_curve": "headlab.curves",
+    "gated": "headlab.hooks",
+    "load": "headlab.hooks",
+    "prune_curve": "headlab.studies.curves",
     "score": "headlab.methods.run",
     "task": "headlab.tasks.own",
 }

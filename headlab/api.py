@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import Comparison, Evaluation
 from headlab.tasks.base import DEV_SIZE, Split, Task

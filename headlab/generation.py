@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
-from headlab.batches import Batch, cut, token_budget
 from headlab.bleu import Bleu, bleu, check_language
 from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.gates import Active, Model, as_gates
-from headlab.inputs import encode_sources, lengths, longest, pad
-from headlab.lanes import Tick, one_thread, spread
+from headlab.evaluator import Batch, Evaluator, cut, token_budget
+from headlab.hooks.model import Model, as_gates
+from headlab.hooks.state import Active
+from headlab.inputs import Told, encode_sources, lengths, longest, pad, told
 from headlab.masks import Mask, full_mask
-from headlab.models.told import Told, told
+from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Ints
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.translation import sides

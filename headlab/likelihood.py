@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headlab.batches import Batch
 from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
-from headlab.gates import Active, as_gates
+from headlab.evaluator import Batch, Evaluator
+from headlab.hooks.model import as_gates
+from headlab.hooks.state import Active
 from headlab.inputs import IGNORED
-from headlab.lanes import Tick, one_thread, spread
 from headlab.masks import Mask, full_mask
+from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Floats
 from headlab.stats import Paired, group_bootstrap
 from headlab.stats.bootstrap import DRAWS

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Place, architecture_of
 from headlab.masks.snippet import UNVERSIONED
-from headlab.models.delta import is_delta
-from headlab.models.embedded import EMBEDDED
+from headlab.models.embedded import EMBEDDED, is_delta
 
 
 def place_of(model: Model) -> Place:

@@ -1,4 +1,4 @@
-"""Frozen records that pass between the parts: they neither plot nor save."""
+"""Frozen records that pass between the parts, and the keys of what they hold; they neither plot nor save."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headlab.errors import HeadlabError
+
+# Frozen records that pass between the parts: they neither plot nor save.
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -231,3 +233,15 @@ def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int,
         for layer, n in enumerate(stack.heads):
             yield stack.name, layer, flat[at : at + n]
             at += n
+
+
+# How far a run is.
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: done of total (in the run's own steps), and a word about it."""
+
+    done: int
+    total: int
+    note: str = ""

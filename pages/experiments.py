@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.experiments.table import EXPERIMENTS
+from headlab.studies.table import EXPERIMENTS
 from headlab.ui import experiments_form, experiments_link, experiments_report, experiments_store
 from headlab.ui.experiments_plan import Plan
 from headlab.ui.shell import page

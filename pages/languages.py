@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from headlab.experiments import agreement_tables, heads_tables
-from headlab.experiments.heads_tables import has_intervals
-from headlab.plots.languages import agreement_matrix, dendrogram
+from headlab.plots.matrices import agreement_matrix, dendrogram
+from headlab.studies import agreement, heads
+from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_heads, heads_maps, jobs_offer
 from headlab.ui import languages_tables as tables
 from headlab.ui.experiments_report import show
@@ -12,7 +12,7 @@ from headlab.ui.figures import figure
 from headlab.ui.links import page_link
 from headlab.ui.names import language_title
 from headlab.ui.shell import found, page
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 CHART = "Spearman correlations of head scores, language by language; the tab Pairs has the same figures"
 TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has the same figures"
@@ -21,12 +21,12 @@ TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has
 def matrix(scores):
     st.subheader("Do languages rank the heads alike?")
     compared = tables.compared(scores)
-    pairs, languages, clusters, *_ = agreement_tables.agreement_tables(compared)
+    pairs, languages, clusters, *_ = agreement.agreement_tables(compared)
     st.caption(f"Spearman ρ over {compared.heads} heads.")
-    if words := agreement_tables.outlier_words(compared):
+    if words := agreement.outlier_words(compared):
         st.markdown(words)
     if compared.found.noise is None:
-        st.info(f"{tables.noise_note(scores)} {agreement_tables.no_halves()}")
+        st.info(f"{tables.noise_note(scores)} {agreement.no_halves()}")
     chart, tree, twin, each, merged = st.tabs(["Chart", "Tree", "Pairs", "Each language", "Clusters"])
     with chart:
         similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
@@ -50,7 +50,7 @@ def shared(scores):
     size = next(iter(scores.values())).grid.size
     at_most("top", size)
     top = st.slider("Among the top", 1, size, min(20, size), key="top", bind="query-params")
-    return top, listed(heads_tables.shared_table(scores, top), f"No head is among the top {top} of every language.")
+    return top, listed(heads.shared_table(scores, top), f"No head is among the top {top} of every language.")
 
 
 def specific(scores):
@@ -59,10 +59,10 @@ def specific(scores):
     at_most("few", most)
     few = st.slider("Positive in at most", 1, most, min(3, most), key="few", bind="query-params") if most > 1 else 1
     nothing = "No head is positive in so few languages and negative in all others."
-    tables = [listed(heads_tables.few_table(scores, few), nothing)]
+    tables = [listed(heads.few_table(scores, few), nothing)]
     if has_intervals(scores):
         nothing = "No head has an interval above 0 in one language and below 0 in another."
-        tables.append(listed(heads_tables.specific_table(scores), nothing))
+        tables.append(listed(heads.specific_table(scores), nothing))
     return few, tables
 
 
@@ -84,7 +84,7 @@ def body(scores):
     if heads_maps.is_signed(first):
         few, own = specific(scores)
         st.subheader("How many heads, and how sure")
-        show(heads_tables.count_table(scores, top, few), "languages")
+        show(heads.count_table(scores, top, few), "languages")
         experiments_heads.draw([agnostic, *own])
     else:
         st.info("This method has no signs, so no head can be positive in one language and negative in another.")

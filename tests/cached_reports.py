@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headlab.experiments.table import EXPERIMENTS
 from headlab.store import Store
+from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 
 COLUMNS = ("language", "stack", "layer", "head", "difference, points", "p")

@@ -13,7 +13,7 @@ from headlab.methods.table import METHODS
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
 from headlab.store import Store
-from headlab.tasks.intents.classes import LANGUAGES
+from headlab.tasks.intents.templates import LANGUAGES
 
 MODEL = "e5-small-intents"
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.gates import Model, attach
+from headlab.hooks.model import Model, attach
 from headlab.models.allattention.config import AllAttentionConfig
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
+from headlab.models.checkpoint import Checkpoint, alone
 from headlab.training.lm.options import LmGateOptions, LmOptions
 from headlab.training.lm.text import Corpus
 

@@ -1,4 +1,4 @@
-"""Made-up pruning curves, as `headlab.curves` keeps them."""
+"""Made-up pruning curves, as `headlab.studies.curves` keeps them."""
 
 from __future__ import annotations
 

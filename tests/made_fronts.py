@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from headlab.front.choose import Point, within
-from headlab.front.estimate import Verdict
-from headlab.front.orders import Order
-from headlab.front.report import choice_table, confirmed_table, front_table, languages_table, orders_table
-from headlab.front.table import resolve
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
+from headlab.studies.pareto import (
+    Order,
+    Point,
+    Verdict,
+    choice_table,
+    confirmed_table,
+    front_table,
+    languages_table,
+    orders_table,
+    resolve,
+    within,
+)
+from headlab.studies.savings import Costs, LayerCost
 from headlab.tables import Report
-from headlab.worth.costs import Costs, LayerCost
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
 from headlab.training.l0.options import options_of

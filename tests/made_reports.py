@@ -11,9 +11,9 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import run_experiment
 from headlab.store import Store
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from headlab.experiments.pieces import Pieces
 from headlab.methods.table import method as method_of
 from headlab.scores import HeadScores
+from headlab.studies.pieces import Pieces
 
 
 def plant(

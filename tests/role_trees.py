@@ -10,8 +10,8 @@ from tiny import VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.roles.frequencies import Frequencies
-from headlab.tasks.treebank import Tree
+from headlab.roles.sentences import Frequencies
+from headlab.tasks.udpos import Tree
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod", "det")
 # w4 is rare, then w5, and so on.

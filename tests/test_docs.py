@@ -199,7 +199,7 @@ def test_the_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     names: dict[str, object] = {}
     exec(compile(block, "README.md", "exec"), names)
     model, mask = names["model"], load_mask(tmp_path / "mask.json")
-    assert isinstance(model, headlab.gates.Model)
+    assert isinstance(model, headlab.hooks.Model)
     mask.check(model.grid, model.fingerprint)
     assert (names["scores"].samples == 4).all()  # type: ignore[attr-defined] # what the block calls scores
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]

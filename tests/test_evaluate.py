@@ -12,7 +12,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab import evaluator as evaluate_module
 from headlab.evaluator import Evaluator, compare
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import Evaluation
 

@@ -14,8 +14,8 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import generation
 from headlab.evaluator import Evaluator
-from headlab.gates import gated
 from headlab.generation import Decoding, translated_bleu, translations
+from headlab.hooks.model import gated
 from headlab.masks import Mask
 from headlab.tasks import Example, Task
 

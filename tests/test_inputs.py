@@ -12,13 +12,14 @@ from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator, compare
-from headlab.gates import gated, head_means
+from headlab.hooks.model import gated
+from headlab.hooks.observe import head_means
 from headlab.inputs import IGNORED, first_tokens
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame
 from headlab.methods.run import score
 from headlab.tasks.base import Example, Split, Task
-from headlab.values import CLIP, value_of
+from headlab.value_functions import CLIP, value_of
 
 
 def sentence(rng: np.random.Generator, size: int) -> tuple[str, ...]:

@@ -14,10 +14,9 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from waiting import until
 
-from headlab.gates import Model
-from headlab.lanes import Tick, one_thread, spread
-from headlab.memory import Rows
+from headlab.hooks.model import Model
 from headlab.methods.run import score
+from headlab.parallel import Rows, Tick, one_thread, spread
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import likelihood as module
 from headlab.evaluator import Evaluator
-from headlab.gates import gated
+from headlab.hooks.model import gated
 from headlab.likelihood import Likelihood, gain, likelihood
 from headlab.masks import Mask
 from headlab.tasks import Example, Task

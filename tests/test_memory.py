@@ -15,9 +15,10 @@ from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.gates import Model, attention, head_means
+from headlab.hooks.model import Model
+from headlab.hooks.observe import attention, head_means
 from headlab.masks import Mask
-from headlab.memory import Rows, halving, whole
+from headlab.parallel import Rows, halving, whole
 from headlab.records import Head
 
 FAMILIES = ["bert", "deberta-v2", "xlm"]  # resumed and branched, gated by a hook, gated and passed in full

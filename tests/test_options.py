@@ -12,11 +12,11 @@ import typer
 from errors import raises
 
 from headlab.cli.main import build
-from headlab.experiments.table import EXPERIMENTS
-from headlab.front.table import ABOUT as FRONT
 from headlab.methods.table import METHODS
 from headlab.options import Option, option_words, parse_options
 from headlab.roles.table import OPTIONS as ROLES
+from headlab.studies.pareto import ABOUT as FRONT
+from headlab.studies.table import EXPERIMENTS
 from headlab.training.l0.options import OPTIONS as GATES
 from headlab.ui import jobs_results
 

@@ -12,7 +12,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.values import CLIP, VALUES, value_of, worth
+from headlab.value_functions import CLIP, VALUES, value_of, worth
 
 KEYS = tuple(VALUES)
 

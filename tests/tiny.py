@@ -9,9 +9,8 @@ import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
-from headlab.gates import Model, attach
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
+from headlab.hooks.model import Model, attach
+from headlab.models.checkpoint import Checkpoint, alone
 
 VOCAB = 97
 

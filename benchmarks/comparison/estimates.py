@@ -13,10 +13,9 @@ import numpy as np
 from comparison import previous
 from headlab.evaluator import Evaluator
 from headlab.methods import monte_carlo, tmab
-from headlab.methods.draws import cycled_example
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
-from headlab.methods.tally import Plan, Tally
+from headlab.methods.sampling import Plan, Tally, cycled_example
 from headlab.records import Bools, Floats
 from headlab.stats import sample_mean
 

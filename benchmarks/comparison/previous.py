@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headlab.methods.draws import cycled_example, order, placed
 from headlab.methods.game import Ask, Game
-from headlab.methods.tally import Plan, Tally, even
+from headlab.methods.sampling import Plan, Tally, cycled_example, even, order, placed
 from headlab.methods.tmab import FULL, TOP50
 from headlab.records import Bools
 

@@ -34,7 +34,7 @@ from headlab.scores import Curve
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.progress import Progress
+    from headlab.records import Progress
 
 POINT = 0.01
 
@@ -67,7 +67,7 @@ def curve(
     Scores come from the cache or are made first. It can be interrupted; run the same command again to resume.
     """
     import headlab
-    from headlab.curves import counts
+    from headlab.scores import counts
 
     check_ablation(ablation)
     about = method_of(method)

@@ -30,8 +30,8 @@ from headlab.records import Comparison, Evaluation
 from headlab.tasks.base import DEV_SIZE, Split, Task
 
 if TYPE_CHECKING:
-    from headlab.gates import Model
     from headlab.generation import Decoding
+    from headlab.hooks.model import Model
     from headlab.stats import Paired
 
 Written = Mapping[str, Mapping[str, Any]]

@@ -26,15 +26,15 @@ from headlab.cli.output import (
     split_languages,
 )  # fmt: skip
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
-from headlab.experiments.table import experiment as experiment_of
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import experiment as experiment_of
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.progress import Progress
+    from headlab.records import Progress
     from headlab.tables import Report
 
 KEYS = ", ".join(EXPERIMENTS)
@@ -79,8 +79,8 @@ def experiment(
         show_list(json=json)
         return
     import headlab
-    from headlab.experiments.pieces import Pieces
-    from headlab.experiments.run import forecast, run_experiment
+    from headlab.studies.pieces import Pieces
+    from headlab.studies.run import forecast, run_experiment
 
     check_ablation(ablation)
     options = options_of(experiment_of(key), method, method_option or [], option or [])

@@ -46,7 +46,7 @@ def finetune(
 ) -> None:
     """Train on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
-    from headlab.training.presets import options_of, usual
+    from headlab.training.options import options_of, usual
 
     chosen = headlab.task(_one_of(task, task_named), data=data)
     examples = chosen.examples(language, "train")
@@ -70,7 +70,7 @@ def _one_of(task: str | None, named: str | None) -> str:
 
 
 def _embedded(base: str | None) -> bool:
-    from headlab.training.base import EMBEDDED_BASE
+    from headlab.training.output import EMBEDDED_BASE
 
     return base is None or base == EMBEDDED_BASE
 
@@ -85,10 +85,9 @@ def _train(
 ) -> tuple[Path, list[dict[str, float]]]:  # fmt: skip
     """Train with a bar; the folder, and a line for each step."""
     from headlab.models.load import pick_device
-    from headlab.training.base import find_base
     from headlab.training.finetune import finetune as train
-    from headlab.training.measure import on_dev
-    from headlab.training.output import check_out
+    from headlab.training.finetune import on_dev
+    from headlab.training.output import check_out, find_base
 
     check_out(out)
     place = pick_device(device)

@@ -27,13 +27,13 @@ from headlab.cli.output import (
     progress_bar,
     split_languages,
 )  # fmt: skip
-from headlab.front.table import ABOUT, BOUND, ORDERS, resolve
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
+from headlab.studies.pareto import ABOUT, BOUND, ORDERS, resolve
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.progress import Progress
+    from headlab.records import Progress
 
 SHOWN = ("front-choice", "front-confirmed")
 USUAL = str(ABOUT.options["orders"].default)
@@ -78,9 +78,9 @@ def front(
     It can be interrupted; run the same command again to resume.
     """
     import headlab
-    from headlab.experiments.pieces import Pieces
-    from headlab.front.report import chosen_mask
-    from headlab.front.run import find_front, forecast
+    from headlab.studies.pareto import chosen_mask
+    from headlab.studies.pareto_run import find_front, forecast
+    from headlab.studies.pieces import Pieces
 
     check_ablation(ablation)
     about = method_of(method)

@@ -24,7 +24,7 @@ from headlab.cli.output import (
 )
 from headlab.cli.steps_shown import Say, clock, shown
 from headlab.errors import HeadlabError
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store

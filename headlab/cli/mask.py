@@ -13,10 +13,9 @@ from headlab.cli.output import AsJson, print_json
 from headlab.errors import HeadlabError
 from headlab.masks import WAYS, Mask, load_mask
 from headlab.masks import combine as combine_masks
-from headlab.masks.compare import by_layer_table, by_stack_table
+from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.compare import compare as compare_masks
-from headlab.masks.evaluated import accuracy_table
-from headlab.masks.fields import LINE, shown
+from headlab.masks.mask import LINE, shown
 from headlab.records import Head, by_layer
 
 MaskFile = Annotated[Path, typer.Argument(help="mask file of headlab")]

@@ -28,15 +28,14 @@ from headlab.cli.output import (
 )  # fmt: skip
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods.best import Chosen, select
-from headlab.methods.costs import caution
+from headlab.methods.costs import Chosen, caution, select
 from headlab.methods.table import method as method_of
 from headlab.records import Comparison
 from headlab.store import Listing, Result, Store, matches
 from headlab.tasks.base import Task
 
 if TYPE_CHECKING:
-    from headlab.gates import Model
+    from headlab.hooks.model import Model
 
 
 def prune(
@@ -103,7 +102,7 @@ def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, abla
 def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> Chosen:
     """The dev results that stand for a task's languages: of just this model and today's examples.
 
-    The rule is `headlab.methods.best.select`, the pages' own. Raises HeadlabError for a language without any.
+    The rule is `headlab.methods.costs.select`, the pages' own. Raises HeadlabError for a language without any.
     """
     listing = store.scan()
     named = [r for r in listing.results if matches(r, None, task.name, method, None)]

@@ -22,7 +22,7 @@ from headlab.cli.output import (
 from headlab.tasks import task as task_of
 
 if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
-    from headlab.gates import Model
+    from headlab.hooks.model import Model
     from headlab.reproduce.held import Plan
     from headlab.reproduce.run import Found, Held
     from headlab.store import Store
@@ -85,7 +85,7 @@ def _held(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: i
 
 
 def _steps(part: Held, name: str, show: Show) -> Any:
-    from headlab.progress import Progress
+    from headlab.records import Progress
     from headlab.reproduce.held import steps
 
     for step in (s for s in steps(part.plan) if s.task == name):

@@ -25,7 +25,7 @@ from headlab.cli.steps_shown import clock, shown
 from headlab.errors import HeadlabError
 
 if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
-    from headlab.progress import Progress
+    from headlab.records import Progress
     from headlab.tables import Report
 
 
@@ -70,7 +70,7 @@ def voita_gates(
     """
     from headlab.models.load import pick_device
     from headlab.reproduce import gates
-    from headlab.reproduce.gates_plan import REAL, SMOKE, TRANSLATION
+    from headlab.reproduce.gates_classifiers import REAL, SMOKE, TRANSLATION
 
     plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
     parts = gates.parts_of(plan, part)

@@ -41,7 +41,7 @@ def shim(
     """
     from headlab.models.load import pick_device
     from headlab.reproduce import shim as paper
-    from headlab.reproduce.shim_plan import REAL, SMOKE, check
+    from headlab.reproduce.shim import REAL, SMOKE, check
 
     plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
     plan = replace(plan, weights=tuple(dict.fromkeys(weight))) if weight else plan

@@ -27,10 +27,10 @@ from headlab.options import parse_options
 from headlab.roles.table import FILE, NAME, OPTIONS, resolve
 from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE
-from headlab.tasks.treebank import read_trees, treebank, treebank_languages
+from headlab.tasks.udpos import read_trees, treebank, treebank_languages
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.progress import Progress
+    from headlab.records import Progress
     from headlab.roles.sentences import Sentences
 
 HEAD = ("stack", "layer", "head")
@@ -72,7 +72,7 @@ def roles(
     chosen = resolve(parse_options(option or [], OPTIONS))
     given = sentences_of(task, language, conllu, data, split, size)
     import headlab
-    from headlab.roles.frequencies import corpus_frequencies
+    from headlab.roles.sentences import corpus_frequencies
     from headlab.roles.study import study
 
     store = open_store(cache)

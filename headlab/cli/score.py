@@ -29,7 +29,7 @@ from headlab.cli.output import (
     progress_bar,
     split_languages,
 )  # fmt: skip
-from headlab.cluster.sidebyside import side_by_side
+from headlab.cluster.pool import side_by_side
 from headlab.errors import HeadlabError
 from headlab.methods.costs import caution, cost_of, most_forwards, refuse
 from headlab.methods.table import METHODS, Method
@@ -38,9 +38,9 @@ from headlab.options import parse_options
 from headlab.scores import HeadScores
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.cluster.team import Team
-    from headlab.gates import Model
-    from headlab.progress import Progress
+    from headlab.cluster.distributed_game import Team
+    from headlab.hooks.model import Model
+    from headlab.records import Progress
 
 MANY_FORWARDS = 2_000_000  # the default method's most, for a model of 144 heads, is below
 

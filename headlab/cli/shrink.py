@@ -23,12 +23,12 @@ from headlab.errors import HeadlabError
 from headlab.masks import full_mask, load_mask
 
 if TYPE_CHECKING:
-    from headlab.gates import Model
+    from headlab.hooks.model import Model
     from headlab.shrink import Shrunk
     from headlab.shrink.folder import Written
     from headlab.shrink.proof import Inputs
+    from headlab.studies.savings import Ratio
     from headlab.tasks.base import Task
-    from headlab.worth.ratio import Ratio
 
 ROWS, TIMED = 16, 2  # examples of a batch that models are compared and timed on, and batches of the timing
 WeightsDtype = Annotated[
@@ -58,10 +58,9 @@ def shrink(
 ) -> None:
     """Take the heads a mask removes out of the weights, prove that the answers stay, and write the smaller model."""
     from headlab.shrink import shrink_model
-    from headlab.shrink.card import Speed
-    from headlab.shrink.folder import write_shrunk
-    from headlab.shrink.numbers import check_numbers
-    from headlab.shrink.out import check_out
+    from headlab.shrink.folder import check_out, write_shrunk
+    from headlab.shrink.model import check_numbers
+    from headlab.shrink.proof import Speed
 
     loaded_mask = load_mask(mask)
     check_out(out, model)
@@ -94,7 +93,7 @@ def shrink(
 def _loaded(name: str, device: str | None, dtype: str | None) -> Model:
     """The model to compute with: in float32, or float64 where its weights are or are to be that."""
     import headlab
-    from headlab.shrink.numbers import stored
+    from headlab.shrink.model import stored
 
     found = headlab.load(name, device=device, dtype="float64" if dtype == "float64" else "float32")
     return headlab.load(name, device=device, dtype="float64") if stored(found) == "float64" != found.dtype else found
@@ -115,7 +114,7 @@ def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
 
 def _inputs(model: Model, task: Task | None, size: int, seed: int) -> Inputs:
     """Batches of real examples, none twice."""
-    from headlab.worth.sample import different_batches
+    from headlab.studies.savings_run import different_batches
 
     return different_batches(model, task, rows=ROWS, size=size, seed=seed)
 
@@ -123,8 +122,7 @@ def _inputs(model: Model, task: Task | None, size: int, seed: int) -> Inputs:
 def _timed(model: Model, shrunk: Shrunk, task: Task | None, repeats: int, seed: int) -> Ratio:
     """Time of the smaller model over that of the untouched one, taken as a copy without headlab's hooks."""
     from headlab.shrink import shrink_model
-    from headlab.worth.latency import latency_ratio
-    from headlab.worth.sample import batches_of
+    from headlab.studies.savings_run import batches_of, latency_ratio
 
     untouched = shrink_model(model, full_mask(model.grid)).module
     inputs = batches_of(model, task, rows=ROWS, count=TIMED, seed=seed)
@@ -151,7 +149,7 @@ def _record(written: Written, timed: Ratio) -> dict[str, Any]:
 
 def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
     """The same in lines of text."""
-    from headlab.shrink.card import size_words
+    from headlab.shrink.proof import size_words
 
     found, proof = written.record, written.proof
     before, after = shrunk.parameters_before, shrunk.parameters_after

@@ -25,7 +25,7 @@ from headlab.training.lm.options import (
 )
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.training.lm.steps import Watch
+    from headlab.training.lm.train import Watch
 
 TextData = Annotated[
     Path, typer.Option("--data", help="text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph")
@@ -137,7 +137,7 @@ def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mappi
 def _block_of(model: Path) -> int:
     """Tokens a window of the model's own training. Raises HeadlabError for another folder."""
     from headlab.files import read_json
-    from headlab.training.lm.judged import FILE
+    from headlab.training.lm.train import FILE
 
     if not (model / FILE).is_file():
         raise HeadlabError(
@@ -155,7 +155,7 @@ def _block_of(model: Path) -> int:
 @contextmanager
 def _watch() -> Iterator[Watch]:
     """What follows a training."""
-    from headlab.training.lm.steps import Watch
+    from headlab.training.lm.train import Watch
 
     with shown("reading") as say:
 

@@ -16,8 +16,8 @@ from headlab.options import parse_options
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:
-    from headlab.gates import Model
     from headlab.generation import Decoding
+    from headlab.hooks.model import Model
     from headlab.tasks.base import Task
     from headlab.training.options import FinetuneStep
 

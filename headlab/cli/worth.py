@@ -30,8 +30,8 @@ EVERY = "all"  # languages
 
 if TYPE_CHECKING:
     from headlab.masks import Mask
+    from headlab.studies.savings import Worth
     from headlab.tasks.base import Task
-    from headlab.worth.worth import Worth
 
 
 def worth(
@@ -81,7 +81,7 @@ def _on(
     device: str, mask: Mask, model: str, task: Task | None, sizes: list[int], rounds: int, seed: int, dtype: str
 ) -> Worth:
     import headlab
-    from headlab.worth.measure import measure
+    from headlab.studies.savings_run import measure
 
     with progress_bar(f"worth on {device}") as show:
         loaded = headlab.load(model, device=device, dtype=dtype)

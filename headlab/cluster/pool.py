@@ -1,4 +1,4 @@
-"""Questions dealt out to devices, answers in order; what a lost device had is asked elsewhere."""
+"""Questions dealt out to devices, answers in order, and several runs at once so that no device waits."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
+
+# Questions dealt out to devices, answers in order; what a lost device had is asked elsewhere.
 
 AHEAD = 2  # calls that a device has in hand, so that it never waits for the next
 TRIES = 4
@@ -30,7 +32,7 @@ class Device(Protocol):
     """Something that answers calls in another process. A future fails with `Lost` when that process has gone."""
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
-        """Begin a call of a method of `headlab.cluster.hand.Hand`."""
+        """Begin a call of a method of `headlab.cluster.distributed_game.Hand`."""
         ...
 
     def end(self) -> None:
@@ -275,3 +277,42 @@ class Pool:
 def _fail(call: Call, error: BaseException) -> None:
     with suppress(InvalidStateError):  # nobody waits for it any more
         call.answer.set_exception(error)
+
+
+# Several runs of one process at once, so that devices have work while one run waits for its last answers.
+
+MOST = 16
+R = TypeVar("R")
+
+
+class Ended(Exception):
+    """Raised in a run whose fellow has failed or was stopped: not an error."""
+
+
+def side_by_side(names: Iterable[str], run: Callable[[str, Tick], R], at_once: int, tick: Tick) -> dict[str, R]:
+    """{name: run(name, tick)} in the names' order, so many at once, each in a thread of its own (one alone needs none).
+
+    tick: called here meanwhile; may raise to stop. A run's own tick ends it then, as when another has failed.
+    Raises what the first run that failed raised, when all have ended.
+    """
+    if at_once == 1:
+        return {name: run(name, tick) for name in names}
+    ended = threading.Event()
+
+    def run_tick() -> None:
+        if ended.is_set():
+            raise Ended
+
+    with ThreadPoolExecutor(max(1, min(at_once, MOST)), "run") as pool:
+        futures = {name: pool.submit(run, name, run_tick) for name in names}
+        waiting = set(futures.values())
+        try:
+            while waiting:
+                tick()
+                done, waiting = wait(waiting, LOOK_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+        finally:
+            ended.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+    return {name: future.result() for name, future in futures.items()}

@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headlab import __version__
-from headlab.cluster.hand import Hand, Job, Origin
+from headlab.cluster.distributed_game import Hand, Job, Origin, Team
 from headlab.cluster.pool import Lost, Pool
-from headlab.cluster.team import Team
 from headlab.errors import HeadlabError
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.methods.game import Ask
 
 # Read by Ray as it starts: nothing is reported to anybody, and what it will do by itself in future is done now.

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
-from headlab.front.table import ABOUT as FRONT
 from headlab.methods.table import METHODS
 from headlab.options import option_words, written
 from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
+from headlab.studies.pareto import ABOUT as FRONT
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
 from headlab.tasks import TASKS
 from headlab.training.l0.options import ALL as EVERY
 from headlab.training.l0.options import OPTIONS as GATE_OPTIONS

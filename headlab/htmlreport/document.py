@@ -14,7 +14,7 @@ from headlab.htmlreport import of_curves, of_gates, of_masks, of_reports, of_sco
 from headlab.htmlreport.commands import part
 from headlab.htmlreport.find import KEY
 from headlab.htmlreport.parts import Item, Section
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.scores import Curve, HeadScores
 from headlab.store import Store

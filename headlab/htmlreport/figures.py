@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.front.table import ABOUT as FRONT_ABOUT
 from headlab.htmlreport.chart import Area, Box, Chart, Dot, Entry, Line, Mark, Words, draw
 from headlab.htmlreport.maps import key
 from headlab.htmlreport.roles import roles_map
 from headlab.htmlreport.style import SHADE, UNSURE, on_scale
 from headlab.htmlreport.ticks import Axis, axis, named, widened
 from headlab.roles.table import NAME as ROLES
+from headlab.studies.pareto import ABOUT as FRONT_ABOUT
 from headlab.tables import Report
 
 ROW, LEAST, USUAL = 24.0, 60.0, 300.0  # pixels of a row of cells, of the lowest plot, and of one whose height is open
@@ -38,8 +38,8 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
     """
     try:
         from headlab.plots import report_figures
-        from headlab.plots.front import front_figures
-        from headlab.plots.heads_roles import kind_of, look_of
+        from headlab.plots.heads import kind_of, look_of
+        from headlab.plots.lines import front_figures
     except ImportError as error:
         raise HeadlabError(
             f"they take Plotly, which is not installed: {LACKING}", code="package.plotly_missing"

@@ -15,11 +15,8 @@ from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
 from headlab.records import content_key
 from headlab.store import GATES, REPORT, Store
-from headlab.store.curve_file import CURVE, read_curve
+from headlab.store.codecs import CURVE, read_curve, read_gates, read_report, read_result
 from headlab.store.folder import SCORE, kind_of
-from headlab.store.gates_file import read_gates
-from headlab.store.report_file import read_report
-from headlab.store.score_file import read_result
 from headlab.tables import Report
 
 KEY, SHORTEST, SHOWN = re.compile(r"[0-9a-f]+"), 4, 12

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.front.table import ABOUT as FRONT
-from headlab.front.table import resolve
 from headlab.htmlreport.commands import DEV_EXAMPLES, LANGUAGES, Again, again, joined, part
 from headlab.masks import Mask
 from headlab.methods.table import METHODS
 from headlab.store.folder import kind_of
+from headlab.studies.pareto import ABOUT as FRONT
+from headlab.studies.pareto import resolve
 
 MADE_FROM = ("score", "gates", "front")  # the specs of what a mask was made from, as a file carries them
 RULES = ("harmful", "bottom", "threshold")

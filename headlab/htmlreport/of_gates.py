@@ -14,7 +14,7 @@ from headlab.htmlreport.maps import key, share_cells, stack_maps
 from headlab.htmlreport.parts import Figure, Folded, Item, Made, Section
 from headlab.htmlreport.style import DASHES, DIVERGING, LINES, UNSURE
 from headlab.htmlreport.ticks import axis, widened
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.tables import Cell, Table
 
 Learned = Sequence[tuple[Item, LearnedGates]]

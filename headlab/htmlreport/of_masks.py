@@ -11,7 +11,7 @@ from headlab.htmlreport.maps import mask_cells, stack_maps
 from headlab.htmlreport.masks_made import MADE_FROM, cut
 from headlab.htmlreport.parts import Facts, Figure, Folded, Item, Made, Section
 from headlab.masks import Mask
-from headlab.masks.evaluated import Seen, seen
+from headlab.masks.compare import Seen, seen
 from headlab.records import by_layer
 from headlab.tables import Cell, Table
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS
-from headlab.front.table import ABOUT as FRONT
 from headlab.htmlreport.commands import Again, again
 from headlab.htmlreport.facts import LONGEST, facts_of, model_of, spent, told
 from headlab.htmlreport.figures import drawn
 from headlab.htmlreport.parts import Figure, Item, Made, Section
 from headlab.roles.table import NAME as ROLES
+from headlab.studies.pareto import ABOUT as FRONT
+from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report
 
 TITLES = {ROLES: "Roles of heads"}

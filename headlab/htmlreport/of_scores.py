@@ -16,7 +16,7 @@ from headlab.records import Floats
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.tables import Cell, Table
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 Scored = Sequence[tuple[Item, HeadScores]]
 

@@ -1,13 +1,8 @@
 """Masks: which heads are kept, how that was chosen, and the files that carry it."""
 
-from headlab.masks.combine import WAYS, combine
-from headlab.masks.compare import compare
-from headlab.masks.convert import convert_in, convert_out, form_of
-from headlab.masks.evaluated import noted, seen
-from headlab.masks.foreign import FORMS, USES
-from headlab.masks.grids import parse_grid
-from headlab.masks.mask import MASK_VERSION, Mask, architecture_of, full_mask
-from headlab.masks.read import load_mask, mask_from_json, mask_from_text
+from headlab.masks.compare import WAYS, combine, compare, noted, seen
+from headlab.masks.convert import FORMS, USES, convert_in, convert_out, form_of, parse_grid
+from headlab.masks.mask import MASK_VERSION, Mask, architecture_of, full_mask, load_mask, mask_from_json, mask_from_text
 from headlab.masks.rules import RISKY_SHARE, Rule, choose, removal_order, warn_if_risky
 from headlab.masks.snippet import Place, snippet
 

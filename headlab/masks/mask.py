@@ -1,22 +1,214 @@
-"""The mask: which heads are kept, of what model, and how that was chosen."""
+"""The mask: which heads are kept, of what model, how that was chosen, and the JSON file that carries it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import write_json
-from headlab.masks.fields import MIXED, STACK, ablations, check_fields, shown
+from headlab.files import is_text, parse_json, read_json, write_json
 from headlab.records import Bools, Head, HeadGrid, content_key
+
+# What the fields of a mask file may hold: the same that schemas/mask-2.schema.json says, in sentences.
+
+MAX_HEADS = 4096
+LARGEST, MOST, DEEPEST = 1e300, 2**53, 100  # of a number, a count, and lists in lists: all can be shown and written
+SPLITS = ("train", "dev", "test")
+TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
+)  # as the schema has it
+STACK = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
+LINE = 80
+MIXED = "mixed"  # the ablation of a mask made of others, of which some but not all were chosen under mean
+
+
+def text(value: Any) -> bool:
+    """Whether a value is text."""
+    return isinstance(value, str)
+
+
+def named(value: Any) -> bool:
+    """Whether a value is text that is not empty, or null."""
+    return value is None or (text(value) and value != "")
+
+
+def texts(value: Any) -> bool:
+    """Whether a value is a list of texts."""
+    return isinstance(value, list) and all(map(text, value))
+
+
+def number(value: Any) -> bool:
+    """Whether a value is a number from -1e300 to 1e300; true, false, infinity and NaN are none."""
+    return type(value) in (int, float) and abs(value) <= LARGEST
+
+
+def share(value: Any) -> bool:
+    """Whether a value is a number from 0 to 1."""
+    return number(value) and 0 <= value <= 1
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number from 0 to 2 to the 53, 3.0 included, as JSON Schema has it."""
+    return number(value) and 0 <= value <= MOST and (type(value) is int or value.is_integer())
+
+
+def several(value: Any) -> bool:
+    """Whether a value is a whole number of 1 or more."""
+    return whole(value) and value >= 1
+
+
+def time(value: Any) -> bool:
+    """Whether a value is a date and time with its zone, as RFC 3339 writes it."""
+    return text(value) and TIME.fullmatch(value) is not None
+
+
+def ablation(value: Any) -> bool:
+    """Whether a value is a way to remove a head."""
+    return text(value) and value in ("zero", "mean")
+
+
+def ablations(value: Any) -> bool:
+    """Whether a value is a way to remove a head, or says that masks of several ways were combined."""
+    return ablation(value) or (text(value) and value == MIXED)
+
+
+def record(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is an object."""
+    return isinstance(value, Mapping)
+
+
+def versions(value: Any) -> bool:
+    """Whether a value is an object of texts."""
+    return record(value) and all(map(text, value.values()))
+
+
+def shown(value: str, longest: int = LINE) -> str:
+    """Text out of a file on one line: no control characters, which a terminal would obey, and no more than fits."""
+    line = "".join(c if c.isprintable() else "?" for c in value[: longest + 1])
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+class Field(NamedTuple):
+    """What a field may hold: as a test, and in words."""
+
+    fits: Callable[[Any], bool]
+    words: str
+
+
+TEXT, SHARE, NUMBER = Field(text, "text"), Field(share, "a number from 0 to 1"), Field(number, "a number")
+COUNT, SOME = Field(whole, "a whole number of 0 or more"), Field(several, "a whole number of 1 or more")
+NAMED, ABLATION = Field(named, "text, or null where it is of no one model"), Field(ablation, '"zero" or "mean"')
+ABLATIONS = Field(ablations, '"zero", "mean" or "mixed"')
+OBJECT = Field(record, "an object")
+MODEL = {"name": NAMED, "fingerprint": NAMED, "revision": NAMED}
+ARCHITECTURE = {"class": TEXT, "model_type": TEXT}
+CHOSEN = {
+    "rule": TEXT, "k": COUNT, "threshold": NUMBER, "weight": NUMBER, "method": TEXT, "estimand": TEXT, "task": TEXT,
+    "languages": Field(texts, "a list of texts"), "ablation": ABLATIONS, "score": OBJECT, "evaluated": OBJECT,
+}  # fmt: skip
+EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLATION}
+FIGURE = {
+    "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
+    "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": NUMBER, "flipped_right": COUNT, "flipped_wrong": COUNT,
+}  # fmt: skip
+TOP = {
+    "model": OBJECT, "removed": COUNT, "chosen": OBJECT,
+    "versions": Field(versions, "an object of texts"), "created": Field(time, "a time like 2026-11-21T09:30:00+00:00"),
+}  # fmt: skip
+
+
+def check_fields(value: Mapping[str, Any], what: str) -> None:
+    """Raise HeadlabError, naming the bad part, unless all but grid and heads is as version 2 of the format has it."""
+    for part in ("model", "chosen", "versions"):
+        for problem in _unwritable(value.get(part), part, what):
+            raise problem
+    _check(value, TOP, ("model",), what, "")
+    model = value["model"]
+    _check(model, MODEL, ("name", "fingerprint"), what, "model.")
+    if model.get("architecture") is not None:
+        _object(model["architecture"], what, "model.architecture")
+        _check(model["architecture"], ARCHITECTURE, tuple(ARCHITECTURE), what, "model.architecture.")
+    chosen = value.get("chosen", {})
+    _check(chosen, CHOSEN, (), what, "chosen.")
+    check_evaluated(chosen.get("evaluated", {}), what)
+
+
+def check_evaluated(value: Any, what: str) -> None:
+    """Raise HeadlabError unless a value is {split: {task, languages: {language: {accuracy, n, ...}}}}."""
+    for split, part in value.items():
+        place = f"chosen.evaluated.{split}"
+        if split not in SPLITS:
+            raise HeadlabError(
+                f"{what}: chosen.evaluated may hold {', '.join(SPLITS)}; it holds {split!r}", code="mask.split_unknown"
+            )
+        _object(part, what, place)
+        _check(part, EVALUATION, ("task", "languages"), what, f"{place}.")
+        for language, figure in part["languages"].items():
+            of = f"{place}.languages.{shown(language)}"
+            _object(figure, what, of)
+            _check(figure, FIGURE, ("accuracy", "n"), what, f"{of}.")
+
+
+def unfit(value: Mapping[str, Any], fields: Mapping[str, Field]) -> list[str]:
+    """The fields of an object that hold what they may not."""
+    return [name for name, field in fields.items() if name in value and not field.fits(value[name])]
+
+
+def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
+    """What no file could hold, with its place, free fields included."""
+    waiting: list[tuple[Any, str, int]] = [(value, place, 0)]
+    while waiting:
+        value, place, deep = waiting.pop()
+        if isinstance(value, str) and not is_text(value):
+            yield HeadlabError(
+                f"{what}: {shown(place)} holds half of a surrogate pair, which is no text; write the character itself",
+                code="mask.text_surrogate",
+            )
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield HeadlabError(
+                f"{what}: {shown(place)} holds infinity or NaN, which JSON does not allow; leave it out",
+                code="mask.number_not_finite",
+            )
+        elif isinstance(value, Mapping | list | tuple):
+            if deep == DEEPEST:
+                yield HeadlabError(
+                    f"{what}: {shown(place)} is nested more than {DEEPEST} levels deep; leave out what no reader needs",
+                    code="mask.nested_too_deep",
+                )
+                continue
+            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+            for name, part in pairs:
+                waiting += [(name, place, deep), (part, f"{place}.{name}", deep + 1)]
+
+
+def _object(value: Any, what: str, place: str) -> None:
+    if not record(value):
+        raise HeadlabError(f"{what}: {place} must be an object", code="mask.field_not_object")
+
+
+def _check(
+    value: Mapping[str, Any], fields: Mapping[str, Field], required: tuple[str, ...], what: str, place: str
+) -> None:
+    for name in required:
+        if name not in value:
+            raise HeadlabError(
+                f"{what}: {place}{name} is missing; it must be {fields[name].words}", code="mask.field_missing"
+            )
+    for name in unfit(value, fields):
+        raise HeadlabError(f"{what}: {place}{name} must be {fields[name].words}", code="mask.field_invalid")
+
+
+# The mask: which heads are kept, of what model, and how that was chosen.
 
 MASK_VERSION = 2
 FORMAT = "headlab-mask"
@@ -152,3 +344,127 @@ def installed() -> dict[str, str]:
 def architecture_of(module: Any) -> dict[str, str]:
     """{"class", "model_type"} of a transformers model, as a mask names the architecture it was made for."""
     return {"class": type(module).__name__, "model_type": str(module.config.model_type)}
+
+
+# Reading mask files of every version, trusting nothing in them.
+
+AS_WRITTEN = "as_written"  # what a file of version 1 held in another form than version 2 gives it
+
+
+def load_mask(path: str | Path) -> Mask:
+    """Read a mask file. Raises HeadlabError if it is missing, broken or of an unknown version."""
+    return mask_from_json(read_json(Path(path)), str(path))
+
+
+def mask_from_text(text: bytes | str, what: str = "the uploaded file") -> Mask:
+    """Read a mask from JSON text. Raises HeadlabError naming `what`."""
+    return mask_from_json(parse_json(text, what), what)
+
+
+def mask_from_json(value: Any, what: str = "mask") -> Mask:
+    """Read a mask of version 1 or 2 from parsed JSON. Raises HeadlabError that names the bad part."""
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise HeadlabError(
+            f'{what} is not a headlab mask: it lacks "format": "headlab-mask". Export one from the Prune page, or '
+            "make one of another tool's file with headlab mask convert",
+            code="mask.not_a_mask",
+        )
+    found = value.get("version")
+    if not number(found) or found not in (1, MASK_VERSION):
+        raise _other_version(found, what)
+    if found == 1:
+        value = _from_version_1(value, what)
+    check_fields(value, what)
+    grid = _read_grid(value.get("grid"), what)
+    kept = _read_kept(value.get("kept"), grid, what)
+    off = int((~kept).sum())
+    if value.get("removed", off) != off:
+        raise HeadlabError(
+            f"{what}: removed is {value['removed']}, but kept has {off} heads that are 0; correct one",
+            code="mask.removed_mismatch",
+        )
+    return Mask(grid, kept, value["model"], value.get("chosen", {}), value.get("versions", {}), value.get("created"))
+
+
+def _other_version(found: Any, what: str) -> HeadlabError:
+    known = f"this headlab reads versions 1 to {MASK_VERSION}"
+    if number(found) and found > MASK_VERSION:
+        return HeadlabError(
+            f"{what} has mask version {found}, which a newer headlab wrote; {known}, so update headlab to use it",
+            code="mask.version_newer",
+        )
+    return HeadlabError(
+        f"{what} has mask version {str(found)[:40]!r}; {known}, so export the mask again", code="mask.version_unknown"
+    )
+
+
+def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
+    """The same mask as version 2 has it: `chosen` was free form, `evaluated` of one split, the time not read."""
+    model, chosen = value.get("model"), value.get("chosen", {})
+    if not record(model) or not record(chosen):
+        raise HeadlabError(f"{what}: model and chosen must be objects", code="mask.field_not_object")
+    if not all(isinstance(model.get(key), str) and model[key] for key in ("name", "fingerprint")):
+        raise HeadlabError(
+            f"{what}: model must hold the name and the fingerprint of the model it was made for",
+            code="mask.model_unnamed",
+        )
+    loose = {key: model[key] for key in ("revision", "architecture") if key in model}
+    model = {key: part for key, part in model.items() if key not in loose or _named_once(key, part)}
+    value = {key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")}
+    if unfit(value, TOP):  # a time that is none
+        del value["created"]
+    return value | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
+
+
+def _named_once(key: str, part: Any) -> bool:
+    return key == "revision" and (part is None or (isinstance(part, str) and part != ""))
+
+
+def _chosen_of_version_1(chosen: dict[str, Any]) -> dict[str, Any]:
+    seen = chosen.get("evaluated")
+    if record(seen) and isinstance(seen.get("split"), str):
+        chosen["evaluated"] = {seen["split"]: {key: part for key, part in seen.items() if key != "split"}}
+    odd = unfit(chosen, CHOSEN)
+    if "evaluated" in chosen and "evaluated" not in odd:
+        try:
+            check_evaluated(chosen["evaluated"], "")
+        except HeadlabError:
+            odd.append("evaluated")
+    if not odd:
+        return chosen
+    kept = {key: seen if key == "evaluated" else chosen[key] for key in odd}
+    return {key: part for key, part in chosen.items() if key not in odd} | {AS_WRITTEN: kept}
+
+
+def _read_kept(value: Any, grid: HeadGrid, what: str) -> Bools:
+    if not isinstance(value, dict):
+        raise HeadlabError(f"{what}: kept must be an object {{stack: [layer][head]}}", code="mask.kept_malformed")
+    for stack in value.values():
+        rows = stack if isinstance(stack, list) else []
+        for entry in (entry for row in rows if isinstance(row, list) for entry in row):
+            if type(entry) not in (bool, int, float) or entry not in (0, 1):
+                raise HeadlabError(
+                    f"{what}: every head in kept must have one number, 0 or 1", code="mask.kept_not_binary"
+                )
+    return np.array(grid.unnest(value, f"{what}: kept"), dtype=bool)
+
+
+def _read_grid(value: Any, what: str) -> HeadGrid:
+    good = (
+        isinstance(value, dict)
+        and value
+        and all(
+            STACK.fullmatch(name) and isinstance(heads, list) and heads and all(map(_heads, heads))
+            for name, heads in value.items()
+        )
+    )
+    if not good:
+        raise HeadlabError(
+            f'{what}: grid must be an object like {{"encoder": [12, 12, 12]}}, heads per layer',
+            code="mask.grid_malformed",
+        )
+    return HeadGrid.from_json({name: [int(n) for n in heads] for name, heads in value.items()})
+
+
+def _heads(value: Any) -> bool:
+    return whole(value) and value <= MAX_HEADS

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headlab.errors import HeadlabError
-from headlab.masks.fields import MIXED, shown
-from headlab.masks.mask import Mask
+from headlab.masks.mask import MIXED, Mask, shown
 from headlab.records import by_layer
 
 MAX_LINES, WIDTH, FOLDER = 40, 110, "FOLDER"

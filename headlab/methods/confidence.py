@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from headlab.batches import Batch
-from headlab.gates import excluded_ids, sum_weights
-from headlab.lanes import Tick, spread
-from headlab.methods.work import Outcome, Work
-from headlab.progress import Progress
-from headlab.records import Floats
+from headlab.evaluator import Batch
+from headlab.hooks.observe import excluded_ids, sum_weights
+from headlab.methods.run import Outcome, Work
+from headlab.parallel import Tick, spread
+from headlab.records import Floats, Progress
 
 
 def run(work: Work) -> Outcome:

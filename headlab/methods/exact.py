@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from headlab.methods.costs import refuse
-from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
+from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
 from headlab.methods.table import method
 from headlab.methods.tmab import sizes
-from headlab.methods.work import Arrays, Outcome, Work
-from headlab.progress import Progress
-from headlab.records import Bools, Floats, Ints
-from headlab.values import value_of
+from headlab.records import Bools, Floats, Ints, Progress
+from headlab.value_functions import value_of
 
 CHUNK = 64
 

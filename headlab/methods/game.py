@@ -26,7 +26,7 @@ class Game(Protocol):
     """What an estimator knows of a model: players, examples, and what coalitions are worth.
 
     Values are shares of `span`, so that gains lie in [-1, 1]; positive = the player helps.  steps: levels
-    a gain is counted in (see `headlab.values.Value`).  round: samples that suit one call.
+    a gain is counted in (see `headlab.value_functions.Value`).  round: samples that suit one call.
     """
 
     @property

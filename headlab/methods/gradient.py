@@ -8,15 +8,12 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from headlab.batches import Batch
-from headlab.evaluator import Evaluator
-from headlab.gates import Active
+from headlab.evaluator import Batch, Evaluator
+from headlab.hooks.state import Active
 from headlab.inputs import IGNORED
-from headlab.lanes import Tick, spread
-from headlab.memory import halving
-from headlab.methods.work import Outcome, Work
-from headlab.progress import Progress
-from headlab.records import Floats, HeadGrid, by_layer
+from headlab.methods.run import Outcome, Work
+from headlab.parallel import Tick, halving, spread
+from headlab.records import Floats, HeadGrid, Progress, by_layer
 
 
 def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = False) -> torch.Tensor:

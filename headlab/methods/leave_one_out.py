@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from headlab.methods.drive import game_of, saving
 from headlab.methods.game import Ask, Game
-from headlab.methods.work import Arrays, Outcome, Work, reporting
+from headlab.methods.run import Arrays, Outcome, Work, game_of, reporting, saving
 from headlab.records import Floats, Ints
 from headlab.stats import group_bootstrap
 

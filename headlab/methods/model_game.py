@@ -10,15 +10,39 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from headlab.batches import token_budget, width_of
-from headlab.evaluator import Evaluator
-from headlab.gates import Active, FanOut, LayerStates, Model, Trunk, as_gates
-from headlab.lanes import Tick, one_thread, spread
-from headlab.methods.batches import Batch
+from headlab.evaluator import Evaluator, token_budget, width_of
+from headlab.hooks.model import Model, as_gates
+from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
+from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
-from headlab.values import FINE, Value, aimed, value_of
+from headlab.value_functions import FINE, Value, aimed, value_of
+
+# Rows of coalitions that are computed together, and the halves of what was too much.
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows to be computed together: places in the caller's arrays, and which players each row asks for."""
+
+    places: Ints
+    wanted: Bools
+
+    def cut(self) -> tuple[Batch, ...]:
+        """Two halves of it, by rows or, of one row, by players; nothing where it cannot be cut."""
+        if len(self.places) > 1:
+            middle = len(self.places) // 2
+            return (
+                Batch(self.places[:middle], self.wanted[:middle]),
+                Batch(self.places[middle:], self.wanted[middle:]),
+            )
+        asked = np.flatnonzero(self.wanted[0])
+        if len(asked) < 2:
+            return ()
+        first = np.isin(np.arange(self.wanted.shape[1]), asked[: len(asked) // 2])
+        return Batch(self.places, self.wanted & first), Batch(self.places, self.wanted & ~first)
+
 
 # Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
 ROUND = {"cpu": 16, "cuda": 64}

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from headlab.methods.draws import free_example, order, placed
-from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
-from headlab.methods.tally import Plan, Tally, even, plan_of
+from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.sampling import Plan, Tally, even, free_example, order, placed, plan_of
 from headlab.methods.tmab import FULL, sizes
-from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Floats, Ints
 
 # Draws between two looks at the intervals: the same on every device, whatever a round is there.

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from headlab.methods.draws import order
-from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
+from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.sampling import order
 from headlab.methods.tmab import sizes
-from headlab.methods.work import Arrays, Outcome, Work
-from headlab.progress import Progress
-from headlab.records import Bools, Floats, Ints
+from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import bernstein_width
-from headlab.values import value_of
+from headlab.value_functions import value_of
 
 RANGE = 1.0
 # Examples that are walked together.

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.batches import Batch
-from headlab.evaluator import Evaluator
-from headlab.gates.relevance import relevance
+from headlab.evaluator import Batch, Evaluator
+from headlab.hooks.relevance import relevance
 from headlab.inputs import IGNORED
-from headlab.lanes import Tick, spread
-from headlab.methods.work import Outcome, Work
-from headlab.progress import Progress
-from headlab.records import Floats
+from headlab.methods.run import Outcome, Work
+from headlab.parallel import Tick, spread
+from headlab.records import Floats, Progress
 
 ROWS = 32  # of a batch: all layers are kept until its last answer's backward pass
 

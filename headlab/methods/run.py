@@ -1,28 +1,218 @@
-"""Running a method: spec, checkpoint, progress, record. Library, command line and worker all come here."""
+"""Running a method: what it is given, its snapshots saved and looked at, and the record at the end."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import Model
+from headlab.hooks.model import Model
+from headlab.methods.game import Game
+from headlab.methods.model_game import ModelGame
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Arrays, Helpers, Outcome, Work
 from headlab.models.versions import versions
-from headlab.progress import Progress
-from headlab.records import content_key
+from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
 from headlab.scores import HeadScores
-from headlab.store import FORMAT, Result, Run, Store
+from headlab.store import FORMAT, Result, Run, Store, read_arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
+from headlab.value_functions import value_of
+
+# What a method is given to work with, and what it gives back.
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def _ignore(_: Any) -> None:
+    """Progress and checkpoints of a run nobody watches."""
+
+
+class Helpers(Protocol):
+    """Other devices, with the same model on each."""
+
+    @property
+    def kind(self) -> str:
+        """What they are: "cpu" or "cuda"."""
+        ...
+
+    def game(self, own: ModelGame) -> Game:
+        """The same game as one's own, played there."""
+        ...
+
+    def outcome(self, name: str, work: Work) -> Outcome:
+        """What a method (see `Method.whole`) gives when one of them runs it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """One method on one language: the evaluator, the options, and the way to report and to save.
+
+    saved: arrays of an earlier, interrupted run of the same spec.  save: keep arrays so that a later
+    run can go on from here.  helpers: other devices that do the work; None keeps to this one.
+    """
+
+    evaluator: Evaluator
+    seed: int
+    options: Mapping[str, Any]
+    ablation: str = "zero"
+    report: Callable[[Progress], None] = _ignore
+    saved: Arrays | None = None
+    save: Callable[[Arrays], None] = _ignore
+    helpers: Helpers | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Numbers of a method, flat arrays [head]; fields as in `HeadScores`."""
+
+    values: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    samples: Ints | None = None
+    p_values: Floats | None = None
+    level: float = 0.95
+    halves: Floats | None = None
+
+    def scores(self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float) -> HeadScores:
+        """The record of these numbers: the spec says of which method and language, the rest what they took."""
+        chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
+        return HeadScores(
+            grid,
+            spec["task"]["language"],
+            chosen.key,
+            self.values,
+            options.get("estimand", chosen.estimand),
+            chosen.unit_of(options),
+            forwards,
+            seconds,
+            self.low,
+            self.high,
+            self.samples,
+            self.p_values,
+            self.level,
+            spec,
+            self.halves,
+        )
+
+
+@contextmanager
+def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iterator[None]:
+    """Report progress between batches, counted in units of so many forwards, until the block ends."""
+    evaluator, tick = work.evaluator, work.evaluator.tick
+
+    def counted() -> None:
+        work.report(Progress(min(evaluator.forwards // forwards_per_unit, total), total, note))
+        tick()
+
+    evaluator.tick = counted
+    try:
+        yield
+    finally:
+        evaluator.tick = tick
+
+
+# Running an estimator: its snapshots saved, reported and, at the end, answered with.
+
+# Of a run's time that its checkpoints may take.
+SHARE = 0.01
+
+
+class Snapshot(Protocol):
+    """What an estimator knows so far."""
+
+    def outcome(self) -> Outcome:
+        """The answer as it stands."""
+        ...
+
+    def arrays(self) -> Arrays:
+        """What it takes to go on from here, to the same end, bit for bit."""
+        ...
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        ...
+
+
+S = TypeVar("S", bound=Snapshot)
+
+
+def game_of(work: Work) -> Game:
+    """The game that a piece of work is about, on this device or on those that it is shared with."""
+    if work.saved is not None:
+        work.evaluator.forwards = int(work.saved.get("forwards", 0))
+    own = ModelGame(work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy"))))
+    return own if work.helpers is None else work.helpers.game(own)
+
+
+class Saver:
+    """Keeps what a run has so far, as often as costs a hundredth of its time.
+
+    save: keeps arrays.  clock: seconds.  The first offer is kept at once; one that came too soon is kept by `flush`.
+    """
+
+    def __init__(self, save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._save, self._clock = save, clock
+        self._due = -math.inf
+        self._waiting: Callable[[], Arrays] | None = None
+
+    def offer(self, arrays: Callable[[], Arrays]) -> None:
+        """Keep these arrays, if the last ones are old enough; they are asked for when they are kept."""
+        self._waiting = arrays
+        if self._clock() >= self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Keep the arrays offered last, unless they are kept."""
+        arrays, self._waiting = self._waiting, None
+        if arrays is None:
+            return
+        began = self._clock()
+        self._save(arrays())
+        ended = self._clock()
+        self._due = ended + (ended - began) / SHARE
+
+
+@contextmanager
+def saving(save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> Iterator[Saver]:
+    """A saver for a run, as `Saver`; if the run is broken off in order, what it has then is kept."""
+    saver = Saver(save, clock)
+    try:
+        yield saver
+    except BaseException:
+        with suppress(HeadlabError):  # why the run ended matters more; the last checkpoint stands
+            saver.flush()
+        raise
+
+
+def drive(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
+    """Save and report every snapshot; the outcome of the last one."""
+    last = start
+    work.report(last.progress())
+    with saving(work.save) as saver:
+        for snapshot in snapshots:
+            saver.offer(partial(_arrays, snapshot, work.evaluator.forwards))
+            work.report(snapshot.progress())
+            last = snapshot
+    return last.outcome()
+
+
+def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
+    return {**snapshot.arrays(), "forwards": np.array(forwards)}
+
+
+# Running a method: spec, checkpoint, progress, record. Library, command line and worker all come here.
 
 
 def make_spec(
@@ -158,3 +348,40 @@ def _run(chosen: Method, work: Work) -> Outcome:
         return work.helpers.outcome(chosen.key, work)
     found: Outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
     return found
+
+
+# A look at a run that is under way, from what it has saved so far.
+
+
+def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
+    """Scores as a run's last checkpoint gives them, or None where it gives none.
+
+    grid: of the run's model.  None: no checkpoint or a torn one, a method that saves none, a run that has
+    drawn nothing or, as `exact`, has no answer before its end. Intervals of a run that looks at them
+    after whole cycles of examples only (`shapley`) are provisional in the middle of one.  Reads one file
+    and touches no model, so any thread may call it.
+    """
+    try:
+        saved = read_arrays(run.folder / "checkpoint.npz")
+    except HeadlabError:  # not there yet, gone because the run ended, or torn: there is nothing to see
+        return None
+    outcome = _outcome(run, saved, grid.size)
+    if outcome is None or not _told(outcome):
+        return None
+    return outcome.scores(grid, run.spec, int(saved.get("forwards", 0)), float(saved.get("seconds", 0.0)))
+
+
+def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
+    """The snapshot's answer; None if the method's module cannot restore one."""
+    module = import_module(f"headlab.methods.{method_of(run.spec['method']['name']).module}")
+    restore = getattr(module, "restore", None)
+    if restore is None:
+        return None
+    snapshot: Snapshot = restore(saved, run.spec["method"]["options"], players)
+    return snapshot.outcome()
+
+
+def _told(outcome: Outcome) -> bool:
+    """Whether an outcome says anything yet."""
+    drawn = outcome.samples is None or bool(outcome.samples.any())
+    return drawn and bool(np.isfinite(outcome.values).all())

@@ -8,7 +8,7 @@ from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.options import Option
-from headlab.values import VALUES, value_of
+from headlab.value_functions import VALUES, value_of
 
 
 @dataclass(frozen=True)

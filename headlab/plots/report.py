@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.plots.dots import Dots, dots
-from headlab.plots.front import front_figures
 from headlab.plots.heads import share_map
-from headlab.plots.languages import agreement_matrix, correlation_matrix, dendrogram
-from headlab.plots.lines import Line, orderings_figure
-from headlab.plots.matrices import sign_matrix, transfer_matrix
+from headlab.plots.lines import Dots, Line, dots, front_figures, orderings_figure
+from headlab.plots.matrices import agreement_matrix, correlation_matrix, dendrogram, sign_matrix, transfer_matrix
 from headlab.records import Floats, Head
 from headlab.tables import Report, Table
 

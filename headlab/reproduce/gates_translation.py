@@ -12,17 +12,15 @@ from headlab.bleu import Bleu
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import read_json
-from headlab.gates import Model
 from headlab.generation import translated_bleu
-from headlab.learned import LearnedGates
+from headlab.hooks.model import Model
+from headlab.l0_gates import LearnedGates
 from headlab.likelihood import Likelihood, likelihood
 from headlab.masks import Mask
-from headlab.models.adapter import TRAINING
-from headlab.progress import Progress
-from headlab.records import content_key
-from headlab.reproduce.gates_plan import ENCODER, Translator
-from headlab.reproduce.made import VERSION, as_written
-from headlab.reproduce.models import opened
+from headlab.models.embedded import TRAINING
+from headlab.records import Progress, content_key
+from headlab.reproduce.gates_classifiers import ENCODER, Translator
+from headlab.reproduce.models import VERSION, as_written, opened
 from headlab.roles.sentences import of_task
 from headlab.roles.study import study
 from headlab.store import ADAPTERS, GatesResult, Store
@@ -30,10 +28,9 @@ from headlab.tables import Report
 from headlab.tasks.base import Example, Task
 from headlab.training.l0.learn import learn_gates
 from headlab.training.l0.options import GateOptions
-from headlab.training.scratch.on import train_on
+from headlab.training.scratch.control_run import train_on
 from headlab.training.scratch.options import TranslationOptions
-from headlab.training.scratch.translation import train_translation
-from headlab.training.scratch.vocabulary import NoVocabulary
+from headlab.training.scratch.translation import NoVocabulary, train_translation
 
 Say = Callable[[str, Progress], None]
 BASE, LONGER = "trained", "trained on"

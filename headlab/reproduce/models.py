@@ -1,26 +1,45 @@
-"""The two models of the reproduction: one that is given, one that our own command fine-tunes."""
+"""The models of the reproductions: given, fine-tuned by our own command, or kept in the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, attach
+from headlab.hooks.model import Model, attach
 from headlab.models.load import pick_device, read
 from headlab.records import content_key
 from headlab.reproduce.held import TASKS, UDPOS, XNLI, Plan
 from headlab.store.runs import ADAPTERS
 from headlab.tasks import task as task_of
 from headlab.tasks.base import Task
-from headlab.training.base import find_base
-from headlab.training.encoded import facts
 from headlab.training.finetune import finetune
-from headlab.training.options import FinetuneStep
-from headlab.training.presets import options_of
+from headlab.training.options import FinetuneStep, options_of
+from headlab.training.output import find_base
+from headlab.training.steps import facts
+
+# Models that a reproduction keeps in the cache, read as what they are: files that anything may have happened to.
+
+VERSION = 1  # of all that goes into the folders; part of their names, so that older ones are not taken
+
+
+@contextmanager
+def as_written(folder: Path) -> Iterator[None]:
+    """For the reading of a record: what is missing from it, or of another kind, becomes what to do."""
+    try:
+        yield
+    except (HeadlabError, LookupError, TypeError, ValueError, OverflowError) as error:
+        raise HeadlabError(
+            f"{folder} is not what this version writes; delete it and run the command again",
+            code="reproduce.folder_other_version",
+        ) from error
+
+
+# The two models of the reproduction: one that is given, one that our own command fine-tunes.
 
 NLI, TAGGER = "e5-small-xnli", "e5-small-udpos"
 

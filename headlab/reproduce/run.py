@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import Cost, forecast, run_experiment
 from headlab.files import write_atomic, write_json
-from headlab.gates import Model
-from headlab.progress import Progress
+from headlab.hooks.model import Model
+from headlab.records import Progress
 from headlab.reproduce.held import Plan, Step
 from headlab.store import Store
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import Cost, forecast, run_experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 

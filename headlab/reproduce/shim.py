@@ -1,39 +1,380 @@
-"""Shim et al. (2021) done again: an All-attention language model, its heads pruned for good, beside ordinary ones."""
+"""Shim et al. (2021): an All-attention language model, its heads pruned for good, beside ordinary Transformers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.models.allattention.config import parameters
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
+from headlab.models.embedded import TRAINING
 from headlab.models.load import read
-from headlab.records import content_key
-from headlab.reproduce.made import VERSION
-from headlab.reproduce.shim_plan import (
-    START,
-    Found,
-    Plan,
-    as_large,
-    large_name,
-    pruned_name,
-    settings,
-    shown,
-    trained,
-)
-from headlab.reproduce.shim_tables import compared, equal_sizes, kept_by_layer, notes, shares_left, techniques
+from headlab.records import Floats, content_key
+from headlab.reproduce.models import VERSION, as_written
 from headlab.store import ADAPTERS
-from headlab.tables import Report
-from headlab.training.lm.gates import AllClosed
-from headlab.training.lm.options import LmGateOptions, LmOptions, LmStep
-from headlab.training.lm.prune import prune_lm
-from headlab.training.lm.speed import speeds
-from headlab.training.lm.steps import Watch, nothing
+from headlab.tables import Cell, Report, Table
+from headlab.training.lm.options import TRANSFORMER, LmGateOptions, LmOptions, LmStep
+from headlab.training.lm.perplexity import Speed, perplexity_ratio, speeds
+from headlab.training.lm.prune import AllClosed, prune_lm
 from headlab.training.lm.text import Lines, data_hash, read_lines
-from headlab.training.lm.train import train_lm
+from headlab.training.lm.train import Watch, nothing, read_sums, sized, train_lm
+
+# What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
+
+START, AS_LONG = "all-attention", "all-attention, trained on"
+TECHNIQUES = ("warm_up", "open_start", "scale")
+ALL_ON = "all three"
+SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a reproduction.
+
+    words: of the training text (None: all).  held_words: of the texts that models are judged on.  weights: λ, one
+    pruned model each.  ablated: λ at which the techniques are left out in turn.  rounds: of timing.
+    """
+
+    words: int | None
+    held_words: int | None
+    model: LmOptions
+    gates: LmGateOptions
+    weights: tuple[float, ...]
+    ablated: float
+    rounds: int
+
+    @property
+    def as_long(self) -> int:
+        """Steps of a pruned model in all, which those that it is compared with are trained for, too."""
+        return self.model.steps + self.gates.steps + self.gates.tune_steps
+
+
+REAL = Plan(
+    None, 40_000,
+    LmOptions(vocabulary=5000, width=192, persistent=256, block=64, batch=16, steps=1000),
+    LmGateOptions(steps=250, tune_steps=100, batch=16, block=64),
+    (0.003, 0.01, 0.03), 0.01, 15,
+)  # fmt: skip
+SMOKE = Plan(
+    40_000, 5_000,
+    LmOptions(vocabulary=1000, layers=3, heads=4, width=64, persistent=64, block=64, batch=8, steps=200,
+              learning_rate=3e-3),
+    LmGateOptions(steps=100, tune_steps=40, batch=8, block=64, gate_rate=0.1, model_rate=1e-3, tune_rate=1e-3),
+    (0.01, 0.03, 0.06), 0.03, 7,
+)  # fmt: skip
+
+
+@dataclass
+class Found:
+    """What was made. data: hash of the text.  folders: of the models by name; None where every gate closed."""
+
+    plan: Plan
+    data: str
+    folders: dict[str, Path | None] = field(default_factory=dict)
+
+    def record(self, name: str) -> Mapping[str, Any]:
+        """How a model was made; empty where there is none."""
+        folder = self.folders[name]
+        if folder is None:
+            return {}
+        with as_written(folder):
+            found: dict[str, Any] = read_json(folder / TRAINING)
+            _check_record(found)
+        return found
+
+    def sums(self, name: str) -> Floats:
+        """A model's sums over passages of the test text. Raises HeadlabError if they are of another text."""
+        folder = self.folders[name]
+        found = None if folder is None else read_sums(folder, self.data, self.plan.model.block)
+        if found is None:
+            raise HeadlabError(
+                f"{folder} was judged on another text; delete it and run the command again", code="reproduce.other_text"
+            )
+        return found[SPLIT]
+
+    @property
+    def seconds(self) -> float:
+        """What training and judging all models took, whenever that was."""
+        return sum(seconds(self.record(name)) for name in self._each())
+
+    @property
+    def windows(self) -> int:
+        """Windows of text that all models were trained on."""
+        options = [self.record(name) for name in self._each()]
+        steps = [sum(part.get(n, 0) for n in ("steps", "tune_steps")) * part["batch"]
+                 for part in (one.get("pruned") or one["options"] for one in options)]  # fmt: skip
+        return sum(steps)
+
+    def _each(self) -> list[str]:
+        """A name of every model: some have several."""
+        return list({folder: name for name, folder in self.folders.items() if folder is not None}.values())
+
+
+def _check_record(record: Mapping[str, Any]) -> None:
+    """Touch all that the tables take of a record, so that what is not there, or no number, is told before."""
+    told, sizes = record["perplexity"][SPLIT], record["parameters"]
+    numbers = [record["took"]["seconds"], record["took"]["judging"], sizes["whole"], sizes["layers"], told["words"],
+               record["data"]["tokens"], record["heads"][0], *record["heads"]]  # fmt: skip
+    numbers += [value for name in ("word", "low", "high") if (value := told[name]) is not None]
+    options = record.get("pruned") or record["options"]
+    numbers += [options["steps"], options["batch"], options.get("tune_steps", 0)]
+    if "pruned" in record:
+        gates, ratios = record["gates"], record["ratios"]["removed"][SPLIT]
+        numbers += [ratios["value"], gates["undecided"], gates["heads"][0], gates["heads"][1], *map(sum, gates["kept"])]
+        numbers.append(max(x for x in gates["loss"] if x is not None))
+    else:
+        numbers.append(options["persistent"])
+    for value in numbers:
+        float(value)
+
+
+def seconds(record: Mapping[str, Any]) -> float:
+    """What training and judging a model took."""
+    return float(record["took"]["seconds"] + record["took"]["judging"])
+
+
+def pruned_name(weight: float) -> str:
+    """How a pruned model is called."""
+    return f"pruned, λ = {weight:g}"
+
+
+def large_name(weight: float) -> str:
+    """How the ordinary Transformer that is as large as a pruned model is called."""
+    return f"{TRANSFORMER} as large as λ = {weight:g}"
+
+
+def settings(plan: Plan) -> dict[str, LmGateOptions]:
+    """What is pruned how, by name: each λ with all techniques, and one λ with each of them, and all, left out."""
+    made = {pruned_name(w): replace(plan.gates, weight=w) for w in plan.weights}
+    whole = replace(plan.gates, weight=plan.ablated)
+    made[pruned_name(plan.ablated)] = whole
+    for name in TECHNIQUES:
+        made[f"without {name}"] = replace(whole, **{name: False})
+    made["without all three"] = replace(whole, **dict.fromkeys(TECHNIQUES, False))
+    return made
+
+
+def check(plan: Plan) -> None:
+    """Raise HeadlabError, before hours are spent, for options that some model of the plan cannot be made with."""
+    for options in trained(plan).values():
+        options.check()
+    for gates in settings(plan).values():
+        gates.check()
+
+
+def trained(plan: Plan) -> dict[str, LmOptions]:
+    """What is trained from nothing before anything is pruned, by name; the first is what is pruned."""
+    longer = replace(plan.model, steps=plan.as_long)
+    return {START: plan.model, AS_LONG: longer, TRANSFORMER: replace(longer, kind=TRANSFORMER)}
+
+
+def as_large(plan: Plan, layers: int) -> LmOptions:
+    """An ordinary Transformer with about so many parameters in its layers: fewer heads and less width alike.
+
+    Fewer layers, too, where there would be nothing left of either.
+    """
+    whole = trained(plan)[TRANSFORMER]
+    share = min(1.0, layers / layer_parameters(whole))
+    sizes = [(depth, heads) for depth in range(whole.layers, 0, -1)
+             for heads in range(max(1, round(share * whole.heads)), 0, -1)]  # fmt: skip
+    for depth, heads in sizes:
+        found = replace(whole, layers=depth, heads=heads, head_size=whole.width // whole.heads, persistent=1)
+        one, two = (layer_parameters(replace(found, persistent=inner)) for inner in (1, 2))
+        inner = 1 + round((layers - one) / (two - one))
+        if inner >= 1:
+            return replace(found, persistent=inner)
+    return found
+
+
+def layer_parameters(options: LmOptions, heads: list[int] | None = None) -> int:
+    """Parameters of the layers of a model of such options, with the heads it says or with these."""
+    config = sized(options, vocabulary=2)
+    if heads is not None:
+        config.heads_per_layer = heads
+    return parameters(config).layers
+
+
+def shown(plan: Plan) -> list[str]:
+    """Models of the main table, in its order; the first is what speeds are compared with."""
+    return [START, AS_LONG, *map(pruned_name, plan.weights), TRANSFORMER, *map(large_name, plan.weights)]
+
+
+# The tables of `headlab reproduce shim`, made from the records in the models' folders.
+
+NAMES = {"warm_up": "sparsity warm-up", "open_start": "open start", "scale": "output scaling"}
+PERPLEXITY = ("perplexity", "low", "high")
+PERPLEXITY_FORMATS = (".2f", ".2f", ".2f")
+RATIO_FORMATS = (".3f", ".3f", ".3f")
+
+
+def compared(found: Found, timed: Mapping[str, Speed]) -> Table:
+    """Perplexity, parameters and speed of every model beside the unpruned ones and ordinary Transformers."""
+    columns = ("model", "steps", "heads", "heads removed, %", "parameters", "of layers", "of layers, % of the unpruned",
+               *PERPLEXITY, "× trained on", "× low", "× high", "× after removal alone",
+               "speed, ×", "speed low", "speed high", "layers' speed, ×", "layers' low", "layers' high",
+               "seconds")  # fmt: skip
+    formats = ("", "d", "d", ".1f", ",d", ",d", ".1f", *PERPLEXITY_FORMATS, *RATIO_FORMATS, ".3f",
+               ".2f", ".2f", ".2f", ".2f", ".2f", ".2f", ".0f")  # fmt: skip
+    rows = [_row(name, found, timed) for name in shown(found.plan) if found.folders[name] is not None]
+    return Table(
+        "shim-models",
+        "All-attention models, pruned and not, beside ordinary Transformers: perplexity a word of the test text, "
+        "parameters and speed",
+        columns, formats, tuple(rows),
+        (
+            f"× trained on: perplexity divided by that of {AS_LONG}, which had as many steps; paired by passage.",
+            f"× after removal alone: against {START}, before the fine-tuning; the updates that the weights had along "
+            "with the gates are in it.",
+            f"Speed: of a forward pass, against {START} in the same round; median and quartiles over "
+            f"{found.plan.rounds} rounds. Layers: without the table of words.",
+            f"Seconds: of training and judging; of pruned models, without those of {START}.",
+        ),
+    )  # fmt: skip
+
+
+def equal_sizes(found: Found) -> Table:
+    """Each All-attention model beside an ordinary Transformer with as many parameters and as many steps."""
+    pairs = [("none", AS_LONG, TRANSFORMER)]
+    pairs += [(f"{w:g}", pruned_name(w), large_name(w)) for w in found.plan.weights]
+    rows: list[tuple[Cell, ...]] = []
+    for weight, ours, other in pairs:
+        one, two = found.record(ours), found.record(other)
+        if one and two:
+            size = (len(two["heads"]), two["heads"][0], two["options"]["persistent"], two["parameters"]["layers"])
+            own = (sum(one["heads"]), one["parameters"]["layers"], *_perplexity(found, ours))
+            rows.append((weight, *own, *size, *_perplexity(found, other), *_against(found, other, ours)))
+    return Table(
+        "shim-equal", "All-attention models against ordinary Transformers of their size, trained for as many steps",
+        ("λ", "heads", "parameters of layers", *PERPLEXITY, "transformer: layers",
+         "transformer: heads a layer", "transformer: inner width",
+         "transformer: of layers", *(f"transformer: {name}" for name in PERPLEXITY), "× the transformer's", "× low",
+         "× high"),
+        ("", "d", ",d", *PERPLEXITY_FORMATS, "d", "d", "d", ",d", *PERPLEXITY_FORMATS, *RATIO_FORMATS), tuple(rows),
+        ("Below 1: the All-attention model is better. λ none: it is not pruned.",
+         "A Transformer as large as a pruned model has its size from the first step on, and one rate that rises and "
+         "falls over all steps."),
+    )  # fmt: skip
+
+
+def kept_by_layer(found: Found) -> Table:
+    """Heads that stay in each layer as λ grows."""
+    plan = found.plan
+    layers = tuple(f"layer {n + 1}" for n in range(plan.model.layers))
+    rows: list[tuple[Cell, ...]] = []
+    for weight in plan.weights:
+        gates = found.record(pruned_name(weight)).get("gates")
+        if gates is not None:
+            rows.append((weight, *map(sum, gates["kept"]), *gates["heads"], gates["undecided"]))
+    return Table(
+        "shim-layers", "Heads that stay in each layer, by λ", ("λ", *layers, "kept", "of", "undecided"),
+        ("g", *("d" for _ in layers), "d", "d", "d"), tuple(rows),
+        ("Undecided: gates neither open nor closed with a probability of 0.9 or more.",),
+    )  # fmt: skip
+
+
+def techniques(found: Found) -> Table:
+    """One λ with the paper's three techniques, without each of them, and without all."""
+    plan = found.plan
+    whole = pruned_name(plan.ablated)
+    rows: list[tuple[Cell, ...]] = []
+    for name in settings(plan):
+        if name != whole and not name.startswith("without"):
+            continue
+        record, called = found.record(name), ALL_ON if name == whole else _called(name)
+        if not record:
+            rows.append((called, 0, *(None,) * 9))
+            continue
+        gates, alone = record["gates"], record["ratios"]["removed"][SPLIT]["value"]
+        highest = max(x for x in gates["loss"] if x is not None)
+        told = (gates["heads"][0], gates["undecided"], highest, alone)
+        rows.append((called, *told, *_perplexity(found, name), *_against(found, whole, name)))
+    return Table(
+        "shim-techniques", f"The three techniques of the paper at λ = {plan.ablated:g}, left out in turn",
+        ("techniques", "heads kept", "undecided", "highest loss, nats", "× after removal alone", "perplexity", "low",
+         "high", "× all three", "× low", "× high"),
+        ("", "d", "d", ".3f", ".3f", ".2f", ".2f", ".2f", ".3f", ".3f", ".3f"), tuple(rows),
+        ("Without a technique other numbers of heads stay at the same λ, so look at both.",
+         "× after removal alone: perplexity against the unpruned model, before fine-tuning."),
+    )  # fmt: skip
+
+
+def shares_left(found: Found) -> Table:
+    """What removing heads leaves of the layers' parameters, and what it would leave of an ordinary Transformer's."""
+    plan, rows = found.plan, []
+    for weight in plan.weights:
+        record = found.record(pruned_name(weight))
+        if record:
+            heads, all_heads = record["heads"], plan.model.heads * plan.model.layers
+            kinds = [trained(plan)[name] for name in (START, TRANSFORMER)]
+            left = [100 * layer_parameters(kind, heads) / layer_parameters(kind) for kind in kinds]
+            rows.append((weight, 100 * (1 - sum(heads) / all_heads), *left))
+    return Table(
+        "shim-parameters", "Parameters that are left in the layers when heads go, in % of the unpruned model's",
+        ("λ", "heads removed, %", "all-attention, %", "ordinary Transformer with the same heads, %"),
+        ("g", ".1f", ".1f", ".1f"), tuple(rows), ("The last column is computed: its feed-forward parts stay.",),
+    )  # fmt: skip
+
+
+def notes(found: Found) -> tuple[str, ...]:
+    """What to know before believing the tables."""
+    plan, record = found.plan, found.record(START)
+    model, gates, judged = plan.model, plan.gates, record["perplexity"][SPLIT]["words"]
+    first = "" if plan.held_words is None else "the first "
+    said = [
+        f"Trained on {record['data']['tokens']:,} tokens and judged on {first}{judged:,} words of the test text; "
+        f"{model.layers} layers of {model.heads} heads, {model.width} wide, {model.persistent} persistent vectors a "
+        f"head, windows of {model.block} tokens; {plan.as_long} steps of {model.batch} windows in all for every model "
+        f"but {START}. The paper's models are many times as large and trained on 103 million words.",
+        "The text of Shim et al. was not at hand, only its abstract: how long λ rises, how open gates begin and how "
+        "outputs are scaled is our reading.",
+        f"Rates: one rise and fall over all steps, up to {model.learning_rate:g}; for pruned models over "
+        f"{model.steps} steps, then {gates.model_rate:g} falling to 0 beside the gates and {gates.tune_rate:g} "
+        "falling to 0 in the fine-tuning. What differs is not in the pruning alone.",
+        "One training each: how much another seed would change is not in the intervals, which are over passages.",
+        f"The report's seconds are of training and judging all models, whenever that was; its {found.windows:,} "
+        "forwards are the windows trained on.",
+    ]
+    closed = [name for name in settings(plan) if found.folders[name] is None]
+    return (*said, *(f"{name}: every gate closed, so there is no model." for name in closed))
+
+
+def _row(name: str, found: Found, timed: Mapping[str, Speed]) -> tuple[Cell, ...]:
+    plan, record, start = found.plan, found.record(name), found.record(START)
+    sizes, all_heads = record["parameters"], sum(start["heads"])
+    is_pruned = "gates" in record
+    removed = 100 * (1 - sum(record["heads"]) / all_heads) if is_pruned else None
+    after = record["ratios"]["removed"][SPLIT]["value"] if is_pruned else None
+    return (
+        name, plan.model.steps if name == START else plan.as_long, sum(record["heads"]), removed, sizes["whole"],
+        sizes["layers"], 100 * sizes["layers"] / start["parameters"]["layers"], *_perplexity(found, name),
+        *_against(found, AS_LONG, name), after, *timed[name], seconds(record),
+    )  # fmt: skip
+
+
+def _perplexity(found: Found, name: str) -> tuple[Cell, ...]:
+    told = found.record(name)["perplexity"][SPLIT]
+    return tuple(told[column] for column in ("word", "low", "high"))
+
+
+def _against(found: Found, base: str, name: str) -> tuple[Cell, ...]:
+    """Ratio of two models' perplexities with its interval; empty where the base is not there."""
+    if found.folders[base] is None:
+        return None, None, None
+    return tuple(perplexity_ratio(found.sums(base), found.sums(name)))
+
+
+def _called(name: str) -> str:
+    technique = name.removeprefix("without ")
+    return f"without {NAMES.get(technique, technique)}"
+
+
+# Shim et al. (2021) done again: an All-attention language model, its heads pruned for good, beside ordinary ones.
 
 FOLDER = "wikitext2"  # below the data
 Show = Callable[[str, LmStep], None]

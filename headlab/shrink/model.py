@@ -1,28 +1,85 @@
-"""A smaller model that answers as the masked one does."""
+"""A smaller model that answers as the masked one does, and the numbers that its weights are written in."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.masks.mask import ablation_of
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
-from headlab.models.allattention.remove import remove_heads
-from headlab.models.alone import alone
-from headlab.models.shrunk.classes import is_shrunk, make_known, shrunk_class, shrunk_config
-from headlab.models.shrunk.cut import Layers, cut_state
-from headlab.models.shrunk.families import FAMILIES, HEADS, MASKED, PREFIX, Unit, base_type, units
-from headlab.models.shrunk.plain import plain_config
+from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
+from headlab.models.checkpoint import alone
+from headlab.models.load import DTYPES
+from headlab.models.shrunk.classes import is_shrunk, make_known, plain_config, shrunk_class, shrunk_config
+from headlab.models.shrunk.cut import FAMILIES, HEADS, MASKED, PREFIX, Layers, Unit, base_type, cut_state, units
 from headlab.records import Bools, Head
+
+# The numbers that weights are written in: the checkpoint's own, unless others are asked for.
+
+
+def check_numbers(name: str | None) -> None:
+    """Raise HeadlabError unless weights can be written in these numbers; None are the checkpoint's own."""
+    if name is not None and name not in DTYPES:
+        raise HeadlabError(
+            f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the model's own",
+            code="dtype.unknown",
+        )
+
+
+def stored(model: Model) -> str:
+    """The numbers that a model's checkpoint has, whatever it was loaded in."""
+    found: Any = model.module.config.dtype
+    name = str(found).removeprefix("torch.")
+    return name if name in DTYPES else model.dtype
+
+
+def written_in(model: Model) -> str:
+    """The numbers to write a model in: those of its checkpoint, if they hold its weights and are no wider."""
+    own = stored(model)
+    narrow = DTYPES[own].itemsize <= DTYPES[model.dtype].itemsize
+    return own if narrow and not any(_changed(t, own) for t in _weights(model.module)) else model.dtype
+
+
+@contextmanager
+def rounded(module: PreTrainedModel, numbers: str) -> Iterator[bool]:
+    """Within the block, every weight has the value it has in these numbers. Gives whether that changes any."""
+    with torch.no_grad():
+        kept = [(weight, weight.clone()) for weight in _weights(module) if _changed(weight, numbers)]
+        for weight, _ in kept:
+            weight.copy_(weight.to(DTYPES[numbers]))
+    try:
+        yield bool(kept)
+    finally:
+        with torch.no_grad():
+            for weight, before in kept:
+                weight.copy_(before)
+
+
+def bytes_in(parameters: int, numbers: str) -> int:
+    """Size of so many parameters."""
+    return parameters * DTYPES[numbers].itemsize
+
+
+def _weights(module: nn.Module) -> list[torch.Tensor]:
+    return [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
+
+
+def _changed(weight: torch.Tensor, numbers: str) -> bool:
+    there = weight.to(DTYPES[numbers]).to(weight.dtype)
+    return not torch.equal(there.nan_to_num(), weight.nan_to_num())
+
+
+# A smaller model that answers as the masked one does.
 
 RECORDED = ("model_type", "transformers_version", "architectures", HEADS, MASKED)
 

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.shrink.proof import Inputs, compare, first_tensor
 

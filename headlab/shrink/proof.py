@@ -1,19 +1,25 @@
-"""The proof that a smaller model answers as the masked one: both run on the same real inputs."""
+"""The proof that a smaller model answers as the masked one, and the model card that shows it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, gated
+from headlab.hooks.model import Model, gated
 from headlab.masks import Mask
+from headlab.models.allattention.config import MODEL_TYPE
+from headlab.models.shrunk.classes import is_shrunk
+from headlab.shrink.model import Shrunk
+
+# The proof that a smaller model answers as the masked one: both run on the same real inputs.
 
 Inputs = Sequence[Mapping[str, torch.Tensor]]
 # Largest difference that rounding makes, for each 1 + largest logit: float sums in another order.
@@ -134,3 +140,157 @@ def _larger(so_far: float, values: torch.Tensor) -> float:
     """The larger of a number and the largest absolute value; infinite where there is a NaN."""
     found = values.abs().max() if values.numel() else torch.zeros(())
     return max(so_far, float(found.nan_to_num(torch.inf)))
+
+
+# The model card of a shrunk model: before and after, side by side.
+
+HEAD = """---
+library_name: transformers
+tags:
+- headlab
+- attention-head-pruning
+---
+"""
+OWN_CLASS = """It loads with headlab, which knows its class:
+
+```python
+import headlab
+
+module = headlab.load_shrunk("FOLDER")  # the transformers model
+model = headlab.load("FOLDER")  # the same with its heads known, for headlab evaluate and the rest
+```
+
+`from headlab.shrink import make_known; make_known()` lets transformers' `AutoModel` classes read it. Without headlab
+they refuse it, by its model type; a class called by its name (`BertModel.from_pretrained` and the like) refuses it
+as well, whatever its family: `config.json` has sentences where such a class wants numbers."""
+PLAIN = """It is an ordinary model of its family: transformers loads it without headlab, and so does
+`headlab.load_shrunk("FOLDER")`."""
+
+
+class Speed(NamedTuple):
+    """Time of the smaller model over that of the untouched one, with its interval, and how it was measured."""
+
+    ratio: float
+    low: float
+    high: float
+    where: str
+
+
+def short_name(model: Model) -> str:
+    """The model's name without the place of its folder on this machine."""
+    return Path(model.name).name if model.checkpoint.revision == "folder" else model.name
+
+
+def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed | None) -> str:
+    """The text of README.md. record: what proof.json holds."""
+    name = cell(short_name(model))
+    removed, masked = shrunk.gone, len(shrunk.masked)
+    config = shrunk.module.config
+    own = is_shrunk(config) or config.model_type == MODEL_TYPE
+    parts = [
+        HEAD,
+        f"# {name}, {removed} of {model.grid.size} attention heads removed\n",
+        f"Made with `headlab shrink` from {name} (fingerprint `{model.fingerprint[:16]}`), without fine-tuning. Query, "
+        f"key and value rows and output columns of the removed heads are gone from the weights; {_numbers(record)}. "
+        f"The licence of the original model holds for this one.\n",
+        "\n".join(_before_after(model, shrunk, record, speed)) + "\n",
+        _same(record, masked),
+        "\n".join(_accuracies(shrunk.mask)),
+        "## How to load it\n\n" + (OWN_CLASS if own else PLAIN) + "\n",
+        "`mask.json` is the mask, `proof.json` the comparison in full.\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _numbers(record: Mapping[str, Any]) -> str:
+    """What became of the weights that stay."""
+    before, after = record["dtype_before"], record["dtype_after"]
+    if record["cut_alone"] is not None:
+        return f"the others were rounded from {before} to {after}"
+    return (
+        "nothing else changed" if before == after else f"the others are the same, written in {after} and not {before}"
+    )
+
+
+def size_words(count: int) -> str:
+    """Bytes in a unit that people read."""
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
+
+
+def _before_after(
+    model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed | None
+) -> Iterator[str]:  # fmt: skip
+    before, after = shrunk.parameters_before, shrunk.parameters_after
+    yield "| | before | after |"
+    yield "| --- | ---: | ---: |"
+    yield f"| parameters | {before:,} | {after:,} ({(after - before) / before:+.1%}) |"
+    yield f"| numbers of the weights | {record['dtype_before']} | {record['dtype_after']} |"
+    yield f"| weights | {size_words(record['bytes_before'])} | {size_words(record['bytes_after'])} |"
+    yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.gone} |"
+    layers = [n for stack in model.grid.stacks for n in stack.heads]
+    yield f"| attention layers with heads | {sum(n > 0 for n in layers)} | {layers_left(model, shrunk)} |"
+    if speed is not None:
+        yield f"| time of a forward pass | 1 | {speed.ratio:.2f} [{speed.low:.2f}, {speed.high:.2f}] |"
+        yield f"\nTimes: {speed.where}; the interval is of the median."
+
+
+def layers_left(model: Model, shrunk: Shrunk) -> int:
+    """Attention layers that still have a head."""
+    there = set(model.grid.heads) - (set(shrunk.mask.removed) - set(shrunk.masked))
+    return len({(head.stack, head.layer) for head in there})
+
+
+def _same(record: Mapping[str, Any], masked: int) -> str:
+    compared = record["compared_on"]
+    of = f"task {cell(compared['task'])}" if compared.get("task") else "sentences"
+    text = (
+        f"On {record['examples']} examples ({of}), computed in {record['computed_in']}, its logits differ from those "
+        f"of the original under the mask by at most {record['max_logit_difference']:.2g} (tolerance "
+        f"{record['tolerance']:.2g}); switching the heads off changed them by up to {record['mask_changes']:.2g}.\n"
+    )
+    if (cut := record["cut_alone"]) is not None:
+        text += (
+            f"\nThat is the rounding to {record['dtype_after']}. From the original with its weights so rounded, under "
+            f"the mask, they differ by at most {cut['max_logit_difference']:.2g} (tolerance {cut['tolerance']:.2g}).\n"
+        )
+    if masked:
+        text += (
+            f"\n{masked} heads of the mask stay in the weights, as other query heads of their group need the same key "
+            "and value; their output columns are zero, so they give nothing.\n"
+        )
+    return text
+
+
+def _accuracies(mask: Mask) -> Iterator[str]:
+    """What the mask file says it was worth, split by split."""
+    for split, part in dict(mask.chosen.get("evaluated") or {}).items():
+        yield f"## Accuracy on {split} of task {cell(part['task'])}\n"
+        yield "As the mask file carries it: measured with the heads switched off, which the proof makes the same.\n"
+        yield "| language | before | after | difference, points | n |"
+        yield "| --- | ---: | ---: | ---: | ---: |"
+        for language, figure in part["languages"].items():
+            cells = (cell(language), *_figures(figure), str(figure["n"]))
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+
+
+def _figures(figure: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Accuracy before and after and their difference, where the mask file has them."""
+    after = f"{figure['accuracy']:.1%}"
+    if "accuracy_low" in figure and "accuracy_high" in figure:
+        after += f" [{figure['accuracy_low']:.1%}, {figure['accuracy_high']:.1%}]"
+    before = f"{figure['baseline']:.1%}" if "baseline" in figure else "–"
+    if "difference" not in figure:
+        return before, after, "–"
+    gap = f"{100 * figure['difference']:+.1f}"
+    if "low" in figure and "high" in figure:
+        gap += f" [{100 * figure['low']:+.1f}, {100 * figure['high']:+.1f}]"
+    return before, after, gap
+
+
+def cell(text: object) -> str:
+    """A name from outside as plain text in Markdown."""
+    plain = " ".join(str(text).split())
+    for mark in "\\`*_[]<>|#":
+        plain = plain.replace(mark, f"\\{mark}")
+    return plain

@@ -6,8 +6,15 @@ from headlab.stats.agreement import (
     Noise,
     Outlier,
     agreement,
+    cluster_order,
+    cluster_support,
+    cluster_tree,
+    clusters,
     noise_ceiling,
     reliability,
+    spearman,
+    spearman_interval,
+    spearman_of_counts,
     stepped_up,
 )
 from headlab.stats.betting import (
@@ -25,21 +32,13 @@ from headlab.stats.betting import (
 from headlab.stats.bootstrap import (
     Bootstrap,
     Paired,
+    benjamini_hochberg,
     group_bootstrap,
+    holm,
     paired_bootstrap,
     resampled_means,
     share_interval,
     stratified_bootstrap,
-)
-from headlab.stats.many import benjamini_hochberg, holm
-from headlab.stats.ranks import (
-    cluster_order,
-    cluster_support,
-    cluster_tree,
-    clusters,
-    spearman,
-    spearman_interval,
-    spearman_of_counts,
 )
 
 __all__ = [

@@ -1,11 +1,19 @@
 """Results on disk: one folder a run, named by what the run depends on, written whole or not at all."""
 
-from headlab.store.answers_file import ANSWERS, named
-from headlab.store.arrays import MAX_ARRAY_BYTES, read_arrays
-from headlab.store.curve_file import CurveResult, pack_answers, unpack_answers
-from headlab.store.folder import FORMAT
-from headlab.store.gates_file import GATES, GatesResult
-from headlab.store.report_file import REPORT, ReportResult
+from headlab.store.codecs import (
+    ANSWERS,
+    GATES,
+    REPORT,
+    CurveResult,
+    GatesResult,
+    ReportResult,
+    Result,
+    named,
+    pack_answers,
+    read_result,
+    unpack_answers,
+)
+from headlab.store.folder import FORMAT, MAX_ARRAY_BYTES, read_arrays
 from headlab.store.runs import (
     ADAPTERS,
     CurveListing,
@@ -18,7 +26,6 @@ from headlab.store.runs import (
     default_root,
     matches,
 )
-from headlab.store.score_file import Result, read_result
 
 __all__ = [
     "ADAPTERS",

@@ -14,16 +14,29 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.files import append_line, read_json, write_atomic, write_json
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
-from headlab.store.answers_file import pack_evaluation, read_evaluation
-from headlab.store.arrays import Array, Arrays, npz, read_arrays
-from headlab.store.curve_file import CURVE, CurveResult, pack_curve, read_curve
-from headlab.store.folder import SCORE, kind_of
-from headlab.store.gates_file import GATES, GatesResult, pack_gates, read_gates
-from headlab.store.report_file import REPORT, ReportResult, pack_report, read_report
-from headlab.store.score_file import Result, pack_scores, read_result
+from headlab.store.codecs import (
+    CURVE,
+    GATES,
+    REPORT,
+    CurveResult,
+    GatesResult,
+    ReportResult,
+    Result,
+    pack_curve,
+    pack_evaluation,
+    pack_gates,
+    pack_report,
+    pack_scores,
+    read_curve,
+    read_evaluation,
+    read_gates,
+    read_report,
+    read_result,
+)
+from headlab.store.folder import SCORE, Array, Arrays, kind_of, npz, read_arrays
 from headlab.tables import Report
 from headlab.tasks.base import Example
 

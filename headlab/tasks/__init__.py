@@ -8,11 +8,10 @@ from types import MappingProxyType
 
 from headlab.errors import HeadlabError
 from headlab.tasks import translation, udpos, xnli
-from headlab.tasks.base import Example, Split, Task
+from headlab.tasks.base import Example, Source, Split, Task
 from headlab.tasks.intents import intents_task
 from headlab.tasks.named import VARIABLE, named_tasks
 from headlab.tasks.slots import slots_task
-from headlab.tasks.source import Source
 
 __all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]
 

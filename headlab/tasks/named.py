@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Task
-from headlab.tasks.declaration import read_declaration
-from headlab.tasks.declared import declared_source, declared_task
-from headlab.tasks.source import Source
+from headlab.tasks.base import Source, Task
+from headlab.tasks.declared import declared_source, declared_task, read_declaration
 
 VARIABLE = "HEADLAB_TASKS"
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from headlab import tasks
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Task
+from headlab.tasks.base import Source, Task
 from headlab.tasks.declared import declared_source, declared_task
-from headlab.tasks.source import Source
 
 ENDING = ".toml"
 

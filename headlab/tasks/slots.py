@@ -11,8 +11,7 @@ from pathlib import Path
 
 from headlab.tasks.base import Example, Split, Task
 from headlab.tasks.intents import read as read_intents
-from headlab.tasks.intents.classes import LANGUAGES
-from headlab.tasks.intents.sampling import Said
+from headlab.tasks.intents.templates import LANGUAGES, Said
 
 OUTSIDE = "O"
 # The slots of English train, the most frequent first; what another language alone has (`domain`) is outside.  Plain,

@@ -9,10 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.folder import VARIABLE, languages_in, read_table, subfolder
-from headlab.tasks.order import in_order
-from headlab.tasks.source import Source
+from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order, languages_in, read_table, subfolder
 
 NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
 COLUMNS = ("source", "target")

@@ -1,18 +1,31 @@
-"""The task `udpos`: a part of speech for every word, from Universal Dependencies treebanks (Nivre et al. 2020)."""
+"""Universal Dependencies (Nivre et al. 2020): the task `udpos`, and gold trees of the same treebanks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.folder import languages_in, read_lines, subfolder
+from headlab.tasks.base import (
+    SPLITS,
+    VARIABLE,
+    Example,
+    Source,
+    Split,
+    Task,
+    folder_or_hub,
+    in_order,
+    languages_in,
+    read_lines,
+    subfolder,
+)
 from headlab.tasks.hub import HubData
-from headlab.tasks.order import in_order
-from headlab.tasks.source import Source, folder_or_hub
+
+# The task `udpos`: a part of speech for every word, from Universal Dependencies treebanks (Nivre et al. 2020).
 
 # The universal parts of speech, https://universaldependencies.org/u/pos/: all there are, in the order of their names.
 LABELS = (
@@ -152,3 +165,178 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
             code="treebank.tag_unknown",
         )
     return [(token["form"], LABELS.index(token["upos"]))]
+
+
+# Gold trees of Universal Dependencies treebanks (Nivre et al. 2020), read from CoNLL-U files.
+
+# Words, tokens that are written as one and stand for several words ("4-5"), and words that are not there ("8.1").
+WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
+NUMBER = re.compile("[0-9]{1,6}")
+SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sentence and which word depends on which.
+
+    governors: 0-based place of each word's governor, -1 for the root.  relations: of each word to its governor, the
+    universal part only ("nsubj:pass" is "nsubj").  line: of its first word in the file, from 1.
+    """
+
+    id: str
+    words: tuple[str, ...]
+    governors: tuple[int, ...]
+    relations: tuple[str, ...]
+    line: int = 0
+
+
+class _Row(NamedTuple):
+    """A line that holds a word."""
+
+    line: int
+    word: str
+    governor: int
+    relation: str
+
+
+def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]:
+    """The trees of `ud/{language}.{split}.conllu` below the data folder; None takes $HEADLAB_DATA.
+
+    Raises HeadlabError where there is no such file, and as `read_trees`.
+    """
+    if split not in SPLITS:
+        raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
+    folder, name = subfolder(data, FOLDER), f"{language}.{split}.{SUFFIX}"
+    if folder is None or not (folder / name).is_file():
+        there = ", ".join(treebank_languages(data)) or "no language"
+        raise HeadlabError(
+            f"no treebank {FOLDER}/{name} in the data folder, which has {there}; set {VARIABLE} or give --data, or "
+            "name a CoNLL-U file of your own with --conllu",
+            code="treebank.missing",
+        )
+    return read_trees(folder / name)
+
+
+def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str, ...]:
+    """Languages with a treebank below the data folder, English first; none where there is no folder.
+
+    split: that it must have; None for any.
+    """
+    folder, every = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
+    if folder is None or split is None:
+        return every
+    return tuple(language for language in every if (folder / f"{language}.{split}.{SUFFIX}").is_file())
+
+
+def read_trees(path: Path) -> tuple[Tree, ...]:
+    """Every tree of a CoNLL-U file, in its order.
+
+    Merged tokens ("4-5", whose parts follow) and empty nodes ("8.1") are no words.  Raises HeadlabError that names
+    file, line and column of what is not a tree: no root or two, a cycle, a governor that is not a word; and for a
+    file without any.
+    """
+    trees = tuple(_trees(path))
+    if not trees:
+        raise HeadlabError(
+            f"{path}, line 1: no tree in it; a CoNLL-U file has a line of {len(COLUMNS)} fields a word",
+            code="treebank.empty",
+        )
+    return trees
+
+
+def _trees(path: Path) -> Iterator[Tree]:
+    rows: list[_Row] = []
+    name, count, begun = "", 0, 0
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        if line.startswith("#"):
+            said = SENTENCE.match(line)
+            name = said.group(1) if said and not begun else name
+        elif line:
+            begun = begun or number
+            rows += _tree_word(line, path, number, len(rows) + 1)
+        elif begun:
+            count += 1
+            yield _tree(rows, name or str(count), path, begun)
+            rows, name, begun = [], "", 0
+
+
+def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
+    """The word of a line; nothing if the line holds no word of its own."""
+    fields = line.split("\t")
+    if len(fields) != len(COLUMNS):
+        raise HeadlabError(
+            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
+            f"({', '.join(COLUMNS)}): {line!r:.60}",
+            code="treebank.fields_mismatch",
+        )
+    told = dict(zip(COLUMNS, fields, strict=True))
+    if NO_WORD.fullmatch(told["ID"]):
+        return []
+    if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
+        raise HeadlabError(
+            f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
+            "words are numbered from 1, and an empty line ends a sentence",
+            code="treebank.id_out_of_order",
+        )
+    if not NUMBER.fullmatch(told["HEAD"]):
+        raise HeadlabError(
+            f"{path}, line {number}, column HEAD: {told['HEAD']!r:.60} where the number of the governor belongs, "
+            "0 for the root; a treebank without trees cannot be used here",
+            code="treebank.head_invalid",
+        )
+    relation = told["DEPREL"].split(":")[0].strip()
+    for column, text in (("FORM", told["FORM"].strip()), ("DEPREL", relation if relation != "_" else "")):
+        if not text:
+            raise HeadlabError(
+                f"{path}, line {number}, column {column}: {told[column]!r:.60}, which says nothing",
+                code="treebank.column_empty",
+            )
+    return [_Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)]
+
+
+def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
+    """The words of a sentence as a tree. Raises HeadlabError if they are none."""
+    if not rows:
+        raise HeadlabError(
+            f"{path}, line {begun}, column ID: a sentence without a word", code="treebank.sentence_empty"
+        )
+    for row in rows:
+        if row.governor >= len(rows):
+            raise HeadlabError(
+                f"{path}, line {row.line}, column HEAD: {row.governor + 1}, but the sentence has {len(rows)} words",
+                code="treebank.head_out_of_range",
+            )
+    roots = [row for row in rows if row.governor < 0]
+    if not roots:
+        raise HeadlabError(
+            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word's is 0",
+            code="treebank.root_missing",
+        )
+    if len(roots) > 1:
+        raise HeadlabError(
+            f"{path}, line {roots[1].line}, column HEAD: a second root; that of line {roots[0].line} is one already",
+            code="treebank.root_twice",
+        )
+    governors = tuple(row.governor for row in rows)
+    lost = _off_the_root(governors)
+    if lost is not None:
+        raise HeadlabError(
+            f"{path}, line {rows[lost].line}, column HEAD: a cycle; from this word no governor leads to the root",
+            code="treebank.cycle",
+        )
+    return Tree(name, tuple(r.word for r in rows), governors, tuple(r.relation for r in rows), rows[0].line)
+
+
+def _off_the_root(governors: Sequence[int]) -> int | None:
+    """The first word whose governors never end at the root; None if there is none."""
+    reached = [governor < 0 for governor in governors]
+    for start in range(len(governors)):
+        at, path = start, list[int]()
+        while not reached[at]:
+            if len(path) > len(governors):
+                return start
+            path.append(at)
+            at = governors[at]
+        for place in path:
+            reached[place] = True
+    return None

@@ -8,11 +8,19 @@ from functools import partial
 from pathlib import Path
 
 from headlab.errors import HeadlabError
-from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.folder import languages_in, read_table, subfolder, whole_number
+from headlab.tasks.base import (
+    Example,
+    Source,
+    Split,
+    Task,
+    folder_or_hub,
+    in_order,
+    languages_in,
+    read_table,
+    subfolder,
+    whole_number,
+)
 from headlab.tasks.hub import HubData
-from headlab.tasks.order import in_order
-from headlab.tasks.source import Source, folder_or_hub
 
 LABELS = ("entailment", "neutral", "contradiction")
 LANGUAGES = ("en", "ar", "bg", "de", "el", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")

@@ -12,27 +12,56 @@ from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, attach
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import Model, attach
+from headlab.models.checkpoint import Checkpoint, alone
 from headlab.records import Evaluation, content_key
-from headlab.tasks.base import Example
-from headlab.training.base import Base, freeze, load_base
-from headlab.training.encoded import check_examples, encode, facts
+from headlab.tasks.base import DEV_SIZE, Example, Task
+from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.options import FinetuneOptions, FinetuneStep
 from headlab.training.output import (
+    Base,
     Made,
     adapter_made,
     changed_made,
     check_out,
+    freeze,
+    load_base,
     measured_record,
     training_record,
     whole_made,
     write_folder,
 )
-from headlab.training.place import checkpoint_beside
-from headlab.training.state import State
-from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps, torch_seed
+from headlab.training.steps import CHECKPOINT_SHARE, Keep, State, Steps, check_examples, encode, facts, torch_seed
+
+# Accuracy of a model that was just made, on dev, in every language.
+
+Tick = Callable[[str, int], None]
+
+
+def on_dev(
+    task: Task, size: int = DEV_SIZE, tick: Tick = lambda language, done: None
+) -> Callable[[Model], dict[str, Evaluation]]:
+    """A function from a model to its evaluations by language.
+
+    tick: called between batches with the language and how many examples of it were begun; may raise to stop.
+    Raises HeadlabError at once if a language has no dev examples, rather than after the training.
+    """
+    for language in task.languages:
+        task.examples(language, "dev", size)
+
+    def measure(model: Model) -> dict[str, Evaluation]:
+        return {language: _one(model, task, language, size, tick) for language in task.languages}
+
+    return measure
+
+
+def _one(model: Model, task: Task, language: str, size: int, tick: Tick) -> Evaluation:
+    evaluator = Evaluator(model, task, language, "dev", size, state_bytes=0)  # one pass: nothing to resume from
+    evaluator.tick = lambda: tick(language, evaluator.forwards)
+    tick(language, 0)
+    return evaluator.evaluate()
+
 
 Evaluate = Callable[[Model], Mapping[str, Evaluation]]
 POOLER = "pooler"  # trained whole too: bases of other origin bring another one

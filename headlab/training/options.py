@@ -1,12 +1,46 @@
-"""What a fine-tuning is told, and what it tells while it runs."""
+"""What a fine-tuning is told: its options, named presets, and how examples make batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from headlab.errors import HeadlabError
+
+# Batches of texts of like length, the same for a given seed at every step.
+
+Indices = npt.NDArray[np.int64]
+POOL = 16  # batches sorted by length together: little padding, and still a new mix in every epoch
+
+
+def epoch(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[Indices]:
+    """Every example once, in batches of neighbours by length, in random order."""
+    order = rng.permutation(len(lengths))
+    sizes = np.asarray(lengths)
+    pools = [order[at : at + batch * POOL] for at in range(0, len(order), batch * POOL)]
+    line = [pool[np.argsort(sizes[pool], kind="stable")] for pool in pools]
+    out = [pool[at : at + batch] for pool in line for at in range(0, len(pool), batch)]
+    return [out[i] for i in rng.permutation(len(out))]
+
+
+def step_batch(lengths: Sequence[int], batch: int, seed: int, step: int) -> Indices:
+    """The examples of a step: a function of seed and step alone, so that a resumed run needs no history."""
+    number, at = divmod(step, batches_per_epoch(len(lengths), batch))
+    return epoch(lengths, batch, np.random.default_rng((seed, number)))[at]
+
+
+def batches_per_epoch(examples: int, batch: int) -> int:
+    """How many batches `epoch` makes."""
+    pools, rest = divmod(examples, batch * POOL)
+    return pools * POOL + -(-rest // batch)
+
+
+# What a fine-tuning is told, and what it tells while it runs.
 
 METHODS = ("lora", "full")
 LATER = ("method", "clip", "freeze_embeddings", "freeze_layers", "micro_batch")  # younger than the first adapters
@@ -110,3 +144,85 @@ class FinetuneStep:
     def left(self) -> float:
         """Seconds that the steps left will take at the mean pace so far."""
         return self.seconds / self.step * (self.steps - self.step)
+
+
+# Hyper-parameters by task, method and base, each with the place it was taken from.
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Named hyper-parameters: where they come from, and how long they train (either steps or epochs)."""
+
+    source: str
+    options: Mapping[str, Any]
+    epochs: float | None = None
+
+
+_XTREME = {"batch": 32, "learning_rate": 2e-5, "warmup": 0.0, "weight_decay": 0.0, "clip": 1.0, "max_length": 128}
+_DE_VRIES = {"batch": 10, "learning_rate": 5e-5, "warmup": 0.0, "weight_decay": 0.0, "clip": 1.0, "max_length": 512}
+_SMALL = {"weight_decay": 0.01, "clip": 1.0, "freeze_embeddings": True}
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "lora": Preset("headlab's own, as the embedded adapters were made", {}),
+        "xtreme-xnli": Preset(
+            "Hu et al. 2020 (XTREME), scripts/train_xnli.sh for XLM-R base; its run_classify.py: no warm-up, "
+            "no weight decay, gradient norm 1",
+            _XTREME,
+            5,
+        ),
+        "xtreme-udpos": Preset(
+            "Hu et al. 2020 (XTREME), scripts/train_udpos.sh for XLM-R base; its run_tag.py: no warm-up, "
+            "no weight decay, gradient norm 1",
+            _XTREME,
+            10,
+        ),
+        "devries-udpos": Preset(
+            "de Vries et al. 2022, the README of their repository wietsedv/xpos; the rest at the defaults of the "
+            "transformers Trainer it uses: linear decay, no warm-up, no weight decay, gradient norm 1",
+            {**_DE_VRIES, "steps": 1_000},
+        ),
+        "small": Preset(
+            "headlab's own for words on the embedded base: about ten minutes of two free cores",
+            {**_SMALL, "freeze_layers": 6, "steps": 400, "batch": 16, "learning_rate": 5e-4, "max_length": 128},
+        ),
+        "small-xnli": Preset(
+            "headlab's own for texts on the embedded base: about forty minutes of two free cores",
+            {**_SMALL, "freeze_layers": 4, "steps": 2_750, "batch": 32, "learning_rate": 2e-4, "max_length": 64},
+        ),
+    }
+)
+
+
+def usual(words: bool, method: str, embedded: bool) -> str:
+    """Name of the preset that fits: the papers' for bases like XLM-R, our own for the embedded one and for LoRA."""
+    if method == "lora":
+        return "lora"
+    if embedded:
+        return "small" if words else "small-xnli"
+    return "devries-udpos" if words else "xtreme-xnli"
+
+
+def options_of(name: str, method: str, examples: int, epochs: float | None = None, **given: Any) -> FinetuneOptions:
+    """Options from a preset, with what is given in place of its own; None is nothing given.
+
+    epochs: passes over the examples, in place of the preset's length.  Raises HeadlabError for an unknown
+    preset, an option that cannot be trained with, or both steps and epochs.
+    """
+    if name not in PRESETS:
+        raise HeadlabError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}", code="training.preset_unknown")
+    preset = PRESETS[name]
+    chosen = {key: value for key, value in given.items() if value is not None}
+    if epochs is not None and "steps" in chosen:
+        raise HeadlabError("given both steps and epochs; give one of them", code="training.steps_and_epochs")
+    values: dict[str, Any] = {"method": method, **preset.options, **chosen}
+    long = epochs if epochs is not None else None if "steps" in chosen else preset.epochs
+    if long is not None:
+        if not 0 < long < float("inf"):
+            raise HeadlabError(f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range")
+        batch = max(1, values.get("batch", FinetuneOptions().batch))
+        values["steps"] = max(1, round(long * batches_per_epoch(examples, batch)))
+    if method == "lora":  # a preset's freezing is for all weights
+        values = {key: value for key, value in values.items() if key in chosen or not key.startswith("freeze")}
+    options = FinetuneOptions(**values)
+    options.check()
+    return options

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.experiments.table import EXPERIMENTS
+from headlab.studies.table import EXPERIMENTS
 
 SHORT = 12  # of a report's key, enough to tell reports apart in a link
 KEPT, WRITTEN = "_experiment", "_experiment_link"  # (experiment, report) of this session; what its link said last

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.methods.table import METHODS
 from headlab.options import option_words
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui.shell import Choice
 

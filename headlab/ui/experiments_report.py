@@ -11,9 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS
 from headlab.plots import report_figures
 from headlab.store import ReportResult
+from headlab.studies.table import EXPERIMENTS
 from headlab.tables import NOTHING, Report, Table
 from headlab.ui import experiments_heads
 from headlab.ui.experiments_plan import command

@@ -10,8 +10,8 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
 from headlab.store import ReportListing, ReportResult
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
 from headlab.ui.background import Latest
 from headlab.ui.cache_folder import Stamp, listed, store
 from headlab.ui.experiments_plan import resolvable

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from headlab.experiments.overlap import by_chance
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.records import Bools
 from headlab.scores import HeadScores, kept_without
+from headlab.stats.agreement import by_chance
 from headlab.tables import Cell, Table
 from headlab.ui.background import Latest
 from headlab.ui.experiments_store import part

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import streamlit as st
 
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.records import Floats
 from headlab.scores import HeadScores

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.records import canonical_json
 from headlab.stats import holm
 from headlab.store import GatesResult

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.experiments.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
-from headlab.plots.heads_roles import stacked
+from headlab.plots.heads import stacked
+from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.tables import Report, Table
 from headlab.ui import roles_store
 from headlab.ui.experiments_report import show

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from headlab.learned import LearnedGates
+from headlab.l0_gates import LearnedGates
 from headlab.plots.gates import course, kept_by_layer, kept_by_stack, open_map
 from headlab.ui.figures import figure
 from headlab.ui.gates_read import SPLITS, Sweep, accuracy_name, run_words, worth

@@ -19,7 +19,7 @@ from headlab.ui.history import encode, history
 from headlab.ui.links import page_link
 from headlab.ui.names import head_key, head_words, language_title
 from headlab.ui.results import spec_of
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 
 def _columns(sign: str) -> dict[str, Any]:

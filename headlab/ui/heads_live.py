@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from headlab.methods.best import PRECISION
+from headlab.methods.costs import PRECISION
 from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.scores import HeadScores

@@ -12,7 +12,7 @@ from headlab.records import Head
 from headlab.scores import HeadScores
 from headlab.ui.headgrid import head_map, score_marks, score_tips, symmetric_limit
 from headlab.ui.names import language_title
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 
 def is_signed(scores: HeadScores) -> bool:

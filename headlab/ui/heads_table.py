@@ -10,7 +10,7 @@ import pandas as pd
 from headlab.records import Floats, Head
 from headlab.scores import HeadScores
 from headlab.stats import holm
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 
 def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.methods import costs
-from headlab.methods.best import settings, spec_of
+from headlab.methods.costs import settings, spec_of
 from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.ui import jobs_forecast, jobs_gradient

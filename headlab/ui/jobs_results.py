@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from headlab.experiments.table import EXPERIMENTS
 from headlab.htmlreport.document import document, ordered_on
 from headlab.htmlreport.find import find
 from headlab.htmlreport.page import html
 from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
 from headlab.store import Store, default_root
+from headlab.studies.table import EXPERIMENTS
 from headlab.ui import experiments_link, experiments_plan, gates_link, gates_plan, prune_front_read, roles_plan
 from headlab.ui.history import history
 from headlab.ui.jobs_words import Job

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from headlab.experiments.table import EXPERIMENTS
 from headlab.methods.table import METHODS
+from headlab.studies.table import EXPERIMENTS
 from headlab.ui.names import language_title
 
 Job = Mapping[str, Any]

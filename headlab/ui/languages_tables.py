@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 import streamlit as st
 
-from headlab.experiments.agreement_tables import Compared, compare_languages
 from headlab.scores import HeadScores
+from headlab.studies.agreement import Compared, compare_languages
 from headlab.ui.results import spec_of
 
 

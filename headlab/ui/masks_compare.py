@@ -7,8 +7,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, compare
-from headlab.masks.compare import Difference, by_layer_table, by_stack_table
-from headlab.masks.evaluated import accuracy_table
+from headlab.masks.compare import Difference, accuracy_table, by_layer_table, by_stack_table
 from headlab.records import Floats, Head
 from headlab.ui.experiments_report import show
 from headlab.ui.headgrid import head_map

@@ -15,7 +15,7 @@ from headlab.options import option_words
 from headlab.scores import HeadScores
 from headlab.ui.names import language_title
 from headlab.ui.results import Found, spec_of
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 USUAL: Mapping[str, Mapping[str, Any]] = {
     "score": {"seed": 0, "size": 512, "ablation": "zero"},

@@ -17,7 +17,7 @@ from headlab.ui.names import head_words, language_title
 from headlab.ui.presses import Button, button, row
 from headlab.ui.prune_suggest import MEAN, RULES, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.results import Found
-from headlab.values import shown_unit
+from headlab.value_functions import shown_unit
 
 GRID = "prune-grid"
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.front.choose import Point
-from headlab.front.report import CHOICE, CONFIRMED, FRONT, chosen_mask, mask_at
-from headlab.plots.front import front_figure
+from headlab.plots.lines import front_figure
 from headlab.store import ReportResult
+from headlab.studies.pareto import CHOICE, CONFIRMED, FRONT, Point, chosen_mask, mask_at
 from headlab.ui import experiments_store
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import CONFIG

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.front.table import BOUND, ESTIMATE, ORDERS
+from headlab.studies.pareto import BOUND, ESTIMATE, ORDERS
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import jobs_forecast
 from headlab.ui.form_values import Values, held, pressed

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlab.front.choose import Point, pareto
-from headlab.front.report import CHOICE, CONFIRMED, cost_of, read_order, read_points
-from headlab.front.table import ABOUT
 from headlab.methods.table import METHODS
 from headlab.options import option_words
-from headlab.plots.front import FrontDot
+from headlab.plots.lines import FrontDot
 from headlab.records import Bools, HeadGrid
 from headlab.scores import kept_without
 from headlab.store import ReportResult
+from headlab.studies.pareto import ABOUT, CHOICE, CONFIRMED, Point, cost_of, pareto, read_order, read_points
 from headlab.tables import Report
 
 WEAKEST, MEAN, HEADS, PARAMETERS = "weakest language", "mean of the languages", "heads kept", "parameters kept"

@@ -10,6 +10,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, mask_from_json
+from headlab.studies.savings import NO_SPEED, Costs, Left, Worth, saved
 from headlab.ui.experiments_report import show
 from headlab.ui.jobs_do import start
 from headlab.ui.jobs_follow import asked
@@ -17,8 +18,6 @@ from headlab.ui.jobs_words import Job
 from headlab.ui.presses import button
 from headlab.ui.shell import Choice
 from headlab.ui.shell_worker import client, supervisor
-from headlab.worth.costs import Costs, Left, saved
-from headlab.worth.worth import NO_SPEED, Worth
 
 MILLION, KIND = 1e6, "worth"
 ASKED, AGAIN = "_prune_asked", "_prune_again"  # what the last job of this page was; whether the page is to run again

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headlab.methods import best
-from headlab.methods.best import PRECISION, settings, spec_of
+from headlab.methods import costs
+from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Result
@@ -64,8 +64,8 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
 
 
 def select(results: Iterable[Result], languages: Sequence[str]) -> Found:
-    """The results that stand for these languages; the rule is `headlab.methods.best.select`."""
-    chosen = best.select(results, languages)
+    """The results that stand for these languages; the rule is `headlab.methods.costs.select`."""
+    chosen = costs.select(results, languages)
     if not chosen.results:
         return Found(missing=tuple(languages))
     return Found(

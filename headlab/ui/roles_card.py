@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import streamlit as st
 
-from headlab.plots.heads_roles import look_of
+from headlab.plots.heads import look_of
 from headlab.records import Head
 from headlab.tables import Table
 from headlab.ui.experiments_report import show

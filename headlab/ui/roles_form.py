@@ -9,9 +9,8 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.roles.table import OPTIONS
-from headlab.tasks.base import SPLITS
-from headlab.tasks.folder import VARIABLE
-from headlab.tasks.treebank import treebank_languages
+from headlab.tasks.base import SPLITS, VARIABLE
+from headlab.tasks.udpos import treebank_languages
 from headlab.ui import jobs_forecast, option_widget
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.jobs_do import start

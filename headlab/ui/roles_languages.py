@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from headlab.plots.heads_roles import across_languages, in_order
+from headlab.plots.heads import in_order, roles_across_languages
 from headlab.records import Bools, Floats
 from headlab.tables import Cell, Table
 from headlab.ui.experiments_report import show
@@ -46,7 +46,7 @@ def draw(reports: Mapping[str, Roles], focus: str) -> None:
     found = across(reports, focus, kind)
     if len(reports) > 1:
         names = [f"{row.head} {_short(row.role)}" for row in found.rows]
-        fig = across_languages(found.above, found.share, found.has, names, found.languages)
+        fig = roles_across_languages(found.above, found.share, found.has, names, found.languages)
         figure(fig, f"roles-{kind}-by-language".replace(" ", "-"), key="roles-across", alt=f"Heads with role {kind}")
         st.caption(
             "Numbers are shares in percent; a dot: the head has the role there. Blue lies above chance; for syntax, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headlab.plots.heads_roles import POSITIONAL, look_of
+from headlab.plots.heads import POSITIONAL, look_of
 from headlab.records import Head
 from headlab.ui import presses
 from headlab.ui.headgrid import picker

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.plots.heads_roles import IDLE, in_order, kind_of
+from headlab.plots.heads import IDLE, in_order, kind_of
 from headlab.records import Head, HeadGrid, Stack
 from headlab.tables import Report, Table
 

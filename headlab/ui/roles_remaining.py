@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.experiments.remaining import remaining
-from headlab.plots.heads_roles import stacked
+from headlab.plots.heads import stacked
+from headlab.studies.remaining import remaining
 from headlab.tables import Table
 from headlab.ui import jobs_offer
 from headlab.ui.experiments_report import show

@@ -16,7 +16,7 @@ MOST = 4
 
 def bring(model: str) -> None:
     """Have a hub model's files on this machine; nothing for embedded models and folders. Raises HeadlabError."""
-    from headlab.models.hub import hub_folder
+    from headlab.models.files import hub_folder
 
     if HUB_ID.fullmatch(model) and not Path(model).is_dir():
         hub_folder(model, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headlab.evaluator import accuracy_interval, compare
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask, mask_from_json
 from headlab.records import Evaluation
 from headlab.worker.schemas import EvaluateRequest, Figure

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from headlab.gates import Model
-from headlab.methods.work import Helpers
+from headlab.hooks.model import Model
+from headlab.methods.run import Helpers
 
 LOOK_SECONDS = 0.05
 T = TypeVar("T")

@@ -18,7 +18,7 @@ class LoadedModel(Strict):
 
     architecture: its class and model_type in transformers.  projections: for each layer, in the grid's order, the path
     of the module that takes the heads' outputs.  source: what `from_pretrained` takes to load it without headlab,
-    None where it is not a folder of its own.  costs: of its heads, as `headlab.worth.costs.Costs` has them.
+    None where it is not a folder of its own.  costs: of its heads, as `headlab.studies.savings.Costs` has them.
     """
 
     name: str

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from headlab.evaluator import Evaluator
+from headlab.methods.run import Work
 from headlab.methods.table import method as method_of
-from headlab.methods.work import Work
 
 BATCHES = 8
 SECONDS = 1.0

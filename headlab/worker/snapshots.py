@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.records import Evaluation, HeadGrid, Ints
 from headlab.scores import HeadScores
 from headlab.store import Record, Run, Store
-from headlab.store.arrays import Arrays
+from headlab.store.folder import Arrays
 
 ARRAYS = ("values", "low", "high", "samples", "p_values")
 PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")

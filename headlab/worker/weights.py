@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, attention, excluded_ids, started
+from headlab.hooks.model import Model
+from headlab.hooks.observe import attention, excluded_ids, started
 from headlab.records import Head
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, Weights
 

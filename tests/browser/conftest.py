@@ -24,7 +24,7 @@ from saved import save_classifier
 from waiting import until
 
 from headlab.errors import HeadlabError
-from headlab.gates import load
+from headlab.hooks.model import load
 from headlab.ui.jobs_words import LIVE
 from headlab.worker.client import Client
 

@@ -11,7 +11,7 @@ import pytest
 from browsing import with_model
 
 from headlab.evaluator import Evaluator
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.masks import Mask
 from headlab.records import Head
 from headlab.tasks import task

@@ -20,14 +20,14 @@ from saved import HEADS, LAYERS, save_classifier
 import headlab
 from headlab.cli import main
 from headlab.masks import Mask, load_mask
-from headlab.methods.best import select
+from headlab.methods.costs import select
 from headlab.methods.model_game import ROUND
 from headlab.methods.table import METHODS
 from headlab.options import parse_options
 from headlab.records import HeadGrid
 from headlab.store import Store
 from headlab.tasks import TASKS
-from headlab.tasks.intents.classes import LABELS, LANGUAGES
+from headlab.tasks.intents.templates import LABELS, LANGUAGES
 
 COMMANDS = (
     "score",

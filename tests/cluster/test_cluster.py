@@ -18,13 +18,11 @@ from tiny_task import tiny_task
 from waiting import until
 
 from headlab import __version__
-from headlab.cluster.hand import Hand, Origin
-from headlab.cluster.pool import Call, Lost, Pool
+from headlab.cluster.distributed_game import Hand, Origin, Team
+from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
 from headlab.cluster.rays import Shares, shares, translated
-from headlab.cluster.sidebyside import Ended, side_by_side
-from headlab.cluster.team import Team
 from headlab.errors import HeadlabError
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.methods.run import score
 from headlab.store import Store
 

@@ -21,7 +21,7 @@ from worker_running import running
 from headlab.cli import main
 from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.methods.run import score
 from headlab.store import Store
 from headlab.tasks import task

@@ -22,17 +22,14 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.cli import main
 from headlab.cli.evaluate import chosen_ablation
-from headlab.curves import caution_of, compare_areas, counts, curve_spec, prune_curve
-from headlab.curves.walk import ROOM, Walk
 from headlab.evaluator import Evaluator, compare
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask, choose, mask_from_json
-from headlab.methods.run import score
-from headlab.methods.work import Arrays
-from headlab.progress import Progress
-from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve, HeadScores, band
+from headlab.methods.run import Arrays, score
+from headlab.records import HeadGrid, Progress, Stack
+from headlab.scores import Curve, HeadScores, band, compare_areas, counts
 from headlab.store import Store
+from headlab.studies.curves import ROOM, Walk, caution_of, curve_spec, prune_curve
 from headlab.tasks.base import Task
 
 ONE = HeadGrid((Stack("encoder", (2, 2)),))
@@ -575,7 +572,7 @@ def test_the_command_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.methods.drive.SHARE", float("inf"))  # a checkpoint after every point
+        patch.setattr("headlab.methods.run.SHARE", float("inf"))  # a checkpoint after every point
         patch.setattr(Walk, "save", stop)
         assert main(command(folder, tmp_path / "cut", "--json")) == 130
     assert "curve" in capsys.readouterr().err

@@ -13,15 +13,15 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import stats
-from headlab.experiments import agreement_tables
-from headlab.experiments.agreement_tables import Compared, compare_languages
-from headlab.experiments.agreement_tables import agreement_tables as tables_of
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import forecast, run_experiment
-from headlab.methods import draws
-from headlab.plots.languages import agreement_matrix, dendrogram
+from headlab.methods import sampling
+from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.scores import HeadScores
 from headlab.store import Store
+from headlab.studies import agreement
+from headlab.studies.agreement import Compared, compare_languages
+from headlab.studies.agreement import agreement_tables as tables_of
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import forecast, run_experiment
 from headlab.tables import NOTHING, Table
 
 NAMES = ("de", "en", "fi", "zh")
@@ -82,7 +82,7 @@ def test_languages_stand_in_the_order_of_the_tree(compared: Compared) -> None:
 def test_scores_without_halves_say_that_the_ceiling_is_unknown_and_how_to_get_it() -> None:
     scores = {name: scores_of(name, s.values * 100) for name, s in languages(np.random.default_rng(2)).items()}
     pairs = tables_of(compare_languages(scores))[0]
-    assert pairs.column("noise") == [agreement_tables.UNKNOWN] * 6
+    assert pairs.column("noise") == [agreement.UNKNOWN] * 6
     assert pairs.column("ceiling") == [None] * 6
     assert "compute them again" in " ".join(pairs.notes)
 
@@ -91,7 +91,7 @@ def test_one_language_without_halves_leaves_the_others_their_ceiling() -> None:
     scores = languages(np.random.default_rng(3))
     scores["zh"] = scores_of("zh", scores["zh"].values * 100)
     pairs = tables_of(compare_languages(scores))[0]
-    known = [agreement_tables.UNKNOWN if "zh" in row[:2] else "" for row in pairs.rows]
+    known = [agreement.UNKNOWN if "zh" in row[:2] else "" for row in pairs.rows]
     assert pairs.column("noise") == known
     assert "the scores of zh do not keep" in " ".join(pairs.notes)
 
@@ -113,14 +113,16 @@ def test_languages_with_unequally_many_examples_have_no_value_across_halves() ->
     assert plain.found.noise.outlier is not None
     assert found.found.noise is not None
     assert found.found.noise.outlier is None
-    assert "unequally many examples" in agreement_tables.outlier_words(found)
+    assert "unequally many examples" in agreement.outlier_words(found)
 
 
 def test_noise_that_unequally_many_examples_share_would_count_across_halves() -> None:
     """What the rule is for: with other sizes the halves of a draw are other ones, so its noise is in both."""
     rng, drawn, heads = np.random.default_rng(8), 1000, 2000
     gains = rng.normal(size=(drawn, heads))  # of coalitions that both languages draw; nothing of the heads' own
-    late = {size: np.array([draws.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size for size in (100, 99)}
+    late = {
+        size: np.array([sampling.cycled_example(0, n, size) for n in range(drawn)]) * 2 >= size for size in (100, 99)
+    }
     halves = {size: np.stack([gains[~half].mean(axis=0), gains[half].mean(axis=0)]) for size, half in late.items()}
     cross = {size: stats.spearman(np.stack([halves[100][0], halves[size][1]]))[0, 1] for size in late}
     assert abs(cross[100]) < 0.1 < 0.4 < cross[99]  # half of all draws, where none should be
@@ -128,7 +130,7 @@ def test_noise_that_unequally_many_examples_share_would_count_across_halves() ->
 
 def test_a_ceiling_that_is_too_low_leaves_the_correction_out() -> None:
     pairs = tables_of(compare_languages(languages(np.random.default_rng(4), noise=6.0)))[0]
-    assert set(pairs.column("noise")) == {agreement_tables.UNCLEAR}
+    assert set(pairs.column("noise")) == {agreement.UNCLEAR}
     assert set(pairs.column("corrected")) == {None}
     assert None not in pairs.column("ceiling")
 
@@ -137,13 +139,13 @@ def test_the_outlier_is_said_with_how_sure_it_is() -> None:
     rng = np.random.default_rng(5)
     shared = rng.normal(size=80)
     scores = {name: scores_of(name, shared + 0.3 * rng.normal(size=80)) for name in NAMES}
-    vague = agreement_tables.outlier_words(compare_languages(scores))
+    vague = agreement.outlier_words(compare_languages(scores))
     assert "not settled" in vague
     scores["fi"] = scores_of("fi", rng.normal(size=80))
-    sure = agreement_tables.outlier_words(compare_languages(scores))
+    sure = agreement.outlier_words(compare_languages(scores))
     assert sure.startswith("By mean ρ, fi agrees least with the others")
     assert "not settled" not in sure
-    assert agreement_tables.outlier_words(compare_languages({n: scores[n] for n in NAMES[:2]})) == ""
+    assert agreement.outlier_words(compare_languages({n: scores[n] for n in NAMES[:2]})) == ""
 
 
 def test_a_language_without_differences_is_a_row_of_nothing() -> None:
@@ -153,7 +155,7 @@ def test_a_language_without_differences_is_a_row_of_nothing() -> None:
     assert [row[2] for row in pairs.rows if "xx" in row[:2]] == [None] * 4
     assert NOTHING in pairs.markdown()
     assert len(each.rows) == 5
-    assert agreement_tables.outlier_words(found) == ""
+    assert agreement.outlier_words(found) == ""
 
 
 def test_the_matrix_has_every_pair_twice_and_what_noise_allows_under_the_pointer(compared: Compared) -> None:

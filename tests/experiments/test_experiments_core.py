@@ -18,17 +18,15 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.cli import main
 from headlab.evaluator import Evaluator, compare
-from headlab.experiments import differences
-from headlab.experiments.ask import Ask, ask_answers, ask_curve, ask_scores
-from headlab.experiments.pace import Pace
-from headlab.experiments.pieces import EVALUATORS, Pieces
-from headlab.experiments.run import duration, forecast, run_experiment
-from headlab.experiments.table import EXPERIMENTS, experiment
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.progress import Progress
-from headlab.records import Bools
+from headlab.records import Bools, Progress
 from headlab.store import Store
+from headlab.studies import differences
+from headlab.studies.ask import Ask, ask_answers, ask_curve, ask_scores
+from headlab.studies.pieces import EVALUATORS, Pieces
+from headlab.studies.run import Pace, duration, forecast, run_experiment
+from headlab.studies.table import EXPERIMENTS, experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 
@@ -267,7 +265,7 @@ def test_a_torn_report_is_made_anew_of_its_pieces(make: Callable[..., Pieces]) -
 def test_whatever_numbers_depend_on_names_the_report(make: Callable[..., Pieces], model: Model) -> None:
     from dataclasses import replace
 
-    from headlab.experiments.run import report_spec
+    from headlab.studies.run import report_spec
 
     def spec(pieces: Pieces, options: dict[str, Any]) -> str:
         about = experiment("targeted")
@@ -285,9 +283,9 @@ def test_whatever_numbers_depend_on_names_the_report(make: Callable[..., Pieces]
 
 
 def test_options_left_out_and_defaults_spelled_out_give_one_report(make: Callable[..., Pieces]) -> None:
-    from headlab.experiments.run import report_spec
     from headlab.methods.table import METHODS
     from headlab.records import content_key
+    from headlab.studies.run import report_spec
 
     about = experiment("iterative")
     full = {f"{name}_options": METHODS[key].resolve({}) for name, key in
@@ -302,8 +300,8 @@ def test_options_left_out_and_defaults_spelled_out_give_one_report(make: Callabl
 
 
 def test_the_orderings_that_a_job_may_ask_for_are_those_there_are() -> None:
-    from headlab.experiments.iterative import DEFAULT
-    from headlab.experiments.iterative import ORDERINGS as MADE
+    from headlab.studies.iterative import DEFAULT
+    from headlab.studies.table import ORDERINGS as MADE
 
     assert experiment("iterative").lists["orderings"] == tuple(MADE)
     assert experiment("iterative").resolve({})["orderings"] == DEFAULT
@@ -315,7 +313,7 @@ def test_every_experiment_is_there_with_a_run_and_a_cost() -> None:
     keys = ["agreement", "targeted", "transfer", "iterative", "methods", "heads", "separators", "gap"]
     assert list(EXPERIMENTS) == keys
     for about in EXPERIMENTS.values():
-        module = import_module(f"headlab.experiments.{about.module}")
+        module = import_module(f"headlab.studies.{about.module}")
         assert callable(module.run)
         assert callable(module.cost)
         assert about.resolve({}).keys() == about.options.keys()

@@ -11,12 +11,12 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.experiments import heads_tables as tables
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import run_experiment
 from headlab.scores import HeadScores
 from headlab.stats import benjamini_hochberg, holm
 from headlab.store import Store
+from headlab.studies import heads as tables
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
 from headlab.tables import Table
 
 CODES = ("de", "th", "fi", "hu")

@@ -13,14 +13,14 @@ from planted import plant
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.curves import areas, compare_areas
-from headlab.experiments import iterative
-from headlab.experiments.iterative import ORDERINGS, cost, difference_table, orderings, summary_table
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import run_experiment
 from headlab.records import HeadGrid, Stack
-from headlab.scores import Curve
+from headlab.scores import Curve, areas, compare_areas
 from headlab.store import Store
+from headlab.studies import iterative
+from headlab.studies.iterative import cost, difference_table, orderings, summary_table
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
+from headlab.studies.table import ORDERINGS
 from headlab.tables import Report, Table
 
 OPTIONS: dict[str, Any] = {"orderings": "random,shapley,gradient,gradient-batch", "points": 5, "runs": 3, "loss": 10.0}

@@ -16,18 +16,29 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab import plots
-from headlab.experiments import methods
-from headlab.experiments.curve_tables import Pair, Walked, area_cells, pairs_of, walked
-from headlab.experiments.method_tables import MEAN, agreement_table, listed, mean_rho, overlap_table
-from headlab.experiments.orders import orders_of
-from headlab.experiments.overlap import by_chance, chance_of_more
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import forecast, run_experiment
-from headlab.experiments.table import experiment
-from headlab.experiments.trust import Verdict, compare, level_of, named_pairs, trust_words, verdict, verdict_table
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve
+from headlab.stats.agreement import by_chance, chance_of_more
 from headlab.store import Store
+from headlab.studies import methods
+from headlab.studies.iterative import Pair, Walked, area_cells, orders_of, pairs_of, walked
+from headlab.studies.methods import (
+    MEAN,
+    Verdict,
+    agreement_table,
+    compare,
+    level_of,
+    listed,
+    mean_rho,
+    named_pairs,
+    overlap_table,
+    trust_words,
+    verdict,
+    verdict_table,
+)
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import forecast, run_experiment
+from headlab.studies.table import experiment
 from headlab.tables import Report, Table
 
 OPTIONS: dict[str, Any] = {"methods": "shapley,gradient,confidence", "points": 5, "runs": 3, "top": 4}

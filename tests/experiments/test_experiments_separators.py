@@ -15,12 +15,12 @@ from tiny import tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import run_experiment
-from headlab.experiments.separators import KINDS, Looks, cost, head_table, kind_table, looks
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
+from headlab.studies.separators import KINDS, Looks, cost, head_table, kind_table, looks
 from headlab.tables import Report
 from headlab.tasks.base import Task
 
@@ -94,7 +94,7 @@ def test_batches_do_not_change_the_shares_and_ctrl_c_ends_them() -> None:
 
 
 def test_sentences_that_do_not_fit_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headlab.experiments import separators
+    from headlab.studies import separators
 
     model = tiny_model("bert", tokenizer=tiny_tokenizer())
     want, shares = looks(Evaluator(model, tiny_task(), "xx", "dev", 9)), separators.shares_of

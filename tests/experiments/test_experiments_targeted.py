@@ -15,14 +15,14 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.evaluator import Evaluator
-from headlab.experiments import differences
-from headlab.experiments.differences import Difference, Gain, adjusted, apart, difference, minus, over_languages
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import forecast, run_experiment
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap
 from headlab.store import Store
+from headlab.studies import differences
+from headlab.studies.differences import Difference, Gain, adjusted, apart, difference, minus, over_languages
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import forecast, run_experiment
 from headlab.tables import Report, Table
 
 HARM = (2, 5, 7)

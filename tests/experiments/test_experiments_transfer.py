@@ -15,12 +15,12 @@ from tiny import tiny_model
 from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import run_experiment
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.stats import group_bootstrap
 from headlab.store import Store
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 

@@ -14,20 +14,36 @@ from tiny import FAMILIES, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator, compare
-from headlab.experiments.pieces import Pieces
-from headlab.front import estimate
-from headlab.front.choose import Point, at_heads, pareto, within
-from headlab.front.estimate import Judge, Verdict, all_within, points_of, verdict
-from headlab.front.orders import candidate_orders, counts_of, per_parameter, weakest_first
-from headlab.front.report import CONFIRMED, FRONT, chosen_mask, mask_at, read_order, read_points
-from headlab.front.run import find_front, forecast, sentences
-from headlab.front.table import resolve
 from headlab.masks import mask_from_json, removal_order
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, HeadScores
 from headlab.store import Store
+from headlab.studies.pareto import (
+    CONFIRMED,
+    FRONT,
+    Judge,
+    Point,
+    Verdict,
+    all_within,
+    at_heads,
+    candidate_orders,
+    chosen_mask,
+    counts_of,
+    mask_at,
+    pareto,
+    per_parameter,
+    points_of,
+    read_order,
+    read_points,
+    resolve,
+    verdict,
+    weakest_first,
+    within,
+)
+from headlab.studies.pareto_run import find_front, forecast, sentences
+from headlab.studies.pieces import Pieces
+from headlab.studies.savings import Costs, LayerCost
 from headlab.tables import Report
-from headlab.worth.costs import Costs, LayerCost
 
 OPTIONS = {"method": "leave-one-out", "points": 4, "within": 3.0, "by": "estimate"}
 EVEN = Costs(100, (0, 1, 1), (LayerCost(0, 3, 1, 10, 1, 1), LayerCost(3, 3, 1, 10, 1, 1)))
@@ -266,8 +282,8 @@ def made_curve(rng, language, right, wrong):
 
 
 def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_as_it_says(monkeypatch):
-    monkeypatch.setattr(estimate, "DRAWS", 400)
-    monkeypatch.setattr("headlab.experiments.differences.DRAWS", 20)
+    monkeypatch.setattr("headlab.studies.pareto.DRAWS", 400)
+    monkeypatch.setattr("headlab.studies.differences.DRAWS", 20)
     rng, wrong, runs, loss = np.random.default_rng(0), 0, 80, 0.02
     groups = {name: tuple(map(str, range(400))) for name in ("xx", "yy")}
     for _ in range(runs):
@@ -278,7 +294,7 @@ def test_along_an_order_made_without_the_examples_the_bound_is_wrong_as_seldom_a
 
 
 def test_the_test_confirms_a_model_that_loses_too_much_as_seldom_as_it_says(monkeypatch):
-    monkeypatch.setattr(estimate, "DRAWS", 400)
+    monkeypatch.setattr("headlab.studies.pareto.DRAWS", 400)
     rng, confirmed, runs, n, loss = np.random.default_rng(1), 0, 200, 400, 0.03
     groups = tuple(map(str, range(n)))
     for _ in range(runs):

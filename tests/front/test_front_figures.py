@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from made_fronts import made_front
 
-from headlab.front.choose import Point
-from headlab.front.report import choice_table, front_table
-from headlab.plots.front import front_figures
+from headlab.plots.lines import front_figures
+from headlab.studies.pareto import Point, choice_table, front_table
 
 
 @pytest.mark.parametrize(("counted", "best"), [(True, {(900, -2.0), (1000, 0.0)}), (False, {(6, -1.0), (8, 0.0)})])

@@ -20,14 +20,14 @@ from headlab.cli import main
 from headlab.cli.experiment import options_of
 from headlab.cli.gates import chosen_options
 from headlab.cli.main import build
-from headlab.experiments.table import EXPERIMENTS
-from headlab.experiments.table import experiment as experiment_of
-from headlab.front.table import ABOUT
 from headlab.htmlreport.commands import Again, again, joined
 from headlab.options import parse_options
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.roles.table import resolve
 from headlab.store import Store
+from headlab.studies.pareto import ABOUT
+from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import experiment as experiment_of
 
 SCORE = ["--method", "shapley", "-o", "samples=8", "-o", "target=none", "--seed", "1", "--size", "12"]
 

@@ -20,10 +20,9 @@ from headlab.htmlreport.chart import Box, Chart, Dot, Line, Words, draw
 from headlab.htmlreport.figures import translated
 from headlab.htmlreport.maps import brief, mask_cells, scale_key, stack_maps
 from headlab.plots import style as plotted
-from headlab.plots.dots import Dots, dots
 from headlab.plots.heads import share_map
+from headlab.plots.lines import Dots, dots, orderings_figure
 from headlab.plots.lines import Line as Curve
-from headlab.plots.lines import orderings_figure
 from headlab.plots.matrices import agreement, transfer_matrix
 from headlab.records import HeadGrid, Stack
 from headlab.tables import Report, Table

@@ -18,8 +18,6 @@ from saved import save_classifier
 from test_html_report_commands import commands_in, given
 
 from headlab.cli import main
-from headlab.front.report import chosen_mask, mask_at
-from headlab.front.table import ABOUT
 from headlab.htmlreport.commands import Again
 from headlab.htmlreport.document import document
 from headlab.htmlreport.find import find
@@ -27,6 +25,7 @@ from headlab.htmlreport.parts import Item
 from headlab.masks import Mask, load_mask
 from headlab.scores import HeadScores
 from headlab.store import Store
+from headlab.studies.pareto import ABOUT, chosen_mask, mask_at
 
 
 def scores(language: str = "de", method: str = "shapley") -> HeadScores:

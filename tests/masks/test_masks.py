@@ -31,7 +31,7 @@ from headlab.masks import (
     noted,
     seen,
 )
-from headlab.masks.evaluated import accuracy_table
+from headlab.masks.compare import accuracy_table
 from headlab.records import Head, HeadGrid, Stack
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (2,))))

@@ -12,10 +12,9 @@ import torch
 from errors import raises
 from tiny import tiny_batch, tiny_model, tiny_module
 
-from headlab.gates import attach, gated
+from headlab.hooks.model import attach, gated
 from headlab.masks import Mask, Place, parse_grid, snippet
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
+from headlab.models.checkpoint import Checkpoint, alone
 from headlab.places import place_of
 
 FAMILIES = ("bert", "marian", "gpt2", "llama")

@@ -19,7 +19,7 @@ from headlab.evaluator import Evaluator
 from headlab.methods import exact
 from headlab.methods.game import Ask, in_turn
 from headlab.methods.model_game import ModelGame
-from headlab.methods.tally import Plan, Tally
+from headlab.methods.sampling import Plan, Tally
 from headlab.methods.tmab import ESTIMANDS, FULL, TOP50, Screened, estimate
 from headlab.stats import Interval, Learned, benjamini_hochberg, holm, sample_mean
 
@@ -147,7 +147,7 @@ def normal_interval(
 def test_the_check_finds_an_interval_that_does_not_pay_for_looking(
     gains: Gains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.methods.tally.betting_interval", normal_interval)
+    monkeypatch.setattr("headlab.methods.sampling.betting_interval", normal_interval)
     assert too_many(played(gains, 5)[0].sum(), RUNS)
 
 
@@ -230,7 +230,7 @@ def test_coverage_on_a_real_tiny_model(
 
 
 def test_the_check_on_a_tiny_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.methods.tally.betting_interval", partial(normal_interval, errors=1.0))
+    monkeypatch.setattr("headlab.methods.sampling.betting_interval", partial(normal_interval, errors=1.0))
     game = tabulated("bert")
     plan = replace(PLAN, target=0.02)  # more looks before it stops
     wrong = [

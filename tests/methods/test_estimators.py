@@ -23,15 +23,13 @@ from tiny import SMALL
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.gates import Model, attach
-from headlab.methods import draws, exact, monte_carlo, paper, tmab
-from headlab.methods.run import score
+from headlab.hooks.model import Model, attach
+from headlab.methods import exact, monte_carlo, paper, sampling, tmab
+from headlab.methods.run import Arrays, Outcome, score
+from headlab.methods.sampling import Plan, Tally, even, plan_of, reaching
 from headlab.methods.table import METHODS
-from headlab.methods.tally import Plan, Tally, even, plan_of, reaching
-from headlab.methods.work import Arrays, Outcome
 from headlab.models.checkpoint import Checkpoint
-from headlab.progress import Progress
-from headlab.records import Floats
+from headlab.records import Floats, Progress
 from headlab.store import Store
 
 PLAYERS = (1, 2, 3, 5, 6, 7)
@@ -208,7 +206,7 @@ def test_every_draw_gives_every_head_one_gain_on_every_example(estimand: str, pl
 def measured(players: int, estimand: str, numbers: Iterable[int], seed: int = 0) -> Any:
     """How many of these draws measure each head, int [head]."""
     most = tmab.sizes(estimand, players)
-    return sum((draws.gone(seed, n, players, most)[1] for n in numbers), np.zeros(players, np.int64))
+    return sum((sampling.gone(seed, n, players, most)[1] for n in numbers), np.zeros(players, np.int64))
 
 
 @pytest.mark.parametrize(("estimand", "steps"), [("shapley", 7), ("shapley-top50", 4)])
@@ -301,7 +299,7 @@ def test_the_papers_intervals_are_equation_4() -> None:
     for draw in range(30):
         present = set(range(5))
         width = [reference_width(g, 0.1) for g in gains]
-        for player in draws.order(0, draw, 5):
+        for player in sampling.order(0, draw, 5):
             before = game.mean(frozenset(present))
             present.remove(int(player))
             if abs(np.mean(gains[player] or [0])) <= width[player]:
@@ -431,12 +429,12 @@ def test_over_all_orders_and_cuts_every_coalition_has_its_weight(
             assert high == most + 1
             return count
 
-    monkeypatch.setattr(draws, "order", lambda *_: np.array(line))
+    monkeypatch.setattr(sampling, "order", lambda *_: np.array(line))
     monkeypatch.setattr(np.random, "default_rng", lambda _: Chosen())
     found: Counter[tuple[int, frozenset[int]]] = Counter()
     for line in permutations(range(players)):  # noqa: B007 - read by `order` above
         for count in range(most + 1):  # noqa: B007 - read by `Chosen` above
-            away, measured = draws.gone(0, 0, players, most)
+            away, measured = sampling.gone(0, 0, players, most)
             for player in np.flatnonzero(measured):
                 found[int(player), frozenset(np.flatnonzero(away).tolist()) - {int(player)}] += 1
     total = sum(found.values())
@@ -451,7 +449,7 @@ def test_the_draws_that_are_made_follow_that_law(players: int, estimand: str) ->
     most = tmab.sizes(estimand, players)
     sets: list[Counter[frozenset[int]]] = [Counter() for _ in range(players)]
     for number in range(2000):
-        away, measured = draws.gone(11, number, players, most)
+        away, measured = sampling.gone(11, number, players, most)
         for player in np.flatnonzero(measured):
             sets[player][frozenset(np.flatnonzero(away).tolist()) - {int(player)}] += 1
     for counter in sets:
@@ -466,18 +464,20 @@ def test_the_draws_that_are_made_follow_that_law(players: int, estimand: str) ->
 
 
 def test_a_cycle_uses_every_example_once() -> None:
-    seen = [draws.cycled_example(3, number, 7) for number in range(14)]
+    seen = [sampling.cycled_example(3, number, 7) for number in range(14)]
     assert sorted(seen[:7]) == sorted(seen[7:]) == list(range(7))
     assert seen[:7] != seen[7:]
 
 
 @pytest.mark.parametrize("weights", [None, np.array([0.3, 0.05, 0.25, 0.4])])
 def test_free_draws_of_examples_follow_their_weights(weights: Floats | None) -> None:
-    free = Counter(draws.free_example(3, number, 4, weights) for number in range(2000))
+    free = Counter(sampling.free_example(3, number, 4, weights) for number in range(2000))
     expected = np.full(4, 500.0) if weights is None else 2000 * weights
     assert chisquare([free[e] for e in range(4)], expected).pvalue > 1e-4
     if weights is not None:  # unequal shares do not go into cycles
-        assert all(draws.cycled_example(3, n, 4, weights) == draws.free_example(3, n, 4, weights) for n in range(40))
+        assert all(
+            sampling.cycled_example(3, n, 4, weights) == sampling.free_example(3, n, 4, weights) for n in range(40)
+        )
 
 
 SUPPORTS = {"even": even(10), "fine": even(64), "turns": reaching(1, 64), "far": reaching(64, 4)}
@@ -486,15 +486,15 @@ SUPPORTS = {"even": even(10), "fine": even(64), "turns": reaching(1, 64), "far":
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_leaves_what_is_in_the_support_alone(support: Floats) -> None:
     for number in range(50):
-        assert_array_equal(draws.placed(support, support, 5, number), np.arange(len(support)))
+        assert_array_equal(sampling.placed(support, support, 5, number), np.arange(len(support)))
     sums = np.array([0.1 + 0.2, 0.3 - 0.1, 1 - 0.9, 0.7 + 0.1])  # multiples of 0.1, were it not for their last bits
-    assert all((draws.placed(sums, even(10), 5, n) == [13, 12, 11, 18]).all() for n in range(200))
+    assert all((sampling.placed(sums, even(10), 5, n) == [13, 12, 11, 18]).all() for n in range(200))
 
 
 @pytest.mark.parametrize("support", SUPPORTS.values(), ids=SUPPORTS)
 def test_rounding_is_right_on_average(support: Floats) -> None:
     gains = np.array([-1.0, -0.777, -0.5, -1 / 128, 0.0, 1e-4, 0.3333, 0.999, 1.0]) * support[-1]
-    found = support[np.array([draws.placed(gains, support, 1, number) for number in range(5000)])]
+    found = support[np.array([sampling.placed(gains, support, 1, number) for number in range(5000)])]
     below = support[np.maximum(0, np.searchsorted(support, gains, side="right") - 1)]
     above = support[np.searchsorted(support, gains)]
     assert ((found == below) | (found == above)).all()

@@ -16,12 +16,11 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.gates import gated
-from headlab.memory import out_of_memory
-from headlab.methods.batches import Batch
-from headlab.methods.model_game import ModelGame
+from headlab.hooks.model import gated
+from headlab.methods.model_game import Batch, ModelGame
+from headlab.parallel import out_of_memory
 from headlab.records import Bools, Ints
-from headlab.values import VALUES, value_of
+from headlab.value_functions import VALUES, value_of
 
 RESUMABLE = ("bert", "xlm-roberta", "gpt2", "llama", "modernbert", "distilbert")
 IN_FULL = ("deberta-v2", "albert")

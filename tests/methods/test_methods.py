@@ -19,15 +19,12 @@ from torch.nn.functional import cross_entropy
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import Model, gated
+from headlab.hooks.model import Model, gated
 from headlab.methods import gradient
-from headlab.methods.drive import Saver, saving
 from headlab.methods.model_game import ROUND
-from headlab.methods.run import make_spec, score
+from headlab.methods.run import Arrays, Saver, Work, make_spec, saving, score
 from headlab.methods.table import ALIASES, METHODS, method
-from headlab.methods.work import Arrays, Work
-from headlab.progress import Progress
-from headlab.records import content_key
+from headlab.records import Progress, content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
 
@@ -94,7 +91,7 @@ def test_normalised_layers_have_length_one(model: Model) -> None:
 
 
 def test_confidence_equals_a_loop(model: Model, evaluator: Evaluator) -> None:
-    from headlab.gates import attention
+    from headlab.hooks.observe import attention
 
     got = score(model, tiny_task(), language="xx", method="confidence", size=16).values
     totals, tokens = np.zeros(model.grid.size), 0

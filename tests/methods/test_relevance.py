@@ -24,15 +24,15 @@ from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
 from headlab.evaluator import Evaluator
-from headlab.experiments.table import EXPERIMENTS
-from headlab.gates import Active, Model, attach, gated
-from headlab.gates.relevance import Rules, relevance
+from headlab.hooks.model import Model, attach, gated
+from headlab.hooks.relevance import Rules, relevance
+from headlab.hooks.state import Active
 from headlab.inputs import IGNORED
 from headlab.methods import relevance as relevance_method
-from headlab.methods.run import score
+from headlab.methods.run import Work, score
 from headlab.methods.table import METHODS, method
-from headlab.methods.work import Work
 from headlab.models.checkpoint import Checkpoint
+from headlab.studies.table import EXPERIMENTS
 from headlab.tasks.base import Task
 
 TASKS: dict[str, Task] = {"bert": tiny_task(), "deberta-v2": tiny_task(), "bert-tokens": WORDS, "marian": PAIRS}

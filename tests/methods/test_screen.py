@@ -17,12 +17,12 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.gates import Active
+from headlab.hooks.state import Active
 from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
+from headlab.methods.sampling import Plan
 from headlab.methods.screen import FREE, SIZES, TURNS, Scale, Screen, feasible, groups, nearness, samples
-from headlab.methods.tally import Plan
-from headlab.values import VALUES, aimed, value_of
+from headlab.value_functions import VALUES, aimed, value_of
 
 ESTIMANDS = tmab.ESTIMANDS
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}

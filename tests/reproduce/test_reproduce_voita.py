@@ -14,7 +14,7 @@ from tiny import VOCAB, tiny_model
 from tiny_task import tiny_tokenizer
 
 from headlab.cli.main import FAILED, OK, main
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.reproduce import voita
 from headlab.tables import Report
 

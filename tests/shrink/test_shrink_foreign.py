@@ -21,9 +21,8 @@ from transformers.models.auto import modeling_auto
 
 from headlab.errors import HeadlabError
 from headlab.models.load import read_folder
-from headlab.models.shrunk.cut import cut_structure
-from headlab.models.shrunk.families import FAMILIES
-from headlab.models.shrunk.sealed import SENTENCE
+from headlab.models.shrunk.classes import SENTENCE
+from headlab.models.shrunk.cut import FAMILIES, cut_structure
 from headlab.shrink import make_known, shrink_model
 
 OF = {name: name for name in FAMILIES} | {"gpt2": "gpt2-lm", "llama": "llama-lm"}

@@ -12,10 +12,10 @@ from tiny import tiny_batch
 from tiny_task import tiny_tokenizer
 
 import headlab
-from headlab.gates import gated
+from headlab.hooks.model import gated
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
-from headlab.shrink.numbers import rounded, stored, written_in
+from headlab.shrink.model import rounded, stored, written_in
 
 
 def on_disk(folder, family, numbers, *, loaded="float32"):

@@ -11,7 +11,7 @@ from shrunk_families import model_of, uneven
 from tiny import tiny_batch
 from tiny_task import tiny_tokenizer
 
-from headlab.gates import gated
+from headlab.hooks.model import gated
 from headlab.shrink import shrink_model
 from headlab.shrink.folder import write_shrunk
 from headlab.shrink.onnx import NEEDED, widest

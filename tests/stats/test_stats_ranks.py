@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 
 from headlab import stats
 from headlab.records import Floats
-from headlab.stats.agreement import LOWEST_CEILING
-from headlab.stats.ranks import bca, resamples
+from headlab.stats.agreement import LOWEST_CEILING, bca, resamples
 
 
 def in_ranks(correlation: float) -> float:

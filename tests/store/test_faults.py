@@ -29,7 +29,7 @@ from waiting import until
 from headlab import files as whole_files
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_atomic
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.scores import HeadScores
 from headlab.store import Run, Store

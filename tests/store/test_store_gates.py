@@ -13,8 +13,7 @@ from errors import raises
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headlab.concrete import HardConcrete
-from headlab.learned import LearnedGates
+from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.records import HeadGrid, Stack, content_key
 from headlab.store import FORMAT, GATES, Store
 

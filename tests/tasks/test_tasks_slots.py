@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlab.tasks import task
-from headlab.tasks.intents.classes import LANGUAGES, SIZES
-from headlab.tasks.intents.sampling import Piece, Said, tidy
 from headlab.tasks.intents.splits import build
+from headlab.tasks.intents.templates import LANGUAGES, SIZES, Piece, Said, tidy
 from headlab.tasks.slots import LABELS, OUTSIDE, UNSPACED, mended, replaced, words_of
 
 SOME = ("en", "de", "th", "hu", "zh-CN")  # spaces, repairs, neither, endings, neither

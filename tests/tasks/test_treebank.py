@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shared_data import data_with
 
 from headlab.errors import HeadlabError
-from headlab.tasks.treebank import Tree, read_trees, treebank, treebank_languages
+from headlab.tasks.udpos import Tree, read_trees, treebank, treebank_languages
 
 GOOD = [
     ("1", "They", "2", "nsubj"),

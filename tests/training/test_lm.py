@@ -23,9 +23,8 @@ from headlab.cli import steps_shown
 from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
-from headlab.models.allattention.sizes import parameters
+from headlab.models.allattention.config import parameters
 from headlab.options import Option
-from headlab.training.lm.judged import kept, read_sums
 from headlab.training.lm.options import (
     GATE_OPTIONS,
     OPTIONS,
@@ -35,13 +34,9 @@ from headlab.training.lm.options import (
     lm_gate_options,
     lm_options,
 )
-from headlab.training.lm.perplexity import perplexity
-from headlab.training.lm.speed import speeds
-from headlab.training.lm.steps import LmSteps, Watch, new_state
-from headlab.training.lm.text import data_hash, encode, read_lines
-from headlab.training.lm.tokens import make_tokenizer
-from headlab.training.lm.train import config_of, new_model, train_lm
-from headlab.training.lm.windows import step_windows, steps_an_epoch
+from headlab.training.lm.perplexity import perplexity, speeds
+from headlab.training.lm.text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
+from headlab.training.lm.train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm
 
 ANY_JSON = st.recursive(
     st.none()

@@ -19,12 +19,11 @@ from test_lm import Stop, stopping, weights
 import headlab
 from headlab.cli.main import FAILED, OK, main
 from headlab.files import read_json, write_json
-from headlab.gates import gated
-from headlab.reproduce import shim, shim_plan
+from headlab.hooks.model import gated
+from headlab.reproduce import shim
 from headlab.tables import Report
-from headlab.training.lm.gates import AllClosed, GateSteps
 from headlab.training.lm.options import LmGateOptions
-from headlab.training.lm.prune import prune_lm
+from headlab.training.lm.prune import AllClosed, GateSteps, prune_lm
 from headlab.training.lm.train import train_lm
 
 
@@ -208,16 +207,16 @@ def test_the_command_prunes_and_tells_the_ratio(
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> shim_plan.Plan:
+def plan(monkeypatch: pytest.MonkeyPatch) -> shim.Plan:
     """A tiny plan in the smallest one's place."""
     gates = replace(GATES, tune_steps=1, warm_up=False, gate_rate=0.9)
-    made = shim_plan.Plan(300, 100, replace(TINY, steps=3), gates, (0.0, 9.0), 0.0, 2)
-    monkeypatch.setattr(shim_plan, "SMOKE", made)
+    made = shim.Plan(300, 100, replace(TINY, steps=3), gates, (0.0, 9.0), 0.0, 2)
+    monkeypatch.setattr(shim, "SMOKE", made)
     return made
 
 
 def test_the_reproduction_makes_every_model_once_and_its_tables(
-    tmp_path: Path, plan: shim_plan.Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: shim.Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_text(tmp_path / "data" / "wikitext2")
     command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
@@ -251,14 +250,14 @@ def test_the_reproduction_makes_every_model_once_and_its_tables(
     monkeypatch.setattr(shim, "train_lm", None)  # nothing is trained again
     assert main([*command, "--device", "cpu"]) == OK
     assert (tmp_path / "out" / "shim-models.csv").is_file()
-    found = shim_plan.Found(plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())})
+    found = shim.Found(plan, "another text", {"all-attention": next((tmp_path / "cache" / "adapters").iterdir())})
     with raises("reproduce.other_text"):
         found.sums("all-attention")
 
 
 @pytest.mark.parametrize("weight", ["inf", "2e9"])
 def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is_trained(
-    tmp_path: Path, plan: shim_plan.Plan, capsys: pytest.CaptureFixture[str], weight: str
+    tmp_path: Path, plan: shim.Plan, capsys: pytest.CaptureFixture[str], weight: str
 ) -> None:
     write_text(tmp_path / "data" / "wikitext2")
     command = ["reproduce", "shim", "--smoke", "--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache")]
@@ -267,9 +266,9 @@ def test_a_penalty_that_nothing_can_be_pruned_with_is_refused_before_anything_is
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(start: Path, plan: shim_plan.Plan) -> None:
+def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(start: Path, plan: shim.Plan) -> None:
     whole: Any = read_json(start / "training.json")
-    found = shim_plan.Found(plan, "data", {"all-attention": start})
+    found = shim.Found(plan, "data", {"all-attention": start})
     assert found.record("all-attention") == whole
     spoiled: list[Any] = [{}, [], {**whole, "took": 3}, {**whole, "heads": []}, {**whole, "parameters": {"whole": 1}},
                           {**whole, "pruned": whole["options"]}, {**whole, "perplexity": {"test": {"word": "x"}}},
@@ -284,7 +283,7 @@ def test_a_record_in_the_cache_that_is_not_what_is_written_now_is_told(start: Pa
 
 
 def test_a_cached_model_is_named_by_the_version_that_wrote_it(
-    plan: shim_plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: shim.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = shim.Work(plan, text(), tmp_path, device="cpu", seed=0, show=lambda *_: None)
     before = work.place_of("x")
@@ -292,16 +291,16 @@ def test_a_cached_model_is_named_by_the_version_that_wrote_it(
     assert work.place_of("x") != before
 
 
-@pytest.mark.parametrize("chosen", [shim_plan.REAL, shim_plan.SMOKE])
+@pytest.mark.parametrize("chosen", [shim.REAL, shim.SMOKE])
 @pytest.mark.parametrize("share", [0.1, 0.35, 0.8, 1.0])
-def test_an_ordinary_transformer_is_made_as_large_as_what_is_left(chosen: shim_plan.Plan, share: float) -> None:
+def test_an_ordinary_transformer_is_made_as_large_as_what_is_left(chosen: shim.Plan, share: float) -> None:
     model = chosen.model
     heads = [max(1, round(model.heads * share))] * (model.layers - 1) + [0 if share < 1 else model.heads]
-    wanted = shim_plan.layer_parameters(model, heads)
-    options = shim_plan.as_large(chosen, wanted)
+    wanted = shim.layer_parameters(model, heads)
+    options = shim.as_large(chosen, wanted)
     options.check()
     assert options.steps == chosen.as_long
     assert options.heads <= model.heads
-    assert shim_plan.layer_parameters(options) == pytest.approx(wanted, rel=0.015)
+    assert shim.layer_parameters(options) == pytest.approx(wanted, rel=0.015)
     if share == 1:
         assert (options.heads, options.layers) == (model.heads, model.layers)

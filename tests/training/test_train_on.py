@@ -16,14 +16,14 @@ from toy_language import toy_task
 pytest.importorskip("sentencepiece")
 
 import headlab
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import HeadGrid
 from headlab.training.l0.learn import learn_gates
 from headlab.training.l0.learner import Learner
 from headlab.training.l0.options import GateOptions
-from headlab.training.scratch import on
-from headlab.training.scratch.on import train_on
+from headlab.training.scratch import control_run
+from headlab.training.scratch.control_run import train_on
 from headlab.training.scratch.options import TranslationOptions
 from headlab.training.scratch.translation import train_translation
 
@@ -97,7 +97,7 @@ def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, 
 def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(model: Model, tmp_path: Path, monkeypatch: Any):
     before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     whole = train_on(model, toy_task(), PAIR, out=tmp_path / "whole", options=OPTIONS)
-    monkeypatch.setattr(on, "CHECKPOINT_STEPS", 1)
+    monkeypatch.setattr(control_run, "CHECKPOINT_STEPS", 1)
 
     class Stop(Exception):
         pass

@@ -20,15 +20,14 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import headlab
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator
-from headlab.gates import Model
 from headlab.generation import translated_bleu, translations
+from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.models.alone import alone
+from headlab.models.checkpoint import alone
 from headlab.records import HeadGrid
 from headlab.tasks import Example
 from headlab.training.scratch.options import OPTIONS, TranslationOptions, translation_options
-from headlab.training.scratch.translation import train_translation
-from headlab.training.scratch.vocabulary import marian_tokenizer, word_pieces
+from headlab.training.scratch.translation import marian_tokenizer, train_translation, word_pieces
 
 SMALL = TranslationOptions(
     steps=6, batch=16, warmup=4, vocabulary=40, width=16, feed_forward=16, encoder_layers=1, decoder_layers=2,

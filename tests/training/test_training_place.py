@@ -14,12 +14,12 @@ from tiny import tiny_module
 from tiny_task import tiny_tokenizer
 from transformers import PreTrainedModel
 
-import headlab.shrink.out
+import headlab.shrink.folder
 import headlab.training.output
-from headlab.models.alone import alone
+from headlab.models.checkpoint import alone
+from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.lm.train import train_lm
 from headlab.training.output import Made, check_out, copy_folder, whole_made, write_folder
-from headlab.training.place import checkpoint_beside
 
 MADE = Made({"w": torch.zeros(2)}, "model.safetensors", {"config.json": {"model_type": "bert"}})
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-@pytest.mark.parametrize("check", [headlab.training.output.check_out, headlab.shrink.out.check_out])
+@pytest.mark.parametrize("check", [headlab.training.output.check_out, headlab.shrink.folder.check_out])
 @pytest.mark.parametrize(
     ("way", "code"),
     [

@@ -14,19 +14,16 @@ from made_fronts import COSTS, FINGERPRINT, GRID, IDENTITY, LOADED, ORDERS, POIN
 from typer.main import get_command
 
 from headlab.cli.main import build
-from headlab.front.report import mask_at
-from headlab.front.table import resolve
 from headlab.masks import Mask
-from headlab.plots.front import front_figure, front_figures
+from headlab.plots.lines import front_figure, front_figures
 from headlab.store import Store
+from headlab.studies.pareto import mask_at, resolve
+from headlab.studies.savings import Left, Ratio, Speed, Worth
 from headlab.ui import jobs_results, jobs_words, prune_front
 from headlab.ui.history import History, encode
 from headlab.ui.prune_front_read import HEADS, MEAN, PARAMETERS, WEAKEST, command, dots_of, label, matching, read_front
 from headlab.ui.prune_worth import newest, spec_of
 from headlab.ui.shell import Choice
-from headlab.worth.costs import Left
-from headlab.worth.ratio import Ratio
-from headlab.worth.worth import Speed, Worth
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 

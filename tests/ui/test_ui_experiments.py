@@ -16,11 +16,11 @@ from typer.main import get_command
 from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
-from headlab.experiments.table import EXPERIMENTS
 from headlab.records import Head
 from headlab.store import ReportResult
+from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
-from headlab.tasks.intents.classes import LANGUAGES
+from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words
 from headlab.ui.experiments_plan import Plan, command, resolvable
 from headlab.ui.shell import Choice

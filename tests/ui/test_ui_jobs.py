@@ -18,7 +18,7 @@ from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
-from headlab.tasks.intents.classes import LANGUAGES
+from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import (
     jobs_do,
     jobs_draft,

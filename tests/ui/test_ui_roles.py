@@ -25,7 +25,7 @@ from typer.main import get_command
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.options import parse_options
-from headlab.plots.heads_roles import IDLE, LOOKS, across_languages, in_order, kind_of, stacked
+from headlab.plots.heads import IDLE, LOOKS, in_order, kind_of, roles_across_languages, stacked
 from headlab.records import Head, HeadGrid, Stack
 from headlab.roles.table import KINDS, OPTIONS
 from headlab.store import Store
@@ -320,7 +320,7 @@ def test_a_position_is_compared_with_the_same_offset_only():
     assert found.has.tolist() == [[True, False]]
     assert np.isnan(found.share[0, 1])
     assert table_of(found, "en", "positional").rows[0][-1] is None
-    figure = across_languages(found.above, found.share, found.has, ["0.0"], found.languages)
+    figure = roles_across_languages(found.above, found.share, found.has, ["0.0"], found.languages)
     assert figure.data[0].customdata[0][1] == "–"
     assert figure.data[0].customdata[0][0].endswith("●")
 

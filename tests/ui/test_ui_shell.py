@@ -26,7 +26,7 @@ from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.stats import holm
 from headlab.store import Result, Store
-from headlab.tasks.intents.classes import LANGUAGES
+from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import (
     heads_maps,
     heads_table,

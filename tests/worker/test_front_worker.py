@@ -15,14 +15,14 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
-from headlab.experiments.pieces import Pieces
-from headlab.front.run import find_front
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.masks import Mask
 from headlab.store import Store
+from headlab.studies.pareto_run import find_front
+from headlab.studies.pieces import Pieces
+from headlab.studies.savings import Worth
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.resident import Resident
-from headlab.worth.worth import Worth
 
 OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
 

@@ -22,8 +22,9 @@ from worker_fake import FakeBench
 from worker_running import Running, running, until
 
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.gates import Model, attention, gated
-from headlab.gates.state import active_for
+from headlab.hooks.model import Model, gated
+from headlab.hooks.observe import attention
+from headlab.hooks.state import active_for
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.records import Head, canonical_json

@@ -19,10 +19,10 @@ from waiting import until
 from worker_running import Running, running
 
 from headlab.errors import HeadlabError
-from headlab.experiments.pieces import Pieces
-from headlab.experiments.run import run_experiment
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.store import Run, Store
+from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
 from headlab.tasks.base import Task
 from headlab.worker.kinds import experiment
 from headlab.worker.kinds.table import KINDS

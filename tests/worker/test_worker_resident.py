@@ -21,7 +21,7 @@ from worker_running import Running, running
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
-from headlab.gates import Model
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.records import Head, HeadGrid

@@ -15,11 +15,11 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
-from headlab.gates import Model, load
+from headlab.hooks.model import Model, load
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
 from headlab.store import Store
-from headlab.tasks.treebank import treebank
+from headlab.tasks.udpos import treebank
 from headlab.ui.roles_read import read
 from headlab.worker.kinds import roles
 from headlab.worker.kinds.table import KINDS

@@ -7,7 +7,7 @@ from pathlib import Path
 from errors import raises
 from saved import save_family
 
-from headlab.gates import load
+from headlab.hooks.model import load
 from headlab.worker.schemas import AttentionRequest
 from headlab.worker.weights import weights_of
 

@@ -7,7 +7,7 @@ from saved import save_classifier
 
 import headlab
 from headlab.shrink.proof import rows_of
-from headlab.worth.sample import batches_of, different_batches
+from headlab.studies.savings_run import batches_of, different_batches
 
 
 def test_no_example_is_drawn_twice_and_languages_are_drawn_by_lot(tmp_path):

@@ -16,16 +16,23 @@ from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.cli import main
-from headlab.gates import attach, gated
+from headlab.hooks.model import attach, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.shrink import shrink_model
-from headlab.worth.costs import Costs, LayerCost, Left, saved
-from headlab.worth.count import costs_of, macs_of, made_up, parameters_of
-from headlab.worth.latency import latency_ratio, orders, timed
-from headlab.worth.measure import measure
-from headlab.worth.ratio import Ratio, median_interval, ratio_of
-from headlab.worth.worth import NO_SPEED, Speed, Worth
+from headlab.studies.savings import (
+    NO_SPEED,
+    Costs,
+    LayerCost,
+    Left,
+    Ratio,
+    Speed,
+    Worth,
+    median_interval,
+    ratio_of,
+    saved,
+)
+from headlab.studies.savings_run import costs_of, latency_ratio, macs_of, made_up, measure, orders, parameters_of, timed
 
 SHRINK = ["bert", "xlm-roberta", "electra", "distilbert", "marian", "mbart", "t5", "gpt2", "llama"]
 LEFT = ["albert", "deberta-v2", "modernbert", "bloom", "xlm"]

@@ -1,1 +1,6 @@
 """The All-attention Transformer: persistent vectors in the heads' place of the feed-forward layers."""
+
+from __future__ import annotations
+
+RELATIVE, LEARNED = "relative", "learned"
+POSITIONS = (RELATIVE, LEARNED)

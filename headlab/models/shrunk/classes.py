@@ -1,21 +1,63 @@
-"""Configuration and model classes of shrunk models: transformers' own, with fewer heads."""
+"""Classes and configuration files of shrunk models: transformers' own where these can say it, else with fewer heads."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from headlab.errors import HeadlabError
-from headlab.models.shrunk.cut import cut_structure
-from headlab.models.shrunk.families import FAMILIES, HEADS, PREFIX, units
-from headlab.models.shrunk.sealed import Sealed
+from headlab.models.shrunk.cut import FAMILIES, HEADS, LLAMA, PREFIX, Layers, base_type, cut_structure, units
+
+# Configuration files of shrunk models, which no class with attention heads can take for a whole one's.
+
+SEALED = "headlab_sealed"  # the true values of what the file has a sentence for
+SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk reads it"
+# Every configuration of transformers that has heads wants a number, or a configuration, for at least one of these.
+# The base of all configurations wants none: AutoTokenizer reads the file by it where headlab is not there.
+NAMES = (
+    "attention_heads", "decoder_attention_heads", "encoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
+    "num_heads", "num_key_value_heads", "hidden_size", "initializer_range", "num_hidden_layers", "audio_config",
+    "text_config", "vision_config",
+)  # fmt: skip
+
+
+class Sealed:
+    """What stands before a configuration class of transformers: its file has sentences where numbers belong.
+
+    A class of transformers fills weights it does not find with random numbers.  So that none gets so far, whatever it
+    calls its weights, none can make its configuration of this file.
+    """
+
+    @classmethod
+    def from_dict(cls, config_dict: Mapping[str, Any], **options: Any) -> Any:
+        """As the family's, of a file or of plain values."""
+        return super().from_dict(opened(config_dict), **options)  # type: ignore[misc]
+
+    def to_json_string(self, use_diff: bool = True) -> str:
+        """As the family's, with some of its values put aside."""
+        facts = json.loads(super().to_json_string(use_diff=use_diff))  # type: ignore[misc]
+        aside = {name: facts[name] for name in NAMES if name in facts}
+        return json.dumps(facts | dict.fromkeys(NAMES, SENTENCE) | {SEALED: aside}, indent=2, sort_keys=True) + "\n"
+
+
+def opened(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration's values without sentences."""
+    plain = {name: value for name, value in facts.items() if name != SEALED and value != SENTENCE}
+    aside: Mapping[str, Any] = facts.get(SEALED, {})
+    return plain | dict(aside)
+
+
+# Configuration and model classes of shrunk models: transformers' own, with fewer heads.
 
 NAME = "Shrunk"
 
@@ -113,3 +155,38 @@ def _register(family: str) -> None:
             auto.register(smaller, shrunk_class(found, family), exist_ok=True)
     if whole in TOKENIZER_MAPPING:
         AutoTokenizer.register(smaller, tokenizer_class=TOKENIZER_MAPPING[whole], exist_ok=True)
+
+
+# Shrunk models that a family's own configuration can say: transformers reads them without headlab.
+
+NOT_COPIED = ("transformers_version", "architectures")
+
+
+def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | None:
+    """The family's own configuration of a model that keeps these heads; None where it needs one of headlab's.
+
+    Any model that keeps all its heads has one, and a Llama or its kin whose layers all keep as many (its head_dim is
+    written down, so the width need not be that of the hidden states).
+    """
+    found = [unit for unit in units(module) if unit.stack in stay]
+    if is_shrunk(module.config):
+        return None
+    if all(len(stay[unit.stack][unit.layer]) == unit.heads for unit in found):
+        return _config(module, {})
+    sizes = {(len(stay[unit.stack][unit.layer]), unit.group, unit.size) for unit in found}
+    if FAMILIES[base_type(module.config)] is not LLAMA or len(sizes) != 1:
+        return None
+    ((heads, group, size),) = sizes
+    if not heads:
+        return None
+    try:
+        names = {"num_attention_heads": heads, "num_key_value_heads": heads // group, "head_dim": size}
+        return _config(module, names)
+    except (ValueError, StrictDataclassError):  # Llama's wants hidden states that its heads divide
+        return None
+
+
+def _config(module: PreTrainedModel, sizes: dict[str, Any]) -> PretrainedConfig:
+    facts = {name: value for name, value in module.config.to_dict().items() if name not in NOT_COPIED}
+    config: PretrainedConfig = type(module.config).from_dict(facts | sizes)
+    return config

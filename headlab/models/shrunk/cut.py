@@ -1,17 +1,290 @@
-"""Taking heads out of a model: rows of query, key and value, columns of the output projection."""
+"""Taking heads out of a model: where each family keeps them, and what a layer does that has lost all of its heads."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.cache_utils import EncoderDecoderCache
 
 from headlab.errors import HeadlabError
-from headlab.models.shrunk.families import FAMILIES, Family, Unit, base_type, outputs, stacks, units
-from headlab.models.shrunk.forward import BiasOnly, Headless, OwnBias, PickedBias, become
+
+# Where each family of models keeps its heads: which modules, which rows and columns of which weights.
+
+OWN_STACK = "own"  # the only stack of a model, whose name depends on whether it looks back only
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names of a family's attention modules and of what is in them, relative to each.
+
+    places: (end of a module's path, its stack).  core: where the attention is computed.  rows: projections whose
+    outputs are heads, the query's first.  fused: query, key and value side by side in one.  out: the projection of
+    the heads' outputs.  size: the core's attribute with a head's width.  counts, widths: the core's attributes that
+    hold its number of heads, and the width of all of them.  biased: the first layer computes a bias for the heads of
+    all layers.
+    """
+
+    places: tuple[tuple[str, str], ...]
+    rows: tuple[str, ...]
+    out: str
+    size: str
+    core: str = ""
+    fused: bool = False
+    counts: tuple[str, ...] = ()
+    widths: tuple[str, ...] = ()
+    biased: bool = False
+
+
+BERT = Family(
+    ((r"layer\.\d+\.attention", OWN_STACK), (r"layer\.\d+\.crossattention", "cross")),
+    ("self.query", "self.key", "self.value"),
+    "output.dense",
+    "attention_head_size",
+    core="self",
+    counts=("num_attention_heads",),
+    widths=("all_head_size",),
+)
+DISTILBERT = Family(
+    ((r"layer\.\d+\.attention", OWN_STACK),),
+    ("q_lin", "k_lin", "v_lin"),
+    "out_lin",
+    "attention_head_size",
+    counts=("n_heads",),
+)
+BART = Family(
+    (
+        (r"encoder\.layers\.\d+\.self_attn", "encoder"),
+        (r"decoder\.layers\.\d+\.self_attn", "decoder"),
+        (r"decoder\.layers\.\d+\.encoder_attn", "cross"),
+    ),
+    ("q_proj", "k_proj", "v_proj"),
+    "out_proj",
+    "head_dim",
+    counts=("num_heads",),
+)
+T5 = Family(
+    (
+        (r"encoder\.block\.\d+\.layer\.0\.SelfAttention", "encoder"),
+        (r"decoder\.block\.\d+\.layer\.0\.SelfAttention", "decoder"),
+        (r"decoder\.block\.\d+\.layer\.1\.EncDecAttention", "cross"),
+    ),
+    ("q", "k", "v"),
+    "o",
+    "key_value_proj_dim",
+    counts=("n_heads",),
+    widths=("inner_dim",),
+    biased=True,
+)
+GPT2 = Family(
+    ((r"h\.\d+\.attn", "decoder"),), ("c_attn",), "c_proj", "head_dim", fused=True, counts=("num_heads",),
+    widths=("split_size",),
+)  # fmt: skip
+LLAMA = Family(((r"layers\.\d+\.self_attn", "decoder"),), ("q_proj", "k_proj", "v_proj"), "o_proj", "head_dim")
+FAMILIES = {
+    "bert": BERT,
+    "roberta": BERT,
+    "xlm-roberta": BERT,
+    "camembert": BERT,
+    "electra": BERT,
+    "distilbert": DISTILBERT,
+    "marian": BART,
+    "bart": BART,
+    "mbart": BART,
+    "t5": T5,
+    "mt5": T5,
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+}
+PREFIX = "headlab-shrunk-"
+HEADS, MASKED = "headlab_heads", "headlab_masked"  # what a shrunk model's configuration has beside its family's
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One attention layer of a model, with the heads it has now.
+
+    path: of the module whose parts `Family` names.  heads: query heads.  group: query heads that share a key and a
+    value.  size: a head's width.
+    """
+
+    path: str
+    stack: str
+    layer: int
+    module: nn.Module
+    core: nn.Module
+    heads: int
+    group: int
+    size: int
+
+
+def base_type(config: Any) -> str:
+    """The family's own model type, whether or not heads are gone."""
+    return str(config.model_type).removeprefix(PREFIX)
+
+
+def units(module: PreTrainedModel) -> list[Unit]:
+    """Every attention layer of a model of a known family, stack by stack in the order of its layers."""
+    family = FAMILIES[base_type(module.config)]
+    found: list[Unit] = []
+    layers: dict[str, int] = {}
+    for path, stack in _places(module, family):
+        part = module.get_submodule(path)
+        core = part.get_submodule(family.core)
+        size, rows = int(getattr(core, family.size)), [part.get_submodule(name) for name in family.rows]
+        heads = outputs(rows[0]) // size // (3 if family.fused else 1)
+        group = 1 if family.fused or not heads else heads * size // outputs(rows[1])
+        found.append(Unit(path, stack, layers.setdefault(stack, 0), part, core, heads, group, size))
+        layers[stack] += 1
+    return found
+
+
+def stacks(module: PreTrainedModel) -> list[str]:
+    """The stacks that the family's models may have, in the order of its places."""
+    own = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
+    return [own if stack == OWN_STACK else stack for _, stack in FAMILIES[base_type(module.config)].places]
+
+
+def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]]:
+    """(path, stack) of every attention module."""
+    for (ending, _), stack in zip(family.places, stacks(module), strict=True):
+        for path, _ in module.named_modules():
+            if re.search(rf"(?:^|\.){ending}$", path):
+                yield path, stack
+
+
+def outputs(projection: Any) -> int:
+    """Outputs of a Linear or of GPT-2's Conv1D, which keeps its weight the other way round."""
+    return int(projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1])
+
+
+# What an attention layer does that has lost all its heads, or shares position biases with layers of other heads.
+
+
+class PickedBias:
+    """A T5 self-attention with heads of its own: the bias it passes on is that of all heads, and it takes its part."""
+
+    picked: list[int]  # its heads' columns in the bias
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        key_value_states: torch.Tensor | None = None,
+        position_bias: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        **more: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """As T5Attention.forward."""
+        whole = position_bias if position_bias is not None else shared_bias(self, hidden_states, past_key_values)
+        mine = whole[:, self.picked]
+        given = {"mask": mask, "key_value_states": key_value_states, "past_key_values": past_key_values, **more}
+        out, _, weights = super().forward(hidden_states, position_bias=mine, **given)  # type: ignore[misc]
+        return out, whole, weights
+
+
+class OwnBias:
+    """A T5 cross-attention, whose bias is zero: it does not take that of the layer before, which has other heads."""
+
+    def forward(self, hidden_states: torch.Tensor, position_bias: torch.Tensor | None = None, **more: Any) -> Any:
+        """As T5Attention.forward."""
+        return super().forward(hidden_states, position_bias=None, **more)  # type: ignore[misc]
+
+
+class Headless:
+    """An attention without heads: what is left is the bias of its output projection."""
+
+    out_name: str  # of the output projection; "" where that stands outside
+    gives_bias: bool  # whether it hands a position bias to the next layer
+    layer_idx: int
+    config: Any
+
+    def forward(
+        self, hidden_states: torch.Tensor, past_key_values: Any = None, position_bias: Any = None, **more: Any
+    ) -> tuple[Any, ...]:
+        """As the attention's it stands for."""
+        other = more.get("key_value_states")
+        other = more.get("encoder_hidden_states") if other is None else other
+        if self.gives_bias and other is None and position_bias is None:
+            position_bias = shared_bias(self, hidden_states, past_key_values)
+        weights = None
+        if self.config._attn_implementation == "eager":  # the only one that gives weights
+            weights = no_weights(self, hidden_states, other, past_key_values)
+        if past_key_values is not None and other is None:
+            keep_count(past_key_values, hidden_states, self.layer_idx)
+        out = getattr(self, self.out_name)(hidden_states) if self.out_name else hidden_states
+        return (out, position_bias, weights) if self.gives_bias else (out, weights)
+
+
+class BiasOnly:
+    """An output projection without inputs: its bias, or zero, for every token."""
+
+    bias: torch.Tensor | None
+    width: int
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """[..., anything] -> [..., width]."""
+        shape = (*given.shape[:-1], self.width)
+        return given.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
+
+
+@cache
+def mixed(first: Any, second: Any) -> type:
+    """The class of `second` with the forward pass of `first`."""
+    return type(f"{first.__name__}{second.__name__}", (first, second), {})
+
+
+def become(module: nn.Module, first: type, **attributes: Any) -> None:
+    """Give a module another forward pass; its weights, names and children stay."""
+    now: Any = type(module)
+    module.__class__ = mixed(first, now)
+    for name, value in attributes.items():
+        setattr(module, name, value)
+
+
+def shared_bias(attention: Any, hidden: torch.Tensor, past: Any) -> torch.Tensor:
+    """T5's position bias of all heads, [1, head, query, key], in the layer that has its weights."""
+    own = own_cache(past)
+    seen = 0 if own is None else own.get_seq_length(attention.layer_idx)
+    keys = keys_seen(attention, hidden, own)
+    bias: torch.Tensor = attention.compute_bias(hidden.shape[1], keys, device=hidden.device, past_seen_tokens=seen)
+    return bias
+
+
+def no_weights(attention: Any, hidden: torch.Tensor, other: torch.Tensor | None, past: Any) -> torch.Tensor:
+    """Attention weights of no heads, [row, 0, query, key]: a layer that gave none would move up those behind it."""
+    keys = keys_seen(attention, hidden, own_cache(past)) if other is None else other.shape[1]
+    return hidden.new_zeros(len(hidden), 0, hidden.shape[1], keys)
+
+
+def own_cache(past: Any) -> Any:
+    """The cache of self-attention."""
+    return past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past
+
+
+def keys_seen(attention: Any, hidden: torch.Tensor, own: Any) -> int:
+    """Keys that a layer looks at whose cache has not got these states yet."""
+    found: int = hidden.shape[1] if own is None else own.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
+    return found
+
+
+def keep_count(past: Any, hidden: torch.Tensor, layer: int) -> None:
+    """Let the cache count tokens at a layer without heads: transformers asks the first layer how many there are."""
+    own = own_cache(past)
+    nothing = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
+    own.update(nothing, nothing, layer)
+
+
+# Taking heads out of a model: rows of query, key and value, columns of the output projection.
 
 Layers = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
 

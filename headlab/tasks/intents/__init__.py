@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from headlab.errors import HeadlabError
 from headlab.tasks.base import Example, Split, Task
-from headlab.tasks.intents.classes import LABELS, LANGUAGES, PINNED
+from headlab.tasks.intents.templates import LABELS, LANGUAGES, PINNED
 
 INSTALL = "pip install " + " ".join(f"{name}=={number}" for name, number in PINNED.items())
 

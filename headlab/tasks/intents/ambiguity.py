@@ -7,11 +7,8 @@ from collections.abc import Iterable
 from hassil import Intents, TextSlotList, recognize_all
 from home_assistant_intents import get_intents
 
-from headlab.tasks.intents.classes import CLASSES
-from headlab.tasks.intents.sampling import sample
 from headlab.tasks.intents.splits import seeded
-from headlab.tasks.intents.templates import Book, Template
-from headlab.tasks.intents.words import WILDCARDS, Words
+from headlab.tasks.intents.templates import CLASSES, WILDCARDS, Book, Template, Words, sample
 
 SAMPLES = 3
 DOMAINS = {"opening": "binary_sensor", "occupancy": "binary_sensor"}

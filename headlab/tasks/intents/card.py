@@ -8,9 +8,8 @@ from pathlib import Path
 from headlab.records import content_key
 from headlab.tasks.base import SPLITS
 from headlab.tasks.intents import data_versions
-from headlab.tasks.intents.classes import CLASSES, LABELS, LANGUAGES, PINNED, SIZES, TRAIN_LANGUAGE
 from headlab.tasks.intents.splits import Splits, build
-from headlab.tasks.intents.words import ambiguous_groups
+from headlab.tasks.intents.templates import CLASSES, LABELS, LANGUAGES, PINNED, SIZES, TRAIN_LANGUAGE, ambiguous_groups
 from headlab.tasks.slots_card import slots_section
 
 INTRO = """# Data card: tasks `intents` and `slots`

@@ -10,9 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from headlab.tasks.base import Example
-from headlab.tasks.intents.classes import LABELS, SIZES, TRAIN_LANGUAGE
-from headlab.tasks.intents.sampling import Dice, Said, sample
-from headlab.tasks.intents.templates import Book, Template, read_book
+from headlab.tasks.intents.templates import LABELS, SIZES, TRAIN_LANGUAGE, Book, Dice, Said, Template, read_book, sample
 
 # Share of a class's templates, weighed by how much they can say (up to ENOUGH sentences).
 SHARES = {True: {"test": 0.3, "dev": 0.2, "train": 0.5}, False: {"test": 0.6, "dev": 0.4}}

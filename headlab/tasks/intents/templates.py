@@ -1,13 +1,17 @@
-"""Templates of one language: read with hassil, merged where they differ only in optional words."""
+"""The task `intents` before it is split: its classes, templates read with hassil, and sentences drawn from them."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from math import factorial, prod
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 from hassil import (
     Alternative,
     Expression,
@@ -25,8 +29,153 @@ from hassil import (
 from home_assistant_intents import get_intents
 
 from headlab.errors import HeadlabError
-from headlab.tasks.intents.classes import CLASSES
-from headlab.tasks.intents.words import WILDCARDS, Words, ambiguous_groups, load_words, numbers
+
+# The 17 classes, the 15 languages and the pinned sources of the task `intents`.
+
+LANGUAGES = ("en", "de", "fr", "es", "ru", "bg", "el", "ar", "th", "vi", "zh-CN", "eu", "fi", "hu", "ml")
+TRAIN_LANGUAGE = "en"
+PINNED = {"home-assistant-intents": "2026.10.27", "hassil": "3.12.1"}
+SIZES = {"train": 8000, "dev": 512, "test": 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class IntentClass:
+    """One label and the Home Assistant intents grouped under it."""
+
+    name: str
+    intents: tuple[str, ...]
+    meaning: str
+
+
+CLASSES = (
+    IntentClass("turn_on", ("HassTurnOn",), "switch on, open, lock, run a scene or script"),
+    IntentClass("turn_off", ("HassTurnOff",), "switch off, close, unlock"),
+    IntentClass("get_state", ("HassGetState",), "ask for the state of a device, or where a person is"),
+    IntentClass("set_light", ("HassLightSet",), "brightness, colour, colour temperature"),
+    IntentClass("set_position", ("HassSetPosition",), "open a cover or valve to a percentage"),
+    IntentClass("get_temperature", ("HassClimateGetTemperature",), "ask for the temperature indoors"),
+    IntentClass("set_temperature", ("HassClimateSetTemperature",), "set the heating"),
+    IntentClass("get_weather", ("HassGetWeather",), "ask for the weather"),
+    IntentClass("media_pause", ("HassMediaPause", "HassMediaUnpause"), "pause or resume playback"),
+    IntentClass("media_skip", ("HassMediaNext", "HassMediaPrevious"), "next or previous track"),
+    IntentClass(
+        "set_volume",
+        ("HassSetVolume", "HassSetVolumeRelative", "HassMediaPlayerMute", "HassMediaPlayerUnmute"),
+        "volume, louder, quieter, mute, unmute",
+    ),
+    IntentClass("list_add", ("HassListAddItem", "HassShoppingListAddItem"), "add an item to a list"),
+    IntentClass("timer_start", ("HassStartTimer",), "start a timer, or give a delayed command"),
+    IntentClass("timer_adjust", ("HassIncreaseTimer", "HassDecreaseTimer"), "add time to a timer, or take it away"),
+    IntentClass("timer_cancel", ("HassCancelTimer", "HassCancelAllTimers"), "cancel one timer or all"),
+    IntentClass("timer_pause", ("HassPauseTimer", "HassUnpauseTimer"), "pause or resume a timer"),
+    IntentClass(
+        "vacuum",
+        ("HassVacuumStart", "HassVacuumReturnToBase", "HassVacuumCleanArea"),
+        "start a vacuum robot, clean a place, send it home",
+    ),
+)
+LABELS = tuple(c.name for c in CLASSES)
+
+
+# Fillers of one language: device names by kind, places, list items, timer names, commands.
+
+# The kinds of device a template's context may ask for, and where their names stand in the filler files.
+KINDS = (
+    "light",
+    "switch",
+    "fan",
+    "media_player",
+    "climate",
+    "cover",
+    "valve",
+    "lock",
+    "vacuum",
+    "scene",
+    "script",
+    "button",
+    "sensor",
+    "opening",
+    "occupancy",
+    "person",
+    "weather",
+    "todo",
+)
+SLOTS = ("area", "floor", "item", "timer_name", "command", "zone")
+# Which filler list answers for which template list.
+WILDCARDS = {
+    "area": "area",
+    "floor": "floor",
+    "shopping_list_item": "item",
+    "todo_list_item": "item",
+    "timer_name": "timer_name",
+    "timer_command": "command",
+    "zone": "zone",
+}
+# Numbers people say: (first, last, step), within what the language's list allows.
+NUMBERS = {
+    "temperature": (16, 26, 1),
+    "color_temperature": (2000, 6500, 100),
+    "timer_hours": (2, 12, 1),
+    "timer_minutes": (2, 59, 1),
+    "timer_seconds": (5, 59, 1),
+    "volume_step_up": (5, 50, 5),
+    "volume_step_down": (5, 50, 5),
+    "volume_level": (5, 100, 5),
+}
+PERCENT = (5, 100, 5)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What may be said in a slot.
+
+    names: kind -> device names.  slots: area, floor, item, timer_name, command, zone.
+    refuse: what two classes can say ("stop the timer": pause or cancel); such sentences are left out.
+    lists: values that replace a list of the source whose templates give broken forms.
+    clean: (pattern, replacement) pairs that mend articles and endings in a finished sentence.
+    """
+
+    names: Mapping[str, Sequence[str]]
+    slots: Mapping[str, Sequence[str]]
+    lists: Mapping[str, Sequence[str]]
+    clean: Sequence[tuple[re.Pattern[str], str]]
+    refuse: re.Pattern[str] | None
+
+
+def load_words(language: str) -> Words:
+    """The filler file of a language of the task."""
+    data = json.loads((files(__package__) / "fillers" / f"{language}.json").read_text("utf-8"))
+    clean = tuple((re.compile(with_heads(pattern, data["heads"])), to) for pattern, to in data["clean"])
+    return Words(
+        data["names"],
+        {slot: data[slot] for slot in SLOTS},
+        data["lists"],
+        clean,
+        re.compile(data["refuse"]) if data["refuse"] else None,
+    )
+
+
+def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
+    """Groups of the templates that belong to another class too, as `ambiguity` found them -> those classes."""
+    found: dict[str, dict[str, list[str]]] = json.loads((files(__package__) / "ambiguous.json").read_text("utf-8"))
+    return found.get(language, {})
+
+
+def with_heads(pattern: str, heads: Mapping[str, str]) -> str:
+    """A pattern with %F, %M ... replaced by the head nouns of that gender."""
+    for gender, nouns in heads.items():
+        pattern = pattern.replace(f"%{gender}", nouns)
+    return pattern
+
+
+def numbers(name: str, start: int, stop: int) -> tuple[str, ...]:
+    """What is said for a number list: the usual values inside [start, stop], as digits."""
+    first, last, step = NUMBERS.get(name, PERCENT)
+    usual = [n for n in range(first, last + 1, step) if start <= n <= stop]
+    return tuple(map(str, usual or range(start, stop + 1)))
+
+
+# Templates of one language: read with hassil, merged where they differ only in optional words.
 
 # "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the floor lamp lights").
 LIGHT_RULE = re.compile(r"<(light|lights|luces|licht|lichter|lumiere|valo)>")
@@ -196,3 +345,134 @@ def capacity(
         values = lists[expression.list_name]
         return sum(1 if isinstance(v, str) else capacity(v, names, rules, lists) for v in values)
     return 1
+
+
+# Random sentences from a parsed template: a walk through its tree.
+
+# Rules that hold only articles: a sentence of articles and names alone ("the kitchen lamp") says nothing.
+ARTICLES = frozenset({"the", "le", "artikel_bestimmt"})
+PLACES = frozenset({"name", "area", "floor"})
+BROKEN = re.compile(r"[{}<>\[\]()|;\\]")
+BLOCK = 8192
+
+T = TypeVar("T")
+
+
+class Dice:
+    """Uniform choices from a numpy generator, drawn in blocks: the same on every machine."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        """rng: where the numbers come from."""
+        self._rng = rng
+        self._left: list[float] = []
+
+    def roll(self) -> float:
+        """A float in [0, 1)."""
+        if not self._left:
+            self._left = self._rng.random(BLOCK).tolist()
+        return self._left.pop()
+
+    def pick(self, items: Sequence[T]) -> T:
+        """One of the items, each as likely."""
+        return items[int(self.roll() * len(items))]
+
+    def shuffled(self, items: Sequence[T]) -> list[T]:
+        """The items in random order (Fisher-Yates)."""
+        out = list(items)
+        for i in range(len(out) - 1, 0, -1):
+            j = int(self.roll() * (i + 1))
+            out[i], out[j] = out[j], out[i]
+        return out
+
+
+class Piece(NamedTuple):
+    """A part of a sentence that was put in at once.  slot: what it fills; empty for the template's own words."""
+
+    text: str
+    slot: str = ""
+
+
+class Said(NamedTuple):
+    """A sentence, and the pieces it was put together from, before its repairs."""
+
+    text: str
+    pieces: tuple[Piece, ...]
+
+
+class Walk:
+    """One sentence in the making.
+
+    said: did anything but articles and places come up.  used: fillers already in the sentence.
+    """
+
+    def __init__(self, book: Book, variant: Variant, dice: Dice) -> None:
+        """variant: the sentence template to walk."""
+        self.book, self.variant, self.dice = book, variant, dice
+        self.said = False
+        self.used: set[str] = set()
+
+    def pieces(self, expression: Expression) -> list[Piece]:
+        """Pieces of an expression, its choices made at random."""
+        if isinstance(expression, TextChunk):
+            self.said = self.said or any(c.isalnum() for c in expression.original_text)
+            return [Piece(expression.original_text)]
+        if isinstance(expression, ListReference):
+            return [Piece(self.filler(expression.list_name), expression.slot_name)]
+        if isinstance(expression, RuleReference):
+            return self.rule(expression.rule_name)
+        assert isinstance(expression, Group)
+        if isinstance(expression, Alternative):
+            return self.choice(expression)
+        items = self.dice.shuffled(expression.items) if isinstance(expression, Permutation) else expression.items
+        return [piece for item in items for piece in self.pieces(item)]
+
+    def choice(self, expression: Alternative) -> list[Piece]:
+        """One alternative; an optional part is left out half of the time."""
+        if not expression.is_optional:
+            return self.pieces(self.dice.pick(expression.items))
+        return self.pieces(self.dice.pick(expression.items[:-1])) if self.dice.roll() < 0.5 else []
+
+    def rule(self, name: str) -> list[Piece]:
+        """Pieces of an expansion rule."""
+        before = self.said
+        pieces = self.pieces(self.book.rules[name].expression)
+        if name in ARTICLES:
+            self.said = before
+        return pieces
+
+    def filler(self, name: str) -> str:
+        """A value of a list that this sentence does not hold yet, as far as there is one."""
+        values: Sequence[Value] = self.variant.names if name == "name" else self.book.lists[name]
+        self.said = self.said or name not in PLACES
+        text = ""
+        for _ in range(8):
+            value = self.dice.pick(values)
+            text = value if isinstance(value, str) else joined(self.pieces(value))
+            if text not in self.used:
+                break
+        self.used.add(text)
+        return text
+
+
+def joined(pieces: Sequence[Piece]) -> str:
+    """The text of pieces."""
+    return "".join(piece.text for piece in pieces)
+
+
+def sample(book: Book, template: Template, dice: Dice) -> Said | None:
+    """One random sentence of a template; None if it came out as a bare name, broken or refused."""
+    variant = dice.pick(template.variants)
+    walk = Walk(book, variant, dice)
+    pieces = tuple(walk.pieces(variant.expression))
+    text = tidy(joined(pieces), book.words.clean)
+    refused = book.words.refuse and book.words.refuse.search(text)
+    said = walk.said and len(text) > 1 and not refused and not BROKEN.search(text)
+    return Said(text, pieces) if said else None
+
+
+def tidy(text: str, clean: Sequence[tuple[re.Pattern[str], str]]) -> str:
+    """Single spaces, none at the ends, then the language's own repairs."""
+    text = " ".join(text.split())
+    for pattern, replacement in clean:
+        text = pattern.sub(replacement, text)
+    return text.strip()

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
-from headlab.concrete import HardConcrete
 from headlab.errors import HeadlabError
-from headlab.models.allattention.positions import POSITIONS, RELATIVE
+from headlab.l0_gates import HardConcrete
+from headlab.models.allattention import POSITIONS, RELATIVE
 from headlab.options import Option
 
 ALL_ATTENTION, TRANSFORMER = "all-attention", "transformer"

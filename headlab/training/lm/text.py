@@ -1,18 +1,78 @@
-"""Text to train and to judge a language model on: read from files, cut into tokens line by line."""
+"""Text to train and to judge a language model on: read from files, cut into tokens and into windows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlab.errors import HeadlabError
 from headlab.records import Ints, content_key
-from headlab.tasks.folder import read_text
-from headlab.training.lm.tokens import END, with_ends
+from headlab.tasks.base import read_text
+from headlab.training.lm.options import BPE
+from headlab.training.steps import Pace
+
+# A tokenizer made from a text: whole words, or pieces of words that never run out.
+
+END, UNKNOWN = "<|end|>", "<unk>"
+WORDS = r"\n| ?[^ \n]+| +"  # a word with the space before it, or the end of a line
+BYTES = 256  # what a byte-level vocabulary holds before it learns anything
+
+
+def make_tokenizer(lines: Sequence[str], kind: str = BPE, vocabulary: int = 8000) -> PreTrainedTokenizerFast:
+    """A tokenizer with at most so many entries, the same for the same lines. The end of a line is a token of its own.
+
+    bpe: byte pairs within words between spaces, byte level, so that every text can be written (Sennrich et al.,
+    2016).  word: the most frequent words; all others are one token.  Raises HeadlabError for a vocabulary too small.
+    """
+    if vocabulary <= (BYTES + 2 if kind == BPE else 2):
+        raise HeadlabError(
+            f"a vocabulary of {vocabulary} is too small; {kind} needs more than {BYTES + 2}",
+            code="vocabulary.too_small",
+        )
+    made = _pieces(lines, vocabulary) if kind == BPE else _words(lines, vocabulary)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, bos_token=END, eos_token=END, pad_token=END, unk_token=UNKNOWN,
+        model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def _pieces(lines: Sequence[str], vocabulary: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=[END, UNKNOWN], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(with_ends(lines), trainer)
+    return tokenizer
+
+
+def _words(lines: Sequence[str], vocabulary: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n|[^ \n]+"), behavior="removed", invert=True)
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=[END, UNKNOWN], show_progress=False)
+    tokenizer.train_from_iterator(with_ends(lines), trainer)
+    return tokenizer
+
+
+def with_ends(lines: Sequence[str]) -> list[str]:
+    """Lines with their ends."""
+    return [f"{line}\n" for line in lines]
+
+
+# Text to train and to judge a language model on: read from files, cut into tokens line by line.
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = 20  # of one file, every twentieth part at the end is a split: valid, then test
@@ -92,3 +152,46 @@ def _first(lines: Sequence[str], words: int) -> list[str]:
     """Lines from the start up to so many words, one at least."""
     total = np.cumsum([len(line.split()) + 1 for line in lines])
     return list(lines[: int(np.searchsorted(total, words)) + 1])
+
+
+# Which windows of a text a step is made on: a function of seed and step, so that a resumed run needs no history.
+
+
+class StepOptions(Pace, Protocol):
+    """What the steps of a language model's training are told: `Pace`, of windows of text."""
+
+    @property
+    def block(self) -> int:
+        """Tokens a window."""
+        ...
+
+
+def step_windows(asked: int, options: StepOptions, step: int) -> Ints:
+    """Where the windows of a step begin, int [batch], in a text with so many tokens to predict.
+
+    An epoch cuts the text at another place each time and shuffles the windows.  Raises HeadlabError for a text shorter
+    than a batch.
+    """
+    each_epoch = steps_an_epoch(asked, options)
+    epoch, at = divmod(step, each_epoch)
+    rng = np.random.default_rng((options.seed, epoch))
+    first = int(rng.integers(options.block))
+    windows = rng.permutation(_windows(asked, options))[at * options.batch : (at + 1) * options.batch]
+    return first + options.block * windows.astype(np.int64)
+
+
+def steps_an_epoch(asked: int, options: StepOptions) -> int:
+    """Whole batches in one pass over the text. Raises HeadlabError if there is none."""
+    found = _windows(asked, options) // options.batch
+    if not found:
+        raise HeadlabError(
+            f"the text has {asked} tokens, fewer than {options.batch} windows of {options.block}; "
+            "give a longer one, or a smaller batch or block",
+            code="lm.text_too_short",
+        )
+    return found
+
+
+def _windows(asked: int, options: StepOptions) -> int:
+    """Windows that fit wherever the first one begins."""
+    return max(0, asked - options.block + 1) // options.block

@@ -1,10 +1,14 @@
-"""A translation model of Marian's shape from nothing: vocabulary, weights, heads that may be missing from the start."""
+"""A translation model of Marian's shape from scratch: vocabulary, sentences, weights, heads missing from the start."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,25 +16,157 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from headlab.errors import HeadlabError
-from headlab.gates import Model, attach, gated
+from headlab.hooks.model import Model, attach, gated
+from headlab.inputs import IGNORED, shifted
 from headlab.masks import Mask
-from headlab.models.alone import alone
-from headlab.models.checkpoint import Checkpoint
-from headlab.records import content_key
+from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.embedded import first_line
+from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
-from headlab.training.batches import batches_per_epoch, epoch
-from headlab.training.options import FinetuneStep
+from headlab.training.atomic_folder import checkpoint_beside
+from headlab.training.options import FinetuneStep, batches_per_epoch, epoch
 from headlab.training.output import LIBRARIES, TAIL, check_out, whole_made, write_folder
-from headlab.training.place import checkpoint_beside
 from headlab.training.scratch.options import TranslationOptions
-from headlab.training.scratch.sentences import check_sentences, encode_sentences
-from headlab.training.scratch.vocabulary import marian_tokenizer, pieces_sha256, word_pieces
-from headlab.training.state import State
-from headlab.training.steps import CHECKPOINT_SHARE, Keep, Steps, torch_seed
+from headlab.training.steps import CHECKPOINT_SHARE, Encoded, Keep, State, Steps, torch_seed
+
+# A vocabulary of word pieces made from sentences, and the tokenizer of a Marian model with it.
+
+END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
+SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
+
+
+def check_pieces() -> None:
+    """Raise HeadlabError where no vocabulary can be made: sentencepiece is not installed."""
+    try:
+        import sentencepiece  # noqa: F401
+    except ImportError as error:
+        raise HeadlabError(
+            "vocabularies are made by the package sentencepiece, which is not here; pip install 'headlab[translation]'",
+            code="package.sentencepiece_missing",
+        ) from error
+
+
+class NoVocabulary(HeadlabError):
+    """Sentences of which no vocabulary of a size can be made: too few for it, or of more characters than it has."""
+
+    def __init__(self, size: int, why: str, do: str) -> None:
+        super().__init__(
+            f"no vocabulary of {size} pieces can be made of these sentences ({why}); {do}", code="vocabulary.not_made"
+        )
+        self.size, self.why = size, why
+
+
+def word_pieces(sentences: Iterable[str], size: int) -> bytes:
+    """A sentencepiece model of at most `size` pieces (a unigram language model, Kudo 2018), equal for equal sentences.
+
+    Ids are as Marian has them: 0 ends a text, 1 is unknown.  Raises HeadlabError where sentencepiece is not installed
+    or can make nothing of the sentences.
+    """
+    check_pieces()
+    import sentencepiece
+
+    out = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences), model_writer=out, vocab_size=size, model_type="unigram",
+            character_coverage=1.0, hard_vocab_limit=False, num_threads=1, minloglevel=3,
+            eos_id=0, unk_id=1, bos_id=-1, pad_id=-1, eos_piece=END, unk_piece=UNKNOWN,
+        )  # fmt: skip
+    except (RuntimeError, ValueError, OSError) as error:
+        raise NoVocabulary(size, first_line(error), "give more of them, or another size with vocabulary=N") from error
+    return out.getvalue()
+
+
+def marian_tokenizer(pieces: bytes, pair: str, max_length: int, folder: Path) -> Any:
+    """Marian's tokenizer with one vocabulary for both sides; the padding has the last id.
+
+    pair: like en-de.  folder: where its files are put, which must stay as long as the tokenizer.
+    """
+    import sentencepiece
+    from transformers import MarianTokenizer
+
+    model = sentencepiece.SentencePieceProcessor(model_proto=pieces)
+    ids = {model.id_to_piece(i): i for i in range(len(model))} | {PADDING: len(model)}
+    for name in (SOURCE, TARGET):
+        (folder / name).write_bytes(pieces)
+    (folder / VOCABULARY).write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+    source, _, target = pair.partition("-")
+    with alone():
+        return MarianTokenizer(
+            str(folder / SOURCE), str(folder / TARGET), str(folder / VOCABULARY), source_lang=source,
+            target_lang=target or None, model_max_length=max_length, eos_token=END, unk_token=UNKNOWN,
+            pad_token=PADDING,
+        )  # fmt: skip
+
+
+def pieces_sha256(pieces: bytes) -> str:
+    """What names a vocabulary in a record."""
+    return hashlib.sha256(pieces).hexdigest()
+
+
+# Sentences with their translations as token ids, and the loss that a translation model is trained by.
+
+
+@dataclass(frozen=True)
+class Sentences(Encoded):
+    """Sources and targets tokenised once.
+
+    start, padding: tokens that a text begins with, and that fills it up.  smoothing: share of each target's weight
+    that is spread over the whole vocabulary (Szegedy et al. 2016, section 7).
+    """
+
+    start: int = 0
+    padding: int = 0
+    smoothing: float = 0.0
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of every source with its target."""
+        return [len(a) + len(b) for a, b in zip(self.tokens["input_ids"], self.targets, strict=True)]
+
+    def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
+        """Sources, and targets shifted right by one place; nothing looks at what stands behind a target's end."""
+        before = shifted(self.labels(rows, device), self.start, self.padding)
+        return super().inputs(rows, device) | {"decoder_input_ids": before}
+
+    def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
+        """Sum of the tokens' cross entropies against the smoothed targets, in nats."""
+        target = self.labels(rows, logits.device)
+        return cross_entropy(
+            logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="sum",
+            label_smoothing=self.smoothing,
+        )  # fmt: skip
+
+
+def encode_sentences(tokenizer: Any, examples: Sequence[Example], max_length: int, smoothing: float) -> Sentences:
+    """Tokenise both sides; what is longer than `max_length` tokens is cut off."""
+    found = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
+    targets = tokenizer(text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length)
+    tokens = {name: found[name] for name in ("input_ids", "attention_mask")}
+    padding = int(tokenizer.pad_token_id)
+    return Sentences(tokenizer, tokens, targets["input_ids"], False, padding, padding, smoothing)
+
+
+def check_sentences(examples: Sequence[Example]) -> None:
+    """Raise HeadlabError unless there are examples, each with a target."""
+    if not examples:
+        raise HeadlabError(
+            "given no sentences; give a train split, mt/PAIR.train.tsv below the data folder",
+            code="training.no_sentences",
+        )
+    if any(e.target is None for e in examples):
+        raise HeadlabError(
+            "the task has labels, not texts to be generated; train translation takes a translation task",
+            code="training.task_not_generating",
+        )
+
+
+# A translation model of Marian's shape from nothing: vocabulary, weights, heads that may be missing from the start.
 
 Measure = Callable[[Model], Mapping[str, Any]]
 

@@ -52,7 +52,7 @@ def fill(spec: CurveSpec) -> CurveSpec:
 
 def run(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
     """For each language the scores, if the store lacks them, then the curve."""
-    from headlab.curves import prune_curve  # imports torch
+    from headlab.studies.curves import prune_curve  # imports torch
 
     languages = named(spec.languages)
     model, chosen, steps = lab.need(spec.model), lab.task(spec.task), 2 * len(languages)

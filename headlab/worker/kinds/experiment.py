@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import METHOD, METHOD_OPTIONS, experiment
 from headlab.methods.table import method
 from headlab.records import HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.store import Run
+from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment
 from headlab.tasks import Example, Split, Task, task
 from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, named
 from headlab.worker.kinds.score import checked
@@ -23,8 +23,8 @@ from headlab.worker.schemas import Ablation, Forecast, Measured, MeasureRequest,
 from headlab.worker.snapshots import KeptStore
 
 if TYPE_CHECKING:  # they import torch
-    from headlab.experiments.pieces import Pieces
-    from headlab.progress import Progress
+    from headlab.records import Progress
+    from headlab.studies.pieces import Pieces
 
 # Options that say how much there is of something; a request may not ask for more.
 MOST = {"runs": 1000, "samples": 1 << 20, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
@@ -114,7 +114,7 @@ def options_of(spec: ExperimentSpec) -> dict[str, Any]:
 
 def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running: Running | None = None) -> Pieces:
     """What the experiment is put together from. running: is told what is kept."""
-    from headlab.experiments.pieces import Pieces
+    from headlab.studies.pieces import Pieces
 
     model = lab.need(spec.model)
     told = None if running is None else Told(running, model.grid)
@@ -164,7 +164,7 @@ class Told:
 
 
 def _peek(run: Run, grid: HeadGrid) -> HeadScores | None:
-    from headlab.methods.peek import peek
+    from headlab.methods.run import peek
 
     return peek(run, grid)
 
@@ -177,7 +177,7 @@ def _words(run: Run) -> str:
 
 def run(lab: Lab, running: Running, spec: ExperimentSpec) -> Mapping[str, Any]:
     """Make the report; what the store has is not computed again."""
-    from headlab.experiments.run import run_experiment
+    from headlab.studies.run import run_experiment
 
     running.progress(0, 0, "looking up what there is", fresh=True)
     pieces = pieces_of(lab, spec, running.tick, running)
@@ -206,7 +206,7 @@ def foresee(spec: ExperimentSpec, known: Known) -> Estimate:
 
 def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
     """What an experiment will cost, by what the store lacks and the device's pace now. In the device's thread only."""
-    from headlab.experiments.run import forecast
+    from headlab.studies.run import forecast
 
     spec = ExperimentSpec.model_validate(request.experiment)
     pieces = pieces_of(lab, spec, tick)

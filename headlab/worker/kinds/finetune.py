@@ -61,9 +61,8 @@ def label_of(spec: FinetuneSpec, chosen: Task) -> str:
 
 def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
     """Train, unless the adapter is there; then measure."""
-    from headlab.training.base import embedded_base  # imports torch
-    from headlab.training.finetune import finetune
-    from headlab.training.measure import on_dev
+    from headlab.training.finetune import finetune, on_dev
+    from headlab.training.output import embedded_base  # imports torch
 
     chosen = lab.task(spec.task)
     label = label_of(spec, chosen)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from headlab.errors import HeadlabError
-from headlab.experiments.table import METHOD, METHOD_OPTIONS
-from headlab.front.table import ABOUT, resolve
 from headlab.methods.table import method
 from headlab.records import content_key
 from headlab.scores import Curve
+from headlab.studies.pareto import ABOUT, resolve
+from headlab.studies.table import METHOD, METHOD_OPTIONS
 from headlab.tasks import task
 from headlab.worker.kinds.experiment import ExperimentSpec, modest, pieces_of
 from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, named
@@ -21,7 +21,7 @@ from headlab.worker.running import Running
 from headlab.worker.schemas import MeasureRequest, Refusal
 
 if TYPE_CHECKING:  # it imports torch
-    from headlab.progress import Progress
+    from headlab.records import Progress
 
 MEASURED = 2  # masks on test: none, and the chosen one
 
@@ -71,7 +71,7 @@ def options_of(spec: FrontSpec) -> dict[str, Any]:
 
 def run(lab: Lab, running: Running, spec: FrontSpec) -> Mapping[str, Any]:
     """Make the front; what the store has is not computed again."""
-    from headlab.front.run import find_front
+    from headlab.studies.pareto_run import find_front
 
     running.progress(0, 0, "looking up what there is", fresh=True)
     pieces = pieces_of(lab, spec, running.tick, running)

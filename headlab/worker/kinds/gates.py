@@ -12,8 +12,7 @@ from headlab.errors import HeadlabError
 from headlab.records import content_key
 from headlab.store import GatesResult, Store
 from headlab.tasks import Task, task
-from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
-from headlab.training.l0.splits import learned_on
+from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, learned_on, options_of
 from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named
 from headlab.worker.kinds.price import Part, measured, total
 from headlab.worker.kinds.scorespec import Languages, Options
@@ -83,8 +82,10 @@ def examples(chosen: Task, language: str, options: GateOptions) -> int:
 
 def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
     """A run a language and weight; one that the store has is not made again."""
-    from headlab.training.l0.given import Given  # imports torch
-    from headlab.training.l0.learn import learn
+    from headlab.training.l0.learn import (
+        Given,  # imports torch
+        learn,
+    )
 
     languages = named(spec.languages)
     model, chosen = lab.need(spec.model), lab.task(spec.task)

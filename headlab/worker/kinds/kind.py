@@ -15,8 +15,8 @@ from headlab.worker.running import Running
 from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Strict
 
 if TYPE_CHECKING:  # they import torch, which a worker does after it has opened its door
-    from headlab.gates import Model
-    from headlab.progress import Progress
+    from headlab.hooks.model import Model
+    from headlab.records import Progress
     from headlab.tasks import Task
 
 PART = 1000  # a job's progress is counted in thousandths of a language

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headlab.methods import costs
-from headlab.methods.best import spec_of
+from headlab.methods.costs import spec_of
 from headlab.methods.table import method
 from headlab.scores import Curve, HeadScores
 from headlab.tasks import task

@@ -16,10 +16,8 @@ from headlab.roles.sentences import TREEBANK, Sentences, of_task, of_trees
 from headlab.roles.table import NAME, VERSION, resolve
 from headlab.store import ReportResult, Store
 from headlab.tasks import task
-from headlab.tasks.base import DEV_SIZE, Split
-from headlab.tasks.folder import VARIABLE, subfolder
-from headlab.tasks.treebank import treebank, treebank_languages
-from headlab.tasks.udpos import FOLDER, SUFFIX
+from headlab.tasks.base import DEV_SIZE, VARIABLE, Split, subfolder
+from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
 from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named, reporter
 from headlab.worker.kinds.price import Part, measured, told
 from headlab.worker.kinds.scorespec import Languages, Options

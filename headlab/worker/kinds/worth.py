@@ -15,7 +15,8 @@ from headlab.worker.kinds.scorespec import Languages
 from headlab.worker.running import Running
 from headlab.worker.schemas import MeasureRequest, Name, Seed, Strict
 
-MODELS, PASSES, ROWS = 3, 2, 32  # each timed pass follows one that is not; rows of a pass as in headlab.worth.measure
+# Each timed pass follows one that is not; rows of a pass as in headlab.studies.savings_run.
+MODELS, PASSES, ROWS = 3, 2, 32
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
 
 
@@ -42,7 +43,7 @@ def fill(spec: WorthSpec) -> WorthSpec:
 
 def run(lab: Lab, running: Running, spec: WorthSpec) -> Mapping[str, Any]:
     """Measure now: times are of no use later, so nothing is looked up or kept but with the job."""
-    from headlab.worth.measure import measure  # imports torch
+    from headlab.studies.savings_run import measure  # imports torch
 
     model, mask = lab.need(spec.model), mask_from_json(spec.mask, "the mask")
     chosen = lab.task(spec.task).restricted(named(spec.languages))

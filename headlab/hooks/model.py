@@ -1,0 +1,359 @@
+"""A model whose heads are known and can be switched, and the proof on a made-up input that switching works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlab.errors import HeadlabError
+from headlab.hooks.attention import SITE, Call, grid_of, logits, probe_inputs, watch
+from headlab.hooks.state import (
+    Active,
+    FanOut,
+    LayerStates,
+    Owner,
+    Pass,
+    Site,
+    activate,
+    active_for,
+    apply_gates,
+    wrap_feed_forward,
+    wrap_layer,
+)
+from headlab.masks import Mask
+from headlab.models.checkpoint import Checkpoint
+from headlab.models.load import read
+from headlab.records import HeadGrid
+
+# A model whose heads are known and can be switched: the one object the rest of headlab works with.
+
+Gates = torch.Tensor | np.ndarray[Any, Any] | Mask
+
+
+@dataclass(eq=False)
+class Model:
+    """A loaded model, its head grid, and the means to gate it.
+
+    resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
+    at the first token (see `FanOut`).  projections: the output
+    projection behind every row of the gate array.
+    """
+
+    checkpoint: Checkpoint
+    grid: HeadGrid
+    projections: tuple[nn.Module, ...]
+    resumable: bool
+    first_token: bool = False
+    owner: Owner = field(default_factory=Owner)
+
+    @property
+    def name(self) -> str:
+        """Name it was loaded by."""
+        return self.checkpoint.name
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of what it was made of."""
+        return self.checkpoint.fingerprint
+
+    @property
+    def module(self) -> PreTrainedModel:
+        """The transformers model; its forward pass is gated only inside `gated`."""
+        return self.checkpoint.module
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Its tokenizer."""
+        return self.checkpoint.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.module.device
+
+    @property
+    def dtype(self) -> str:
+        """Numbers it computes in, like float32."""
+        return str(self.module.dtype).removeprefix("torch.")
+
+    def identity(self) -> dict[str, Any]:
+        """What a result records about its model."""
+        return self.checkpoint.identity()
+
+    def recorded(self) -> dict[str, Any]:
+        """Identity, and precision if it is not float32: other numbers give other scores, so it names a run."""
+        return self.identity() | ({} if self.dtype == "float32" else {"dtype": self.dtype})
+
+    @contextmanager
+    def active(self, active: Active) -> Iterator[Active]:
+        """Apply gates and observers to this thread's forward passes of this model."""
+        with activate(self.owner, active):
+            yield active
+
+
+@contextmanager
+def gated(model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Tensor | None = None) -> Iterator[Model]:
+    """Scale each head's output in every forward pass of this thread, until the block ends.
+
+    gates: a Mask, or bool/float [layer, head] or [row, layer, head] (one coalition per example of the
+    batch); 1 keeps a head, 0 removes it.  ablation: a removed head gives 0 ("zero") or its mean over
+    a task ("mean", with `means` [layer, head, head_dim] from `headlab.hooks.head_means`).
+    Raises HeadlabError for a shape that is not the model's, before anything is touched.
+    """
+    if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
+        raise HeadlabError(
+            f'ablation {ablation!r}: use "zero", or "mean" together with means=head_means(model, ...)',
+            code="ablation.needs_means",
+        )
+    tensor = as_gates(model, gates)
+    with model.active(Active(gates=tensor, fill=means)):
+        yield model
+
+
+def as_gates(model: Model, gates: Gates) -> torch.Tensor:
+    """A float tensor [layer, head] or [row, layer, head] on the model's device, checked."""
+    if isinstance(gates, Mask):
+        gates.check(model.grid, model.fingerprint)
+        gates = model.grid.gates(gates.kept)
+    tensor = torch.as_tensor(gates, device=model.device)
+    want = (model.grid.layers, model.grid.width)
+    if tensor.dim() not in (2, 3) or tuple(tensor.shape[-2:]) != want:
+        raise HeadlabError(
+            f"gates have shape {tuple(tensor.shape)}; {model.name} has {model.grid}, so pass {want} "
+            f"or (rows, {want[0]}, {want[1]})",
+            code="gate.shape_mismatch",
+        )
+    return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)
+
+
+# The proof, on a made-up input, that gates do what they say.
+
+
+def self_test(model: Model, untouched: torch.Tensor) -> None:
+    """Prove on the probe input that gates do what they say; raise HeadlabError if not."""
+    grid, module = model.grid, model.module
+    kept = np.ones((grid.layers, grid.width))
+    with gated(model, kept):
+        _require_close(
+            model, logits(module), untouched, "all gates at 1 change the output", code="model.open_gates_differ"
+        )
+    rng = np.random.default_rng(0)
+    sizes = [n for stack in grid.stacks for n in stack.heads]
+    column: dict[int, int] = {}
+    for row, heads in enumerate(sizes):
+        if not heads:
+            continue
+        # A shared projection serves several rows: close the same head in all of them.
+        head = column.setdefault(id(model.projections[row]), int(rng.integers(heads)))
+        kept[row, head] = 0
+    with gated(model, kept):
+        closed = logits(module)
+    with _zeroed_columns(model, kept, sizes):
+        _require_close(
+            model,
+            closed,
+            logits(module),
+            "a closed gate differs from zeroed columns of the output projection",
+            code="model.closed_gate_differs",
+        )
+    if model.resumable:
+        _test_resume(model, kept, untouched, closed)
+
+
+def _close(got: torch.Tensor, want: torch.Tensor) -> bool:
+    tolerance = 1e-9 if want.dtype == torch.float64 else 2e-4 if want.dtype == torch.float32 else 5e-2
+    return got.shape == want.shape and torch.allclose(got, want, atol=tolerance * float(1 + want.abs().max()), rtol=0)
+
+
+def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem: str, *, code: str) -> None:
+    if _close(got, want):
+        return
+    raise HeadlabError(
+        f"self-test failed for {type(model.module).__name__} (model type {model.module.config.model_type}): {problem}. "
+        "headlab would report wrong numbers for this architecture, so it stops here; please report it",
+        code=code,
+    )
+
+
+@contextmanager
+def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]) -> Iterator[None]:
+    """The slow way to remove a head: zero its columns of the output projection, and put them back."""
+    saved: list[tuple[nn.Parameter, torch.Tensor]] = []
+    try:
+        for row, projection in enumerate(model.projections):
+            if not sizes[row]:
+                continue
+            weight: nn.Parameter = projection.weight  # type: ignore[assignment] # Linear and Conv1D both hold a Parameter
+            saved.append((weight, weight.detach().clone()))
+            inputs = 1 if isinstance(projection, nn.Linear) else 0
+            width = weight.shape[inputs] // sizes[row]
+            for head in np.flatnonzero(kept[row, : sizes[row]] == 0):
+                with torch.no_grad():
+                    weight.narrow(inputs, int(head) * width, width).zero_()
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, old in reversed(saved):
+                weight.copy_(old)
+
+
+def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor) -> None:
+    """A pass resumed in the middle, or branching there, must equal a full one; else the model is run in full."""
+    half = model.grid.layers // 2
+    gates = as_gates(model, kept)[None].repeat(1, 1, 1)
+    lower = gates.clone()
+    lower[:, half:] = 1
+    states = LayerStates(model.grid.layers)
+    try:
+        with model.active(Active(gates=lower, states=states)):
+            logits(model.module)
+        states.begin(torch.tensor([half], device=model.device))
+        with model.active(Active(gates=gates, states=states)):
+            resumed = logits(model.module)
+        _require_close(
+            model, resumed, closed, "a resumed pass differs from a full one", code="model.resumed_pass_differs"
+        )
+        branched = _branched(model, lower, gates, half, first_token=False)
+        _require_close(
+            model, branched, closed, "a branched pass differs from a full one", code="model.branched_pass_differs"
+        )
+    except (HeadlabError, RuntimeError, IndexError, ValueError):
+        model.resumable = model.first_token = False
+        return
+    if model.first_token:
+        try:
+            model.first_token = _close(_branched(model, lower, gates, half, first_token=True), closed)
+        except (RuntimeError, IndexError, ValueError):  # it reads tokens that were left out
+            model.first_token = False
+
+
+def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int, *, first_token: bool) -> torch.Tensor:
+    """Output for `gates`, computed on a copy of the probe rows that branches off those with `below` at a layer."""
+    inputs = probe_inputs(model.module)
+    rows = len(next(iter(inputs.values())))
+    origin = np.tile(np.arange(rows), 2)
+    start = np.repeat([0, layer], rows)
+    both = torch.cat([below.expand(rows, -1, -1), gates.expand(rows, -1, -1)])
+    doubled = {name: value[torch.as_tensor(origin, device=value.device)] for name, value in inputs.items()}
+    how = FanOut(start, origin, model.grid.layers, first_token=first_token)
+    with model.active(Active(gates=both, states=how)), torch.inference_mode():
+        out = model.module(**doubled)
+    return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2)[rows:].clone()
+
+
+# Finding the heads of a checkpoint and making them switchable.
+
+
+def attach(checkpoint: Checkpoint) -> Model:
+    """Find the heads of a checkpoint, make them switchable, and prove it on a made-up input.
+
+    Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not do
+    exactly what zeroing the output projection's columns does.
+    """
+    module = checkpoint.module.eval()
+    try:
+        untouched = logits(module)
+    except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+        raise HeadlabError(
+            f"{type(module).__name__} cannot be run on a short made-up text ({error}); "
+            "headlab works with text models only",
+            code="model.not_for_text",
+        ) from error
+    calls, through_function = watch(module)
+    grid, rows = grid_of(calls, module)
+    by_row = [call for _, call in sorted(zip(rows, calls, strict=True), key=lambda pair: pair[0])]
+    projections = tuple(call.projection for call in by_row if call.projection is not None)
+    model = Model(checkpoint, grid, projections, resumable=False)
+    _place_sites(model, by_row, through_function)
+    module.register_forward_pre_hook(lambda *_: _restart_count(model))
+    model.resumable = _make_resumable(model, by_row)
+    self_test(model, untouched)
+    return model
+
+
+def _place_sites(model: Model, calls: Sequence[Call], through_function: bool) -> None:
+    rows: dict[nn.Module, list[int]] = {}
+    for row, call in enumerate(calls):
+        rows.setdefault(call.module, []).append(row)
+    for module, own in rows.items():
+        site = Site(model.owner, tuple(own), calls[own[0]].heads)
+        if through_function:
+            setattr(module, SITE, site)
+        else:
+            module.register_forward_pre_hook(_gate_projection(site))
+
+
+def _gate_projection(site: Site) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]:
+    """The same gate, where the attention function cannot be reached: on the projection's input."""
+
+    def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        active = active_for(site.owner)
+        if active is None:
+            return None
+        context = args[0].unflatten(-1, (site.heads, -1))
+        return (apply_gates(context, active, site.row(active), site.heads).flatten(-2), *args[1:])
+
+    return hook
+
+
+def _restart_count(model: Model) -> None:
+    active = active_for(model.owner)
+    if active is not None:
+        active.calls.clear()
+
+
+def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
+    """Wrap the layers so that a pass may start midway, where layers are separate modules in one list."""
+    if len(model.grid.stacks) != 1:
+        return False
+    names = dict(model.module.named_modules())
+    for path, modules in names.items():
+        if not isinstance(modules, nn.ModuleList) or len(modules) != len(calls):
+            continue
+        if all(call.name.startswith(f"{path}.{row}.") for row, call in enumerate(calls)):
+            if not _layers_give_tensors(model, list(modules)):
+                return False
+            for row, layer in enumerate(modules):
+                wrap_layer(layer, row, lambda: _states(model))
+            model.first_token = wrap_feed_forward(modules[-1], lambda: _states(model))
+            return True
+    return False
+
+
+def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
+    plain: list[bool] = []
+    hooks = [
+        layer.register_forward_hook(lambda _m, _a, out: plain.append(isinstance(out, torch.Tensor))) for layer in layers
+    ]
+    try:
+        logits(model.module)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return all(plain)
+
+
+def _states(model: Model) -> Pass | None:
+    active = active_for(model.owner)
+    return active.states if active is not None else None
+
+
+# From a name to a model whose heads can be switched.
+
+
+def load(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
+    """Load a model and make its heads switchable.
+
+    name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
+    the hub id.  device: "cpu", "cuda", ...; None takes a GPU where there is one.  dtype: "float32",
+    "float64", "bfloat16" or "float16".  Weights are read from safetensors only, and no code that
+    comes with a model is run.  Raises HeadlabError for an unknown or unfitting model.
+    """
+    return attach(read(name, revision=revision, device=device, dtype=dtype))

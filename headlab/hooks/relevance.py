@@ -1,0 +1,283 @@
+"""Layer-wise relevance propagation: forward passes whose gradient, times a value, is that value's relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode
+
+from headlab.errors import HeadlabError
+from headlab.hooks.model import Model
+from headlab.hooks.state import Active
+
+Function = Callable[..., Any]
+Names = dict[str, Any]
+GATE = "_headlab_gate"  # marks what has come through an activation function and through nothing that mixes neurons
+# Operations by the rule they follow; names without underscores at their ends, as `add` of `__add__` and `add_`.
+KINDS = {
+    # Sums, and whatever moves or picks values: their gradient is their rule. `clamp` guards against overflow only.
+    "moving": """add radd iadd sub rsub isub neg sum mean cumsum max amax maximum where masked_fill masked_scatter
+        clamp clip nan_to_num dropout get getitem setitem select narrow gather index_select take_along_dim index_add
+        index_copy scatter scatter_add transpose permute movedim swapaxes swapdims t view view_as reshape flatten
+        unflatten squeeze unsqueeze expand expand_as repeat repeat_interleave tile contiguous clone cat concat stack
+        chunk split split_with_sizes tensor_split unbind roll flip pad tril triu to type type_as float double half
+        bfloat16 cpu cuda requires_grad""",
+    "activation": """relu relu6 leaky_relu prelu elu selu celu gelu silu mish tanh sigmoid logsigmoid softplus hardtanh
+        hardswish hardsigmoid erf square pow""",
+    "product": "mul rmul imul multiply",
+    "mixing": "linear conv1d matmul rmatmul imatmul bmm mm mv einsum addmm baddbmm",
+    "division": "div divide truediv itruediv true_divide",
+    "constant": "rsqrt sqrt reciprocal rdiv rtruediv var std norm",
+    "softmax": "softmax",
+    "layer norm": "layer_norm",
+    "rms norm": "rms_norm",
+    "attention": "scaled_dot_product_attention",
+}
+FUNCTIONS = ("GeLUFunction",)  # activations that are differentiated by code of their own, which no mode sees
+ADDING = ("addmm", "baddbmm")  # their first argument is a summand
+
+
+class Rules(TorchFunctionMode):
+    """While entered, this thread's operations are differentiated by their LRP rules; no value changes.
+
+    user: who is told to use another method where an operation has no rule (HeadlabError).  attention_constant:
+    attention weights are numbers that scale values (Ali et al. 2022), else they pass half of the relevance on.
+    """
+
+    def __init__(self, user: str, *, attention_constant: bool = True) -> None:
+        super().__init__()
+        self.user, self.attention_constant = user, attention_constant
+
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The operation, with weights as constants, so that what carries a gradient comes from a head."""
+        args, named = _each(args, _weight_constant), _each(dict(kwargs or {}), _weight_constant)
+        carrying = list(_carrying((args, named)))
+        if not carrying:
+            return func(*args, **named)
+        spelled = getattr(func, "__name__", str(func))
+        name = spelled.strip("_")
+        kind, gates = _kinds().get(name, ""), [tensor for tensor in carrying if hasattr(tensor, GATE)]
+        if kind == "activation":
+            return _mark(_activation(func, spelled, args, named))
+        if kind == "moving":
+            out = func(*args, **named)
+            return _mark(out) if len(gates) == len(carrying) else out
+        if kind == "product":
+            out = _product(func, args, named, len(carrying), len(gates))
+            return _mark(out) if gates else out
+        return self._other(kind, name, func, args, named)
+
+    def _other(self, kind: str, name: str, func: Function, args: tuple[Any, ...], named: Names) -> Any:
+        """Operations after which nothing is a gate."""
+        if kind == "mixing":
+            first = 1 if name in ADDING else 0
+            factors, rest = _shared((args[first:], named))
+            return func(*args[:first], *factors, **rest)
+        if kind == "division":  # a divisor normalises
+            return func(args[0], *_each(args[1:], _constant), **_each(named, _constant))
+        if kind == "layer norm":
+            return _layer_norm(func, *args, **named)
+        if kind == "rms norm":
+            return _rms_norm(func, *args, **named)
+        if kind == "attention":
+            return self._attention(func, *args, **named)
+        if kind == "constant" or (kind == "softmax" and self.attention_constant):
+            return func(*_each(args, _constant), **_each(named, _constant))
+        out = func(*args, **named)
+        if kind != "softmax" and any(True for _ in _carrying(out)):
+            raise no_rule(name, self.user)
+        return out
+
+    def _attention(self, func: Function, query: Any, key: Any, value: Any, *args: Any, **named: Any) -> Any:
+        """As its parts would be treated: two products of matrices, and a softmax between them."""
+        if self.attention_constant:
+            return func(query.detach(), key.detach(), value, *_each(args, _constant), **_each(named, _constant))
+        args, named = (_each(rest, lambda bias: _sloped(bias, 0.5)) for rest in (args, named))
+        return func(_sloped(query, 0.25), _sloped(key, 0.25), _sloped(value, 0.5), *args, **named)
+
+
+def no_rule(name: str, user: str) -> HeadlabError:
+    """What to raise for an operation that relevance cannot be propagated through."""
+    return HeadlabError(
+        f"relevance has no rule for the operation {name!r}, which {user} uses; choose another method, such as gradient",
+        code="relevance.operation_unknown",
+    )
+
+
+class HeadRelevance:
+    """What the heads gave in one forward pass, and how much of an output they stand for."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.contexts: dict[int, torch.Tensor] = {}
+        self._ruled = False
+
+    def keep(self, row: int, context: torch.Tensor) -> None:
+        """Note a layer's output, [row, query, head, head_dim]. Nothing below the first heads needs a gradient."""
+        self.contexts[row] = context if context.requires_grad else context.requires_grad_()
+
+    def of(self, outputs: torch.Tensor, *, again: bool = False) -> torch.Tensor:
+        """Relevance of every head for outputs of the pass, one a row at most: float64 [row, layer, head], their unit.
+
+        Gradient times output, which is the gradient at the head's gate.  again: another call follows for this pass.
+        """
+        if not self._ruled:
+            _rule_functions(outputs, type(self.model.module).__name__)
+            self._ruled = True
+        layers = list(self.contexts)
+        found = torch.autograd.grad(
+            outputs.sum(), [self.contexts[layer] for layer in layers], retain_graph=again, allow_unused=True
+        )
+        grid = self.model.grid
+        rows = max(len(context) for context in self.contexts.values())
+        out = torch.zeros(rows, grid.layers, grid.width, dtype=torch.float64, device=outputs.device)
+        for layer, gradient in zip(layers, found, strict=True):
+            if gradient is not None:  # a layer that no output depends on
+                context = self.contexts[layer].detach()
+                out[:, layer, : context.shape[2]] = (context * gradient).sum(dim=(1, 3), dtype=torch.float64)
+        return out
+
+
+@contextmanager
+def relevance(model: Model, *, attention_constant: bool = True) -> Iterator[HeadRelevance]:
+    """Watch one forward pass of this thread for `HeadRelevance.of`, which is asked after the block.
+
+    Rules: Bach et al. 2015, equation 56, for sums, where a bias takes its part; Voita et al. 2019, A.2, for
+    activations; Ali et al. 2022 for normalisation and constant attention, else Achtibat et al. 2024, propositions 3.1
+    and 3.3.  Raises HeadlabError for an operation without a rule.
+    """
+    found = HeadRelevance(model)
+    rules = Rules(type(model.module).__name__, attention_constant=attention_constant)
+    with torch.enable_grad(), model.active(Active(contexts=found.keep)), rules:
+        yield found
+
+
+@cache
+def _kinds() -> dict[str, str]:
+    return {name: kind for kind, names in KINDS.items() for name in names.split()}
+
+
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same arguments, tensors in lists and tuples included, each tensor changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: _each(part, change) for name, part in value.items()}
+    return type(value)([_each(part, change) for part in value]) if type(value) in (tuple, list) else value
+
+
+def _carrying(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors among arguments or results that depend on a head."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            yield value
+    elif isinstance(value, dict | tuple | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _carrying(part)
+
+
+def _constant(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach()
+
+
+def _weight_constant(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach() if isinstance(tensor, nn.Parameter) else tensor
+
+
+def _mark(out: Any) -> Any:
+    for tensor in _carrying(out):
+        setattr(tensor, GATE, True)
+    return out
+
+
+def _sloped(x: torch.Tensor, slope: torch.Tensor | float, value: torch.Tensor | None = None) -> torch.Tensor:
+    """A value (x's own where none is given) whose derivative by x is `slope`."""
+    if not x.requires_grad and value is None:
+        return x  # such as a mask, whose infinities have no difference
+    fixed = x.detach()
+    return (fixed if value is None else value) + slope * (x - fixed)
+
+
+def _shared(factors: Any) -> Any:
+    """Factors of a product, each taking an equal part of its relevance (Achtibat et al. 2024, proposition 3.2)."""
+    count = sum(1 for _ in _carrying(factors))
+    return _each(factors, lambda x: _sloped(x, 1 / count)) if count > 1 else factors
+
+
+def _product(func: Function, args: tuple[Any, ...], named: Names, carrying: int, gates: int) -> Any:
+    """A gate is held constant, so that the other factor has all the relevance (Arras et al. 2017)."""
+    if carrying > 1 and gates == 1:
+        return func(*_each(args, _gate_constant), **_each(named, _gate_constant))
+    args, named = _shared((args, named))
+    return func(*args, **named)
+
+
+def _gate_constant(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach() if hasattr(tensor, GATE) else tensor
+
+
+def _activation(func: Function, spelled: str, args: tuple[Any, ...], named: Names) -> Any:
+    """f(x) as x times the number f(x) / x: relevance passes as it is (Voita et al. 2019, A.2)."""
+    x = args[0] if args else named.pop("input")
+    exponent = args[1] if spelled.strip("_") == "pow" and len(args) > 1 else named.get("exponent", 1)
+    given = x.detach()
+    # In place it would change what the ratio is taken of.
+    in_place = named.get("inplace") or (spelled.endswith("_") and not spelled.endswith("__"))
+    found = func(given.clone() if in_place else given, *args[1:], **named)
+    if isinstance(exponent, torch.Tensor) or exponent < 0:
+        return found  # a normaliser, such as the -1/2th power of a mean square
+    return _sloped(x, torch.nan_to_num(found / given, nan=0.0, posinf=0.0, neginf=0.0), found)
+
+
+def _layer_norm(
+    func: Function, x: torch.Tensor, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> torch.Tensor:
+    """The standard deviation is held constant (Ali et al. 2022)."""
+    given, over = x.detach(), tuple(range(-len(shape), 0))
+    scale = torch.rsqrt(given.var(dim=over, keepdim=True, unbiased=False) + eps)
+    moved = x - given
+    moved = moved - moved.mean(dim=over, keepdim=True)
+    slope = scale if weight is None else scale * weight
+    return torch.as_tensor(func(given, shape, weight, bias, eps) + slope * moved)
+
+
+def _rms_norm(
+    func: Function, x: torch.Tensor, shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> torch.Tensor:
+    """The mean square is held constant, as the standard deviation of a layer norm is."""
+    given, over = x.detach(), tuple(range(-len(shape), 0))
+    small = torch.finfo(x.dtype).eps if eps is None else eps
+    scale = torch.rsqrt(given.square().mean(dim=over, keepdim=True) + small)
+    return _sloped(x, scale if weight is None else scale * weight, func(given, shape, weight, eps))
+
+
+def _rule_functions(outputs: torch.Tensor, user: str) -> None:
+    """Give functions with a backward pass of their own the rule of activations, in the graph of these outputs."""
+    waiting: list[Any] = [outputs.grad_fn]
+    seen = set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [below for below, _ in node.next_functions]
+        if isinstance(node, BackwardCFunction):
+            function = type(node)._forward_cls  # type: ignore[attr-defined] # torch sets it on the class that it makes
+            if function.__name__ not in FUNCTIONS:
+                raise no_rule(function.__name__, user)
+            node.register_hook(_passing(*node.saved_tensors, function))
+
+
+def _passing(x: torch.Tensor, function: Any) -> Callable[[Any, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
+    """A hook that gives f(x) / x as the derivative."""
+    with torch.no_grad():
+        ratio = torch.nan_to_num(function.apply(x) / x, nan=0.0, posinf=0.0, neginf=0.0)
+    return lambda _, above: (above[0] * ratio,)

@@ -1,0 +1,281 @@
+"""What is being done to a model right now, per thread, and passes that start at the layer that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from headlab.errors import HeadlabError
+from headlab.records import Ints
+
+# Starting a forward pass at the layer that changed: rows of one batch may each start elsewhere.
+
+Rows = torch.Tensor | slice
+Inner = Callable[..., Any]
+
+
+class Pass(Protocol):
+    """How the layers of one forward pass are run, for rows that do not all need every layer.
+
+    rows: which rows of the batch the layer that runs now was given; None for all of them.  first_token: the
+    last layer's feed-forward part is run on the first token only, for models whose answer is read there.
+    """
+
+    rows: Rows | None
+    first_token: bool
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Output of a layer, given its input [row, token, width] and the function that computes it."""
+        ...
+
+
+class LayerStates:
+    """Inputs of every layer for the rows of one batch, kept so that later passes can start midway.
+
+    inputs[l]: [row, token, width], what layer l was given; inputs[layers] is the last layer's output.
+    start: int [row], first layer to recompute; rows below their start take what is kept.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.inputs: list[torch.Tensor | None] = [None] * (layers + 1)
+        self.start: torch.Tensor | None = None
+        self.rows: Rows | None = None
+        self.first_token = False
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by the kept inputs."""
+        return sum(t.numel() * t.element_size() for t in self.inputs if t is not None)
+
+    def begin(self, start: torch.Tensor | None) -> None:
+        """Set where each row starts in the next pass; None recomputes all from the first layer."""
+        self.start, self.rows = start, None
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Recompute the rows that have reached their start; the rest gives what is kept."""
+        kept = self.inputs[layer + 1]
+        rows = None if self.start is None or kept is None else (self.start <= layer).nonzero()[:, 0]
+        if kept is not None and rows is not None and len(rows) == 0:
+            return kept
+        if kept is None or rows is None or len(rows) == len(hidden):
+            self.inputs[layer] = hidden
+            out: torch.Tensor = inner(hidden, *args, **kwargs)
+            self.inputs[layer + 1] = out
+            return out
+        self.rows = rows
+        try:
+            part = inner(hidden[rows], *_take(args, rows, len(hidden)), **_take(kwargs, rows, len(hidden)))
+        finally:
+            self.rows = None
+        out = kept.clone()
+        out[rows] = part
+        self.inputs[layer + 1] = out
+        return out
+
+
+class Trunk:
+    """A pass of whole rows that keeps what every layer was given, so that other rows can branch off it later.
+
+    inputs[l]: [row, token, width], what layer l was given, without its gradient.
+    """
+
+    def __init__(self, layers: int, *, first_token: bool = False) -> None:
+        self.rows: Rows | None = None
+        self.first_token = first_token
+        self.inputs: list[torch.Tensor | None] = [None] * layers
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Keep the layer's input, and run it on all rows."""
+        self.inputs[layer] = hidden.detach()
+        out: torch.Tensor = inner(hidden, *args, **kwargs)
+        return out
+
+
+class FanOut:
+    """A pass that branches: each row joins at its own layer as a copy of the row it branches off.
+
+    start: int [row], the layer a row joins at, never falling along the batch; origin: int [row], the row
+    it copies there: of the trunk, if one is given, else of this pass, where it has joined before. A row whose
+    gates equal its origin's below `start` thus costs the layers from `start` on.
+    """
+
+    def __init__(
+        self, start: Ints, origin: Ints, layers: int, *, first_token: bool = False, trunk: Trunk | None = None
+    ) -> None:
+        self.rows: Rows | None = None
+        self.first_token = first_token
+        self._live = np.searchsorted(start, np.arange(-1, layers), side="right").tolist()
+        self._origin = torch.as_tensor(origin)
+        self._trunk = trunk
+
+    def run(
+        self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Let the layer's new rows join, and run it on all that have."""
+        before, now, batch = self._live[layer], self._live[layer + 1], len(self._origin)
+        if layer == 0:  # every row has been embedded: those that start here are themselves
+            hidden = hidden[:now]
+        elif now > before:
+            source = hidden if self._trunk is None else self._trunk.inputs[layer]
+            assert source is not None
+            hidden = torch.cat([hidden, source[self._origin[before:now].to(hidden.device)]])
+        if not now:
+            return hidden
+        self.rows = slice(0, now)
+        try:
+            out: torch.Tensor = inner(hidden, *_take(args, self.rows, batch), **_take(kwargs, self.rows, batch))
+        finally:
+            self.rows = None
+        return out
+
+
+def _take(value: Any, rows: Rows, batch: int) -> Any:
+    """The chosen rows of every per-row tensor in nested arguments; what is shared by all rows stays."""
+    if isinstance(value, torch.Tensor):
+        return value[rows] if value.dim() > 1 and len(value) == batch else value
+    if isinstance(value, tuple | list):
+        return type(value)(_take(v, rows, batch) for v in value)
+    if isinstance(value, dict):
+        return {k: _take(v, rows, batch) for k, v in value.items()}
+    return value
+
+
+def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> bool:
+    """Let the last layer's feed-forward part run on the first token only, when a pass asks for it.
+
+    Returns whether the layer keeps that part apart (BERT and its kin do).
+    """
+    inner: Callable[[torch.Tensor], torch.Tensor] | None = getattr(layer, "feed_forward_chunk", None)
+    if inner is None:
+        return False
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        how = current()
+        return inner(hidden[:, :1] if how is not None and how.first_token else hidden)
+
+    setattr(layer, "feed_forward_chunk", forward)  # noqa: B010 - a Module's attributes are typed as tensors
+    return True
+
+
+def wrap_layer(layer: nn.Module, index: int, current: Callable[[], Pass | None]) -> None:
+    """Let a layer's forward pass consult `current()`: with None it runs as it always did."""
+    inner = layer.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        how = current()
+        if how is None:
+            return inner(*args, **kwargs)
+        if args:
+            hidden, rest, named = args[0], args[1:], kwargs
+        else:
+            named = dict(kwargs)
+            hidden, rest = named.pop("hidden_states"), ()
+        return how.run(inner, index, hidden, rest, named)
+
+    layer.forward = forward
+
+
+# What is being done to a model right now, per thread: gates, replacement values, observers.
+
+Observer = Callable[[int, torch.Tensor], None]
+
+
+class Owner:
+    """Identity of one attached model; gates of one owner never reach another's modules."""
+
+
+@dataclass
+class Active:
+    """Gates and observers of one `with` block.
+
+    gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None leaves heads alone.
+    fill: what a closed head gives instead of 0, [layer, head, head_dim].  contexts, weights: called
+    with (layer row, tensor): a layer's [row, query, head, head_dim] before gating, or its attention
+    weights [row, head, query, key].
+    """
+
+    gates: torch.Tensor | None = None
+    fill: torch.Tensor | None = None
+    contexts: Observer | None = None
+    weights: Observer | None = None
+    weight_layers: frozenset[int] | None = None
+    states: Pass | None = None
+    calls: dict[int, int] = field(default_factory=dict)
+
+
+_active: ContextVar[Mapping[int, Active]] = ContextVar("headlab_active", default={})  # noqa: B039 - never mutated
+
+
+def active_for(owner: Owner) -> Active | None:
+    """What this thread is doing to the owner's model; None if nothing."""
+    return _active.get().get(id(owner))
+
+
+@contextmanager
+def activate(owner: Owner, active: Active) -> Iterator[Active]:
+    """Make `active` hold for this thread and this model until the block ends, however it ends."""
+    token = _active.set({**_active.get(), id(owner): active})
+    try:
+        yield active
+    finally:
+        _active.reset(token)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an attention module stands: its rows in the gate array, one per call in a forward pass."""
+
+    owner: Owner
+    rows: tuple[int, ...]
+    heads: int
+
+    def row(self, active: Active) -> int:
+        """The gate row of this call; a module shared by several layers is called once for each."""
+        if len(self.rows) == 1:
+            return self.rows[0]
+        count = active.calls.get(self.rows[0], 0)
+        active.calls[self.rows[0]] = count + 1
+        return self.rows[count % len(self.rows)]
+
+
+def apply_gates(context: torch.Tensor, active: Active, row: int, heads: int) -> torch.Tensor:
+    """Scale each head's output: context [row, query, head, head_dim] -> the same shape."""
+    if active.contexts is not None:
+        active.contexts(row, context)
+    if active.gates is None:
+        return context
+    gate = _gate_of(active, row, heads, len(context)).to(context.dtype)
+    out = context * gate
+    if active.fill is not None:
+        out = out + (1 - gate) * active.fill[row, :heads, : context.shape[-1]].to(context.dtype)[None, None]
+    return out
+
+
+def _gate_of(active: Active, row: int, heads: int, batch: int) -> torch.Tensor:
+    """Gates of one layer, broadcastable to [row, query, head, head_dim]."""
+    gates = active.gates
+    assert gates is not None
+    if gates.dim() == 2:
+        return gates[row, :heads][None, None, :, None]
+    gate = gates[:, row, :heads]
+    if active.states is not None and active.states.rows is not None:
+        gate = gate[active.states.rows]
+    if len(gate) != batch:
+        raise HeadlabError(
+            f"gates have {len(gate)} rows, the batch has {batch}; pass one row of gates per example",
+            code="gate.rows_mismatch",
+        )
+    return gate[:, None, :, None] if gate.dim() == 2 else gate.transpose(1, 2)[..., None]

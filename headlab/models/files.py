@@ -1,0 +1,93 @@
+"""The files that a model is made of: from the hub or its local cache, and named by their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from headlab.errors import HeadlabError
+from headlab.files import unwritable
+from headlab.records import content_key
+
+# Naming a model by the bytes it was made of.
+
+SAFETENSORS = "*.safetensors"
+TOKENIZER = (
+    "tokenizer*.json",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+BLOCK = 1 << 20
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 (hex) of a file's bytes."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read {path.name} ({error.strerror}); check the model's folder", code="model.file_unreadable"
+        ) from error
+    return digest.hexdigest()
+
+
+def fingerprint_files(parts: Iterable[tuple[str, Path]]) -> str:
+    """sha256 over (name, sha256 of the file) pairs, in name order."""
+    return content_key(sorted([name, file_sha256(path)] for name, path in parts))
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """Fingerprint of a Hugging Face folder: its config.json, its tokenizer and every safetensors file."""
+    files = {folder / "config.json", *(path for pattern in (SAFETENSORS, *TOKENIZER) for path in folder.glob(pattern))}
+    return fingerprint_files((path.name, path) for path in files)
+
+
+# Getting a model's files from the hub or from its local cache: safetensors and configuration only.
+
+PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
+
+
+def hub_folder(name: str, revision: str | None) -> Path:
+    """Folder of a hub model: the local cache first, then the network.
+
+    Raises HeadlabError if the model is in neither, or the name is not a hub id.
+    """
+    import httpx
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
+    except HFValidationError as error:
+        raise HeadlabError(
+            f"{name!r} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
+            code="model.unknown",
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise HeadlabError(
+            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with "
+            "network access",
+            code="hub.unreachable",
+        ) from error
+    except HfHubHTTPError as error:
+        at = f" at revision {revision}" if revision else ""
+        raise HeadlabError(
+            f"the hub has no model {name}{at} that you may read; check the id, the revision and your token",
+            code="hub.model_unknown",
+        ) from error
+    except httpx.HTTPError as error:
+        raise HeadlabError(
+            f"{name} could not be fetched completely ({type(error).__name__}); try again, or pass a folder",
+            code="hub.fetch_failed",
+        ) from error
+    except OSError as error:
+        raise unwritable(Path(HF_HUB_CACHE), error) from error

@@ -1,0 +1,438 @@
+"""Sentences as a model is given them, and what is asked of their tokens: where each should look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from headlab.evaluator import Batch
+from headlab.hooks.model import Model
+from headlab.hooks.observe import excluded_ids, sides, started
+from headlab.inputs import Pairs, Rows, encode, lengths, longest, pad
+from headlab.records import Bools, Ints
+from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
+from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR, SYNTACTIC, position
+from headlab.tasks.base import Example
+from headlab.tasks.udpos import Tree
+
+# Sentences as a model is given them: tokens, which word each is of, which words are whole.
+
+NO_WORD = -1
+PROBED = 8  # sentences that show how a tokenizer takes words
+# Where words are not set apart by spaces, a text's are not known.
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my", "yue", "bo", "dz")
+
+
+def _nothing(_: int) -> Mapping[str, Wanted]:
+    """What a sentence without a tree is asked."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Given:
+    """Sentences, tokenised once.
+
+    stacks: those that are judged.  places: of every token, the place of its word, -1 for none.  special: of every
+    token, whether it is a special one.  words: of every sentence, empty where they are not known.
+    whole: of every word, whether all of it is there.  rare: of every word, whether it is its sentence's least frequent.
+    asked: sentence -> what `syntax.wanted` says of it, made again each time: it takes more room than the trees.
+    make: rows -> model inputs, padded.  lengths: int [sentence].
+    second: of sentences given twice, tokens before the second time; else empty.
+    """
+
+    ids: Rows
+    stacks: tuple[str, ...]
+    make: Callable[[Ints], dict[str, torch.Tensor]]
+    lengths: Ints
+    places: Rows
+    special: Rows
+    words: tuple[tuple[str, ...], ...] = ()
+    whole: tuple[Bools, ...] = ()
+    rare: Rows = field(default_factory=list)
+    asked: Callable[[int], Mapping[str, Wanted]] = _nothing
+    notes: tuple[str, ...] = ()
+    second: tuple[int, ...] = ()
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Model inputs of some sentences, padded to the longest of them."""
+        return self.make(rows)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def read(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
+    """The sentences as the model takes them.
+
+    frequencies: of words, or why there are none.  Raises HeadlabError for a model that does not fit.
+    """
+    return _trees(model, sentences, frequencies) if sentences.trees else _examples(model, sentences, frequencies)
+
+
+def causal(stack: str) -> bool:
+    """Whether the tokens of a stack see only those before them."""
+    return stack == "decoder"
+
+
+def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
+    pairs = bool(model.module.config.is_encoder_decoder)
+    stacks = ("encoder",) if pairs else tuple(stack.name for stack in model.grid.stacks)
+    words = [tree.words for tree in sentences.trees]
+    tokens, places, ends = _split(model, words)
+    whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
+
+    def asked(row: int) -> Mapping[str, Wanted]:
+        return wanted(sentences.trees[row], whole[row], causal(stacks[0]))
+
+    def make(rows: Ints) -> dict[str, torch.Tensor]:
+        inputs = pad(model, tokens, rows)
+        return inputs | started(model, len(rows)) if pairs else inputs
+
+    rare, notes = _rarest(words, whole, frequencies)
+    special = [[int(place == NO_WORD) for place in row] for row in places]
+    if pairs:
+        notes = (
+            *notes,
+            "Trees are of one language, so of this sequence-to-sequence model the encoder is judged alone.",
+        )
+    return Given(
+        tokens["input_ids"], stacks, make, lengths(places), places, special, tuple(words), tuple(whole), rare, asked,
+        (*_cut(sentences.trees, whole, longest(model)), *notes),
+    )  # fmt: skip
+
+
+def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
+    """Examples of a task, read as its evaluator reads them."""
+    examples, stacks = sentences.examples, tuple(stack.name for stack in model.grid.stacks)
+    notes: tuple[str, ...] = ("No trees were given: syntactic roles are not judged.",)
+    make: Callable[[Ints], dict[str, torch.Tensor]]
+    if examples[0].target is not None and sentences.task is not None:
+        pairs = Pairs(model, sentences.task, examples, sentences.language)
+        tokens = pairs.tokens
+        make, long = pairs.tensors, pairs.lengths
+    elif examples[0].words:
+        tokens = _split(model, [e.words for e in examples])[0]
+        make, long = _padded(model, tokens), lengths(tokens["input_ids"])
+    else:
+        second = None if all(e.pair is None for e in examples) else [e.pair or "" for e in examples]
+        tokens = encode(model, [e.text for e in examples], second)
+        make, long = _padded(model, tokens), lengths(tokens["input_ids"])
+    words, places, ends = _words_of(model, examples, tokens["input_ids"], sentences.language)
+    whole = [_whole(row, len(found), end) for row, found, end in zip(places, words, ends, strict=True)]
+    rare, more = _rarest(words, whole, frequencies)
+    if not any(words):
+        more = ("Rare words are not judged: words are not known of pairs of texts, and in languages without spaces.",)
+    if len({e.group or e.id for e in examples}) < len(examples):
+        more = (
+            *more,
+            "Examples of one group count as sentences of their own: intervals are narrower than they should be.",
+        )
+    ids = special_ids(model)
+    special = [[int(token in ids) for token in row] for row in tokens["input_ids"]]
+    return Given(
+        tokens["input_ids"],
+        stacks,
+        make,
+        long,
+        places,
+        special,
+        tuple(words),
+        tuple(whole),
+        rare,
+        notes=(*notes, *more),
+    )
+
+
+def twice(model: Model, given: Given) -> Given:
+    """Every sentence's tokens given twice, behind the special tokens it begins with; cut to the model's limit.
+
+    For models of one stack.  Sentences without tokens are left out.
+    """
+    ids, special, second = list[list[int]](), list[list[int]](), list[int]()
+    for row, flags in zip(given.ids, given.special, strict=True):
+        begin = flags.index(0) if 0 in flags else len(flags)
+        body = [token for token, flag in zip(row, flags, strict=True) if not flag][: (longest(model) - begin) // 2]
+        if body:
+            ids.append([*row[:begin], *body, *body])
+            special.append([1] * begin + [0] * (2 * len(body)))
+            second.append(begin + len(body))
+    make = _padded(model, {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]})
+    places = [[NO_WORD] * len(row) for row in ids]
+    return Given(ids, given.stacks, make, lengths(ids), places, special, second=tuple(second))
+
+
+def special_ids(model: Model) -> frozenset[int]:
+    """Ids of tokens that stand for no part of a text; the one for what is unknown stands for some."""
+    return frozenset(excluded_ids(model.tokenizer, "special")) - {model.tokenizer.unk_token_id}
+
+
+def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any], Rows, list[int]]:
+    """Tokens of sentences in words, the word of each, and of every sentence the word at which it was cut.
+
+    Some tokenizers (byte-level ones) take a word without a space before it for the end of another: these are given it.
+    """
+    probe = [list(found) for found in words[:PROBED]]
+    joined = encode(model, [" ".join(found) for found in probe])["input_ids"]
+    plain, spaced = (
+        sum(a == b for a, b in zip(encode(model, way, split=True)["input_ids"], joined, strict=True))
+        for way in (probe, [_spaced(found) for found in probe])
+    )
+    ways = [_spaced(found) if spaced > plain else list(found) for found in words]
+    tokens = encode(model, ways, split=True)
+    places = [[NO_WORD if place is None else int(place) for place in row] for row in tokens.pop("word_ids")]
+    return tokens, places, _ends(model, ways, places)
+
+
+def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[int]:
+    """The word at which each sentence was cut; -1 of those that were not."""
+    out = [NO_WORD] * len(places)
+    # As many tokens as there may be are those of a sentence that was cut, or of one that just fits.
+    full = [row for row, found in enumerate(places) if len(found) >= longest(model)]
+    if full:
+        uncut = model.tokenizer([list(words[row]) for row in full], is_split_into_words=True, verbose=False)
+        edge = min if model.tokenizer.truncation_side == "left" else max
+        for row, ids in zip(full, uncut["input_ids"], strict=True):
+            if len(ids) > len(places[row]):
+                out[row] = edge((place for place in places[row] if place != NO_WORD), default=NO_WORD)
+    return out
+
+
+def _spaced(words: Sequence[str]) -> list[str]:
+    return [*words[:1], *(f" {word}" for word in words[1:])]
+
+
+def _words_of(
+    model: Model, examples: Sequence[Example], ids: Rows, language: str
+) -> tuple[list[tuple[str, ...]], Rows, list[int]]:
+    """Words of texts, each token's place, the word at a cut: where the text without them gives the same tokens."""
+    spaced = language.split("-")[0] not in UNSPACED
+    words = [e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples]
+    if not any(words):
+        return [()] * len(examples), [[NO_WORD] * len(row) for row in ids], [NO_WORD] * len(examples)
+    tokens, places, ends = _split(model, [found or ("",) for found in words])
+    same = [found != () and own == row for found, own, row in zip(words, tokens["input_ids"], ids, strict=True)]
+    unknown = [[NO_WORD] * len(row) for row in ids]
+    return (
+        [found if good else () for found, good in zip(words, same, strict=True)],
+        [row if good else other for row, other, good in zip(places, unknown, same, strict=True)],
+        [end if good else NO_WORD for end, good in zip(ends, same, strict=True)],
+    )
+
+
+def _whole(places: Sequence[int], words: int, end: int) -> Bools:
+    """Which words of a sentence are there, bool [word]; the one at which it was cut is in doubt: lost."""
+    whole = np.zeros(words, dtype=bool)
+    whole[sorted(set(places) - {NO_WORD})] = True
+    if end != NO_WORD:
+        whole[end] = False
+    return whole
+
+
+def _cut(trees: Iterable[Tree], whole: Sequence[Bools], limit: int) -> tuple[str, ...]:
+    lost = [int((~found).sum()) for found in whole]
+    if not any(lost):
+        return ()
+    some = sum(n > 0 for n in lost)
+    longer = ", ".join(tree.id for tree, n in zip(trees, lost, strict=True) if n)
+    return (
+        f"{some} of {len(whole)} sentences were cut to the model's {limit} tokens or hold words without a token: "
+        f"{sum(lost)} words are lost, and pairs with one of them are not asked ({longer:.200}).",
+    )
+
+
+def _rarest(
+    words: Sequence[tuple[str, ...]], whole: Sequence[Bools], frequencies: Frequencies | str
+) -> tuple[Rows, tuple[str, ...]]:
+    """Of every word, whether it is the least frequent of those that are there; and what to know."""
+    if isinstance(frequencies, str):
+        return [[0] * len(found) for found in words], (f"Rare words are not judged: {frequencies}.",)
+    out: Rows = []
+    for found, there in zip(words, whole, strict=True):
+        rare = iter(frequencies.rarest([word for word, good in zip(found, there, strict=True) if good]))
+        out.append([int(next(rare)) if good else 0 for good in there])
+    return out, ()
+
+
+def _padded(model: Model, tokens: dict[str, Any]) -> Callable[[Ints], dict[str, torch.Tensor]]:
+    return lambda rows: pad(model, tokens, rows)
+
+
+# What the tokens and words of a batch are asked: where each should look, and how often chance would be right.
+
+# Among what the largest weight is sought: all real tokens, those that are no special ones, these without the sentence's
+# first (where attention without an aim goes), or words.
+Among = Literal["all", "inner", "aimed", "words"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One role, put to a batch.
+
+    right: bool [row, query, key].  asked: bool [row, query].  chance: float64 [row, query], share of the targets that
+    are right, or 0 and 1 of a fixed offset.  Queries and keys are words for `among` "words", else tokens.
+    """
+
+    role: str
+    among: Among
+    right: torch.Tensor
+    asked: torch.Tensor
+    chance: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A stack's side of a batch: who looks, what can be looked at.
+
+    looking: bool [row, query], real tokens.  targets: {among: bool [row, query, key]}.
+    merge: of words, what turns weights into theirs: [row, word, query] (mean over a word's tokens) and
+    [row, key, word] (sum); None where no words are known.  separator, first: bool [row, key].  counted: bool
+    [row, key], targets of confidence.  square: whether queries and keys are the same tokens.
+    """
+
+    looking: torch.Tensor
+    targets: Mapping[str, torch.Tensor]
+    merge: tuple[torch.Tensor, torch.Tensor] | None
+    separator: torch.Tensor
+    first: torch.Tensor
+    counted: torch.Tensor
+    square: bool
+    questions: tuple[Question, ...]
+
+
+def scene(model: Model, given: Given, batch: Batch, stack: str, exclude: str, offsets: Mapping[str, int]) -> Scene:
+    """A batch as one stack sees it, with everything it is asked.
+
+    exclude: see `excluded_ids`.  offsets: {syntactic role: the fixed offset it is measured against}.
+    """
+    (ids, looking), (keys, real) = sides(model, batch.inputs, stack)
+    square = stack != "cross"
+    visible = (looking[:, :, None] & real[:, None, :]).clone()
+    if causal(stack):
+        visible &= torch.ones(visible.shape[1:], dtype=torch.bool, device=visible.device).tril()
+    banned, of_separator = (torch.tensor(excluded_ids(model.tokenizer, name), device=ids.device)
+                            for name in (exclude, "separator"))  # fmt: skip
+    first = real & (real.long().cumsum(dim=1) == 1)
+    special = _special(model, given, batch, stack, keys)
+    quiet = special if square else _special(model, given, batch, "decoder", ids)
+    targets = {"all": visible, "inner": visible & ~special[:, None, :]}
+    targets["aimed"] = targets["inner"] & ~first[:, None, :]
+    separator = torch.isin(keys, of_separator) & real
+    asking = looking & ~quiet
+    if given.second:
+        asked, merge = [_induction(given, batch, ids, targets["aimed"], asking)], None
+    else:
+        asked = [*_of_tokens(targets, asking, separator, first)]
+        asked += [*_positions(visible, asking), _same(ids, targets["inner"], asking)] if square else []
+        merge, more = _of_words(given, batch, stack, targets, asking, offsets)
+        asked += more
+    counted = real & ~torch.isin(keys, banned)
+    return Scene(looking, targets, merge, separator, first, counted, square, tuple(asked))
+
+
+def _induction(given: Given, batch: Batch, ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+    """Of sentences given twice: the token after an earlier one like one's own. The first time asks nothing."""
+    here = torch.arange(ids.shape[1], device=ids.device)
+    same = ids[:, :, None] == ids[:, None, :]
+    right = torch.zeros_like(same)
+    right[:, :, 1:] = same[:, :, :-1]
+    right &= targets & (here[None, :] < here[:, None])
+    before = torch.tensor([given.second[row] for row in batch.rows.tolist()], device=ids.device)
+    number = batch.inputs["attention_mask"].cumsum(dim=1) - 1
+    return _uniform(INDUCTION, "aimed", right, targets, asking & (number >= before[:, None]))
+
+
+def _of_words(
+    given: Given,
+    batch: Batch,
+    stack: str,
+    targets: dict[str, torch.Tensor],
+    asking: torch.Tensor,
+    offsets: Mapping[str, int],
+) -> tuple[tuple[torch.Tensor, torch.Tensor] | None, list[Question]]:
+    """What merges a stack's tokens to words, and the questions about words; none where the words are not known."""
+    if stack != given.stacks[0] or not any(given.words):
+        return None, []
+    place = _placed(given.places, batch, asking.shape[1], NO_WORD)
+    merge, targets["words"] = _merging(place, causal(stack))
+    rare = _rare(given, batch, place, targets["inner"], asking)
+    return merge, [rare, *_syntax(given, batch, targets["words"], offsets)]
+
+
+def _of_tokens(
+    targets: Mapping[str, torch.Tensor], asking: torch.Tensor, separator: torch.Tensor, first: torch.Tensor
+) -> Iterator[Question]:
+    visible = targets["all"]
+    for role, where in ((SEPARATOR, separator), (FIRST, first)):
+        yield _uniform(role, "all", where[:, None, :] & visible, visible, asking)
+
+
+def _positions(visible: torch.Tensor, asking: torch.Tensor) -> Iterator[Question]:
+    here = torch.arange(visible.shape[1], device=visible.device)
+    away = here[None, :] - here[:, None]
+    for offset in OFFSETS:
+        yield _uniform(position(offset), "all", (away == offset) & visible, visible, asking)
+
+
+def _same(ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+    other = ~torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
+    return _uniform(SAME, "inner", (ids[:, :, None] == ids[:, None, :]) & other & targets, targets, asking)
+
+
+def _rare(given: Given, batch: Batch, place: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+    rare = torch.zeros_like(place, dtype=torch.bool)
+    for row, sentence in enumerate(batch.rows.tolist()):
+        of_word = torch.tensor(
+            [*given.rare[sentence], 0], dtype=torch.bool, device=place.device
+        )  # the last: of no word
+        rare[row] = of_word[place[row]]
+    return _uniform(RARE, "inner", rare[:, None, :] & targets, targets, asking)
+
+
+def _uniform(role: str, among: Among, right: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
+    """A question whose chance is to pick any target alike; asked where some but not all targets are right."""
+    chance = right.sum(dim=2, dtype=torch.float64) / targets.sum(dim=2, dtype=torch.float64).clamp(min=1)
+    return Question(role, among, right, asking & (chance > 0) & (chance < 1), chance)
+
+
+def _syntax(given: Given, batch: Batch, targets: torch.Tensor, offsets: Mapping[str, int]) -> Iterator[Question]:
+    size = (len(batch.rows), targets.shape[1])
+    asked = [given.asked(sentence) for sentence in batch.rows.tolist()]
+    for role in SYNTACTIC:
+        right = np.zeros((*size, size[1]), dtype=bool)
+        chance = np.zeros(size)
+        for row, wants in enumerate(asked):
+            for word, found in wants.get(role, {}).items():
+                right[row, word, list(found)] = True
+                chance[row, word] = word + offsets[role] in found
+        as_tensor = torch.as_tensor(right, device=targets.device)
+        yield Question(role, "words", as_tensor, as_tensor.any(dim=2), torch.as_tensor(chance, device=targets.device))
+
+
+def _merging(place: torch.Tensor, causal: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Matrices that merge tokens to words, and which word may look at which."""
+    words = torch.arange(int(place.max()) + 1 if bool((place >= 0).any()) else 1, device=place.device)
+    sums = (place[:, :, None] == words).float()
+    means = sums.transpose(1, 2) / sums.sum(dim=1).clamp(min=1)[:, :, None]
+    there = sums.any(dim=1)
+    targets = there[:, :, None] & there[:, None, :]
+    return (means, sums), targets & (words[None, :] <= words[:, None]) if causal else targets
+
+
+def _special(model: Model, given: Given, batch: Batch, stack: str, ids: torch.Tensor) -> torch.Tensor:
+    """Which tokens of a side are special, bool [row, token]; padding counts as such."""
+    if stack == "decoder" and model.module.config.is_encoder_decoder:
+        return torch.isin(ids, torch.tensor(sorted(special_ids(model)), device=ids.device))
+    return _placed(given.special, batch, ids.shape[1], 1).bool()
+
+
+def _placed(rows: Sequence[Sequence[int]], batch: Batch, width: int, filler: int) -> torch.Tensor:
+    """Numbers of every token of a batch, int [row, token], as wide as its tensors and padded on the same side."""
+    real = batch.inputs["attention_mask"].bool().cpu()
+    out = torch.full((len(batch.rows), width), filler)
+    for row, sentence in enumerate(batch.rows.tolist()):
+        out[row, real[row]] = torch.tensor(rows[sentence])
+    return out.to(batch.inputs["attention_mask"].device)

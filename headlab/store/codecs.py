@@ -1,0 +1,502 @@
+"""Each kind of result as the bytes of its file, and read back trusting nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.files import parse_json
+from headlab.l0_gates import HardConcrete, LearnedGates
+from headlab.records import Bools, Evaluation, HeadGrid, Ints, canonical_json, content_key
+from headlab.scores import Curve, HeadScores
+from headlab.store.folder import (
+    FORMAT,
+    SCORE,
+    Array,
+    Arrays,
+    check_array,
+    kind_of,
+    npz,
+    read_arrays,
+    read_content,
+    read_field,
+    read_grid,
+    read_spec,
+    telling,
+)
+from headlab.tables import Report
+from headlab.tasks.base import Example
+
+# Answers under a mask, one file a mask: written to bytes, and read back trusting nothing.
+
+ANSWERS = "answers"
+COUNTS = (np.uint8, np.uint16, np.uint32)
+
+
+def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapping[str, Any]) -> bytes:
+    """A whole evaluation as npz bytes: right or wrong a bit, predictions in as few bytes as hold them.
+
+    digest: of the mask.  units: int [example], answers an example asks for.  spec: of the run folder.
+    Raises HeadlabError for an evaluation that is still under way.
+    """
+    if not evaluation.done:
+        raise HeadlabError(
+            f"{evaluation.n} of {evaluation.total} answers are there; only whole evaluations are kept",
+            code="answers.incomplete",
+        )
+    arrays = {
+        "correct": np.packbits(evaluation.correct),
+        "predicted": _small(evaluation.predicted),
+        "units": _small(units),
+    }
+    about = {
+        "format": FORMAT,
+        "run": content_key(dict(spec)),
+        "mask": digest,
+        "ids_sha256": content_key(list(evaluation.ids)),
+        "sha256": _sha256(arrays),
+    }
+    return npz({**arrays, "about": np.array(canonical_json(about))})
+
+
+def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: Sequence[Example]) -> Evaluation:
+    """Inverse of `pack_evaluation`, on the task's own examples.
+
+    Raises HeadlabError if the file is torn, or of another run, mask or set of examples.
+    """
+    arrays = read_arrays(path)
+    about = _about(arrays)
+    lacking = {"correct", "predicted", "units"} - set(arrays)
+    if lacking:
+        raise HeadlabError(f"{path.name} lacks {', '.join(sorted(lacking))}", code="answers.fields_missing")
+    if about.get("format") != FORMAT:
+        raise HeadlabError(
+            f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}", code="answers.format_unknown"
+        )
+    if about.get("run") != content_key(dict(spec)) or about.get("mask") != digest:
+        raise HeadlabError(f"{path.name} is of another run or mask", code="answers.other_run")
+    if about.get("sha256") != _sha256(arrays):
+        raise HeadlabError(f"{path.name} holds other answers than were written", code="answers.changed")
+    units, predicted = _counts("units", arrays), _counts("predicted", arrays)
+    if len(units) != len(examples) or int(units.sum()) != len(predicted):
+        raise HeadlabError(f"{path.name} is of another number of examples or answers", code="answers.counts_mismatch")
+    ids, groups = named(examples, units)
+    if about.get("ids_sha256") != content_key(list(ids)):
+        raise HeadlabError(f"{path.name} is of other examples", code="answers.other_examples")
+    return Evaluation(spec["task"]["language"], _correct(arrays["correct"], len(ids)), predicted, ids, groups, len(ids))
+
+
+def named(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids and groups of all answers, example by example, as `headlab.evaluator` names them."""
+    asked = [(e, place, n) for e, n in zip(examples, units.tolist(), strict=True) for place in range(n)]
+    ids = tuple(e.id if n == 1 else f"{e.id}#{place}" for e, place, n in asked)
+    return ids, tuple(e.group or e.id for e, _, _ in asked)
+
+
+def _small(values: Ints) -> Array:
+    if len(values) and int(values.min()) < 0:
+        raise HeadlabError("an answer is missing; only whole evaluations are kept", code="answers.incomplete")
+    return values.astype(next(kind for kind in COUNTS if int(values.max(initial=0)) <= np.iinfo(kind).max))
+
+
+def _counts(name: str, arrays: Arrays) -> Ints:
+    array = arrays[name]
+    if array.ndim != 1 or array.dtype not in COUNTS:
+        raise HeadlabError(
+            f"its {name} is {array.dtype} {array.shape}, not counts in a row", code="answers.counts_invalid"
+        )
+    return array.astype(np.int64)
+
+
+def _correct(packed: Array, answers: int) -> Bools:
+    check_array("correct", packed, (-(-answers // 8),), np.uint8)
+    return np.unpackbits(packed, count=answers).astype(bool)
+
+
+def _about(arrays: Arrays) -> Mapping[str, Any]:
+    text = arrays.get("about")
+    if text is None or text.shape != () or text.dtype.kind != "U":
+        raise HeadlabError("its answers lack the text about them", code="answers.about_missing")
+    about = parse_json(str(text), "about")
+    if not isinstance(about, dict):
+        raise HeadlabError("its answers mangle the text about them", code="answers.about_torn")
+    return about
+
+
+def _sha256(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for name in ("correct", "predicted", "units"):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape};".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+# Scores as a run's result: written to bytes, and read back trusting nothing.
+
+SCORE_FLOATS = ("values", "low", "high", "p_values")
+SCORE_ARRAYS = (*SCORE_FLOATS, "samples", "halves")
+SCORE_FIELDS = {
+    "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
+    "seconds": float,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its scores, and what is known of how it was made."""
+
+    key: str
+    folder: Path
+    scores: HeadScores
+    meta: Mapping[str, Any]
+
+
+def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
+    """A result as npz bytes: float64 arrays and one JSON text. Raises HeadlabError for what is not a number."""
+    given = {name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None}
+    if not all(np.isfinite(array).all() for array in given.values()):
+        raise HeadlabError(
+            f"{scores.method} gave a value that is not a number for {scores.language}; nothing was stored. "
+            "Check that the model gives finite outputs on this data",
+            code="score.method_not_finite",
+        )
+    about = {name: getattr(scores, name) for name in SCORE_FIELDS} | {
+        "format": FORMAT,
+        "grid": scores.grid.to_json(),
+        "values_sha256": scores.values_sha256(),
+        "meta": dict(meta),
+    }
+    return npz({**given, "about": np.array(canonical_json(about))})
+
+
+def read_result(folder: Path) -> Result:
+    """Read one run folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    with telling(folder, "score"):
+        return _read(folder)
+
+
+def _read(folder: Path) -> Result:
+    spec = read_spec(folder)
+    if kind_of(spec) != SCORE:
+        raise HeadlabError(f"it holds a {kind_of(spec)}, not scores", code="result.other_kind")
+    about, arrays = read_content(folder)
+    return Result(folder.name, folder, _scores(arrays, about, spec), dict(about["meta"]))
+
+
+def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> HeadScores:
+    grid = read_grid(about.get("grid"))
+    given = {name: arrays[name] for name in SCORE_ARRAYS if name in arrays}
+    if "values" not in given:
+        raise HeadlabError("its result lacks the values", code="result.fields_missing")
+    for name, array in given.items():
+        shape = (2, grid.size) if name == "halves" else (grid.size,)
+        check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
+    fields = {name: read_field(about, name, kind) for name, kind in SCORE_FIELDS.items()}
+    scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
+    if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _scored(spec):
+        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
+    return scores
+
+
+def _scored(spec: Mapping[str, Any]) -> tuple[str, Any]:
+    method = spec.get("method")
+    return spec["task"]["language"], method.get("name") if isinstance(method, dict) else None
+
+
+# Pruning curves as a run's result: written to bytes, and read back trusting nothing.
+
+CURVE = "curve"
+CURVE_FLOATS = ("low", "high", "p_values")
+CURVE_FIELDS = {
+    "language": str, "split": str, "ordering": str, "example_forwards": int, "seconds": float, "caution": str,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CurveResult:
+    """A finished curve, and what is known of how it was made."""
+
+    key: str
+    folder: Path
+    curve: Curve
+    meta: Mapping[str, Any]
+
+
+def pack_answers(correct: Bools) -> Array:
+    """Answers, bool [point, answer] -> uint8 [point, byte], eight answers a byte."""
+    return np.packbits(correct, axis=1)
+
+
+def unpack_answers(packed: Array, points: int, answers: int) -> Bools:
+    """Inverse of `pack_answers`. Raises HeadlabError if the shape or the type is another."""
+    check_array("correct", packed, (points, -(-answers // 8)), np.uint8)
+    return np.unpackbits(packed, axis=1, count=answers).astype(bool)
+
+
+def pack_curve(curve: Curve, meta: Mapping[str, Any]) -> bytes:
+    """A curve as npz bytes: arrays and one JSON text."""
+    about = {name: getattr(curve, name) for name in CURVE_FIELDS} | {
+        "format": FORMAT,
+        "grid": curve.grid.to_json(),
+        "values_sha256": curve.values_sha256(),
+        "meta": dict(meta),
+    }
+    arrays = {name: getattr(curve, name) for name in (*CURVE_FLOATS, "order", "removed", "groups")}
+    return npz({**arrays, "correct": pack_answers(curve.correct), "about": np.array(canonical_json(about))})
+
+
+def read_curve(folder: Path) -> CurveResult:
+    """Read one curve's folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    with telling(folder, "curve"):
+        spec = read_spec(folder)
+        if kind_of(spec) != CURVE:
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not a curve", code="result.other_kind")
+        about, arrays = read_content(folder)
+        return CurveResult(folder.name, folder, _curve(arrays, about, spec), dict(about["meta"]))
+
+
+def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Curve:
+    grid = read_grid(about.get("grid"))
+    lacking = {*CURVE_FLOATS, "order", "removed", "groups", "correct"} - set(arrays)
+    if lacking:
+        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
+    points, answers = len(np.atleast_1d(arrays["removed"])), len(np.atleast_1d(arrays["groups"]))
+    check_array("order", arrays["order"], (grid.size,), np.int64)
+    check_array("removed", arrays["removed"], (points,), np.int64)
+    check_array("groups", arrays["groups"], (answers,), np.int64)
+    for name in CURVE_FLOATS:
+        check_array(name, arrays[name], (points,), np.float64)
+    correct = unpack_answers(arrays["correct"], points, answers)
+    _check_counts(arrays, grid.size)
+    given = {name: arrays[name] for name in (*CURVE_FLOATS, "order", "removed", "groups")}
+    fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
+    curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
+    if curve.values_sha256() != about.get("values_sha256") or _said(curve) != _curve_named(spec):
+        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
+    return curve
+
+
+def _check_counts(arrays: Arrays, size: int) -> None:
+    """Raise HeadlabError unless the order names every head once, and the counts rise from none to all."""
+    order, removed = arrays["order"], arrays["removed"]
+    if not np.array_equal(np.sort(order), np.arange(size)):
+        raise HeadlabError("its order does not name every head once", code="curve.order_invalid")
+    if len(removed) < 2 or removed[0] != 0 or removed[-1] != size or (np.diff(removed) <= 0).any():
+        raise HeadlabError("its counts of removed heads do not rise from 0 to all heads", code="curve.counts_invalid")
+    if not len(arrays["groups"]) or (arrays["groups"] < 0).any():
+        raise HeadlabError("it has no answers, or groups that are not counted from 0", code="curve.answers_invalid")
+
+
+def _said(curve: Curve) -> tuple[object, ...]:
+    return curve.language, curve.split, curve.ordering, curve.removed.tolist()
+
+
+def _curve_named(spec: Mapping[str, Any]) -> tuple[object, ...]:
+    order = spec.get("order")
+    method = order.get("method") if isinstance(order, dict) else None
+    return spec["task"]["language"], spec["task"]["split"], method, spec.get("removed")
+
+
+# Reports of experiments as a run's result: written to bytes, and read back trusting nothing.
+
+REPORT = "report"
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """A finished report, and what is known of how it was made."""
+
+    key: str
+    folder: Path
+    report: Report
+    meta: Mapping[str, Any]
+
+
+def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
+    """A report as npz bytes: one JSON text. Raises HeadlabError for what is not a number."""
+    content = {name: value for name, value in report.to_json().items() if name != "spec"}
+    try:
+        about = {"format": FORMAT, "report": content, "sha256": content_key(content), "meta": dict(meta)}
+        return npz({"about": np.array(canonical_json(about))})
+    except (TypeError, ValueError) as error:
+        raise HeadlabError(
+            f"the report of {report.name} holds a value that is neither a number nor a text ({error}); "
+            "it is not stored",
+            code="report.value_unstorable",
+        ) from error
+
+
+def read_report(folder: Path) -> ReportResult:
+    """Read one report's folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    with telling(folder, "experiment"):
+        spec = read_spec(folder)
+        if kind_of(spec) != REPORT:
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not a report", code="result.other_kind")
+        about, _ = read_content(folder)
+        return ReportResult(folder.name, folder, _report(about, spec), dict(about["meta"]))
+
+
+def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
+    content = about.get("report")
+    try:
+        good = isinstance(content, dict) and about.get("sha256") == content_key(content)
+    except ValueError:  # half a surrogate pair, or a number too large for one
+        good = False
+    if not good or not isinstance(content, dict):
+        raise HeadlabError("its tables do not fit what is written beside them", code="result.values_mismatch")
+    report = Report.from_json({**content, "spec": {}})
+    if report.name != spec.get("experiment"):
+        raise HeadlabError(
+            f"it is a report of {report.name}, not of {spec.get('experiment')}", code="result.other_report"
+        )
+    return replace(report, spec=spec)
+
+
+# Learned gates as a run's result: written to bytes, and read back trusting nothing.
+
+GATES = "gates"
+GATES_FIELDS = {"language": str, "weight": float, "example_forwards": int, "seconds": float}
+TOLD = ("measured", "trained", "notes")
+PARTS = ("temperature", "low", "high")
+
+
+@dataclass(frozen=True)
+class GatesResult:
+    """Gates whose learning is finished, and what is known of how that was done."""
+
+    key: str
+    folder: Path
+    gates: LearnedGates
+    meta: Mapping[str, Any]
+
+    @property
+    def trained_folder(self) -> Path | None:
+        """Where the model that was trained along is, or None: it stayed as it was, or was written elsewhere."""
+        name = self.gates.trained.get("folder")
+        if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
+            return None
+        found = self.folder / name
+        return found if found.is_dir() else None
+
+
+def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
+    """Learned gates as npz bytes: arrays of the heads that have a gate, and one JSON text.
+
+    Raises HeadlabError for a value that is not a number.
+    """
+    gated = np.flatnonzero(gates.gated).astype(np.int64)
+    arrays: dict[str, Array] = {
+        "steps": gates.steps,
+        "gated": gated,
+        "log_alpha": np.ascontiguousarray(gates.log_alpha[:, gated], np.float32),
+        "loss": np.asarray(gates.loss[1:], np.float64),
+        "penalty": np.asarray(gates.penalty, np.float64),
+    }
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise HeadlabError(
+            f"the gates for {gates.language} became a value that is not a number; nothing was stored. "
+            "Learn with a lower rate",
+            code="gate.not_finite",
+        )
+    told = {"measured": dict(gates.measured), "trained": dict(gates.trained), "notes": list(gates.notes)}
+    try:
+        about = {name: getattr(gates, name) for name in GATES_FIELDS} | {
+            "format": FORMAT,
+            "grid": gates.grid.to_json(),
+            "concrete": {name: float(value) for name, value in asdict(gates.concrete).items()},
+            "values_sha256": gates.values_sha256(),
+            "told": told,
+            "told_sha256": content_key(told),
+            "meta": dict(meta),
+        }
+        return npz({**arrays, "about": np.array(canonical_json(about))})
+    except (TypeError, ValueError) as error:
+        raise HeadlabError(
+            f"what was measured of the gates for {gates.language} is neither a number nor a text ({error}); "
+            "nothing was stored",
+            code="gate.measured_unstorable",
+        ) from error
+
+
+def read_gates(folder: Path) -> GatesResult:
+    """Read one folder of gates, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    with telling(folder, GATES):
+        spec = read_spec(folder)
+        if kind_of(spec) != GATES:
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not gates", code="result.other_kind")
+        about, arrays = read_content(folder)
+        return GatesResult(folder.name, folder, _gates(arrays, about, spec), dict(about["meta"]))
+
+
+def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> LearnedGates:
+    grid = read_grid(about.get("grid"))
+    _check(arrays, grid)
+    times = len(arrays["steps"])
+    log_alpha = np.full((times, grid.size), np.nan, np.float32)
+    log_alpha[:, arrays["gated"]] = arrays["log_alpha"]
+    fields = {name: read_field(about, name, kind) for name, kind in GATES_FIELDS.items()}
+    told = _told(about)
+    gates = LearnedGates(
+        grid, steps=arrays["steps"], log_alpha=log_alpha, loss=np.concatenate([[np.nan], arrays["loss"]]),
+        penalty=arrays["penalty"], concrete=_concrete(about.get("concrete")), spec=spec, **fields,
+        measured=told["measured"], trained=told["trained"], notes=tuple(told["notes"]),
+    )  # fmt: skip
+    asked = spec.get("options")
+    named = asked.get("weight") if isinstance(asked, dict) else None
+    if gates.values_sha256() != about.get("values_sha256") or (gates.language, gates.weight) != (
+        spec["task"]["language"],
+        named,
+    ):
+        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
+    return gates
+
+
+def _check(arrays: Arrays, grid: HeadGrid) -> None:
+    """Raise HeadlabError unless the arrays are of one history of some of the grid's heads."""
+    lacking = {"steps", "gated", "log_alpha", "loss", "penalty"} - set(arrays)
+    if lacking:
+        raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
+    times, heads = len(np.atleast_1d(arrays["steps"])), len(np.atleast_1d(arrays["gated"]))
+    check_array("steps", arrays["steps"], (times,), np.int64)
+    check_array("gated", arrays["gated"], (heads,), np.int64)
+    check_array("log_alpha", arrays["log_alpha"], (times, heads), np.float32)
+    check_array("loss", arrays["loss"], (times - 1,), np.float64)
+    check_array("penalty", arrays["penalty"], (times,), np.float64)
+    steps, gated = arrays["steps"], arrays["gated"]
+    if times < 2 or steps[0] != 0 or (np.diff(steps) <= 0).any():
+        raise HeadlabError("the steps of its history do not rise from 0", code="result.history_invalid")
+    if not heads or gated[0] < 0 or gated[-1] >= grid.size or (np.diff(gated) <= 0).any():
+        raise HeadlabError("its gates are not of heads of its grid", code="result.gates_mismatch")
+
+
+def _concrete(value: Any) -> HardConcrete:
+    good = isinstance(value, dict) and set(value) == set(PARTS) and all(type(value[name]) is float for name in PARTS)
+    if not good or not (0 < value["temperature"] < np.inf and value["low"] < 0 and 1 < value["high"] < np.inf):
+        raise HeadlabError("its distribution is not {temperature, low, high}", code="result.distribution_invalid")
+    concrete = HardConcrete(**value)
+    concrete.check()
+    return concrete
+
+
+def _told(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told beside the arrays: measured, trained, notes."""
+    told = about.get("told")
+    try:
+        good = isinstance(told, dict) and about.get("told_sha256") == content_key(told)
+    except ValueError:  # half a surrogate pair, or a number too large for one
+        good = False
+    if not good or not isinstance(told, dict) or set(told) != set(TOLD):
+        raise HeadlabError("what was measured does not fit what is written beside it", code="result.measured_mismatch")
+    measured, trained, notes = (told[name] for name in TOLD)
+    split = isinstance(measured, dict) and all(isinstance(part, dict) for part in measured.values())
+    if not split or not isinstance(trained, dict) or not isinstance(notes, list):
+        raise HeadlabError("what was measured is not {split: numbers}", code="result.measured_invalid")
+    if not all(isinstance(note, str) for note in notes):
+        raise HeadlabError("its notes are not texts", code="result.notes_invalid")
+    return told

@@ -1,0 +1,320 @@
+"""Pruning curves: heads leave one after another, and the accuracy is watched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import STATE_BYTES, Evaluator
+from headlab.hooks.model import Model
+from headlab.masks import Mask, removal_order
+from headlab.methods.costs import spec_of
+from headlab.methods.run import Arrays, make_spec, only_language, saving
+from headlab.methods.table import METHODS
+from headlab.models.versions import versions
+from headlab.records import Bools, Ints, Progress, content_key
+from headlab.scores import Band, Curve, HeadScores, areas, band, compare_areas, counts, kept_without, labels
+from headlab.stats import Bootstrap, group_bootstrap
+from headlab.store import Run, Store, pack_answers, unpack_answers
+from headlab.tasks.base import Split, Task
+
+# What a curve depends on: which heads leave in which order, and where that is measured.
+
+ORDERED_BY_CHANCE = "random"
+
+
+def check_scores(scores: HeadScores, model: Model) -> None:
+    """Raise HeadlabError, with the reason, unless the scores are of this model and can order its heads."""
+    if scores.grid != model.grid:
+        raise HeadlabError(
+            f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score this model first",
+            code="score.other_grid",
+        )
+    made_for = spec_of(scores, "model", "fingerprint")
+    if made_for != model.fingerprint:
+        name = spec_of(scores, "model", "name") or "a model that they do not name"
+        raise HeadlabError(
+            f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "
+            "The shapes agree, but heads of one model say nothing about another's. Score this model first",
+            code="score.other_model",
+        )
+    if not np.isfinite(scores.values).all():
+        raise HeadlabError(
+            f"the {scores.method} scores hold a value that is not a number; score the model again",
+            code="score.not_finite",
+        )
+
+
+def curve_spec(
+    evaluator: Evaluator, scores: HeadScores, *, points: int | None = None, ablation: str = "zero", seed: int = 0
+) -> dict[str, Any]:
+    """Everything a curve depends on; its sha256 names the run."""
+    base = make_spec(evaluator, METHODS[ORDERED_BY_CHANCE], {}, seed, ablation)
+    order = {
+        "method": scores.method,
+        "options": spec_of(scores, "method", "options"),
+        "estimand": scores.estimand,
+        "task": spec_of(scores, "task", "name"),
+        "language": scores.language,
+        "split": spec_of(scores, "task", "split"),
+        "ablation": spec_of(scores, "ablation"),
+        "seed": spec_of(scores, "seed"),
+        "values_sha256": scores.values_sha256(),
+        "run": content_key(dict(scores.spec)),
+    }
+    removed = counts(scores.grid.size, points)
+    return {k: v for k, v in base.items() if k != "method"} | {"kind": "curve", "order": order, "removed": removed}
+
+
+def caution_of(spec: Mapping[str, Any]) -> str:
+    """What to know before believing a curve of this spec, or empty."""
+    order, task, notes = spec["order"], spec["task"], []
+    if order["method"] != ORDERED_BY_CHANCE:
+        if order["split"] is None:
+            notes.append(
+                "the scores do not say which examples they were made on; if on these, the curve flatters itself"
+            )
+        elif (order["split"], order["task"]) == (task["split"], task["name"]):
+            notes.append(
+                f"the heads were ordered on the {task['split']} split too, so the curve flatters itself; "
+                "judge on another split"
+            )
+        if order["ablation"] not in (None, spec["ablation"]):
+            notes.append(f"the scores are of {order['ablation']} ablation, the curve is of {spec['ablation']}")
+    return "; ".join(notes)
+
+
+# A curve under way: block by block of examples, point by point, kept as it goes.
+
+# Memory for the layer inputs of a block: on a GPU a step of less would be over before it is saved.
+ROOM = {"cpu": STATE_BYTES, "cuda": 4 << 30}
+Report = Callable[[Progress], None]
+
+
+@dataclass
+class Walk:
+    """All points of one block of examples, then of the next.
+
+    A block is small enough for the inputs of its layers to be kept, so that every point starts at the first
+    layer that lost a head; kept for all examples at once they would not fit.  done: steps made, of one
+    point on one block each.
+    """
+
+    evaluator: Evaluator
+    spec: dict[str, Any]
+    order: Ints
+    run: Run | None
+    done: int = 0
+    seconds: float = 0.0
+    correct: Bools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.removed: list[int] = self.spec["removed"]
+        self.ends = np.cumsum(self.evaluator.inputs.units)
+        self.correct = np.zeros((len(self.removed), int(self.ends[-1])), dtype=bool)
+        self.evaluator.state_bytes = ROOM.get(self.evaluator.model.device.type, STATE_BYTES)
+        self._restore()
+
+    @cached_property
+    def blocks(self) -> list[slice]:
+        """Examples that are walked together."""
+        evaluator = self.evaluator
+        if not evaluator.model.resumable or self.spec["ablation"] != "zero":
+            return [slice(0, len(evaluator.examples))]
+        a_token = _width(evaluator) * (evaluator.model.grid.layers + 1) * evaluator.model.module.dtype.itemsize
+        room = evaluator.state_bytes // a_token
+        edges, filled = [0], 0
+        for at, length in enumerate(evaluator.lengths.tolist()):
+            if filled + length > room and at > edges[-1]:
+                edges.append(at)
+                filled = 0
+            filled += length
+        return [slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)]
+
+    def go(self, report: Report, tick: Callable[[], None]) -> Curve:
+        """Make the steps that are lacking."""
+        before, started = self.seconds, time.perf_counter()
+        report(self._progress(self._forwards))
+        with saving(self.save) as saver:
+            for number in range(self.done // len(self.removed), len(self.blocks)):
+                part = self._part(self.blocks[number], report, tick)
+                for point in range(self.done % len(self.removed), len(self.removed)):
+                    self._measure(part, self.blocks[number], point)
+                    self.done += 1
+                    self.seconds = before + time.perf_counter() - started
+                    saver.offer(partial(self._arrays, self.done, self.seconds))
+                    report(self._progress(self._forwards))
+        return self._curve()
+
+    @property
+    def _forwards(self) -> int:
+        """Forwards that the steps made so far took."""
+        number, point = divmod(self.done, len(self.removed))
+        if number == len(self.blocks):
+            return len(self.evaluator.examples) * len(self.removed)
+        block = self.blocks[number]
+        return int(block.start * len(self.removed) + point * (block.stop - block.start))
+
+    def _part(self, block: slice, report: Report, tick: Callable[[], None]) -> Evaluator:
+        """An evaluator of a block's examples, which counts forwards on from where the walk is."""
+        whole = self.evaluator
+        part = whole
+        if len(self.blocks) > 1:
+            task = replace(whole.task, read=lambda *_: whole.examples[block])
+            part = Evaluator(
+                whole.model, task, whole.language, whole.split, None, whole.batch_size, whole.state_bytes
+            )  # fmt: skip
+        part.forwards = self._forwards
+
+        def between() -> None:
+            report(self._progress(part.forwards))
+            tick()
+
+        part.tick = between
+        return part
+
+    def _measure(self, part: Evaluator, block: slice, point: int) -> None:
+        model = part.model
+        kept = kept_without(self.order[: self.removed[point]], model.grid.size)
+        found = part.evaluate(Mask(model.grid, kept, model.identity()), ablation=self.spec["ablation"])
+        end = int(self.ends[block.stop - 1])
+        self.correct[point, end - found.n : end] = found.correct
+
+    def _progress(self, forwards: int) -> Progress:
+        points, blocks = len(self.removed), len(self.blocks)
+        number, point = divmod(self.done, points)
+        if number == blocks:
+            number, point = blocks - 1, points
+        note = f"{point} of {points} points" + (f" on block {number + 1} of {blocks}" if blocks > 1 else "")
+        total = points * len(self.evaluator.examples)
+        return Progress(min(forwards, total), total, note)
+
+    def save(self, arrays: Arrays) -> None:
+        """Keep what there is so far, where the walk is kept at all."""
+        if self.run is not None:
+            self.run.save(arrays)
+
+    def _arrays(self, done: int, seconds: float) -> Arrays:
+        return {
+            "correct": pack_answers(self.correct),
+            "blocks": np.array([block.stop for block in self.blocks]),
+            "done": np.array(done),
+            "seconds": np.array(seconds),
+        }
+
+    def _restore(self) -> None:
+        saved = None if self.run is None else self.run.checkpoint()
+        if self.run is None or saved is None:
+            return
+        try:
+            self._go_on_from(saved)
+        except (HeadlabError, KeyError, TypeError, ValueError) as error:
+            self.run.log(f"checkpoint skipped: it does not fit this curve, which starts over ({error})")
+
+    def _go_on_from(self, saved: Arrays) -> None:
+        done, seconds = int(saved["done"]), float(saved["seconds"])
+        if saved["blocks"].tolist() != [block.stop for block in self.blocks]:
+            raise HeadlabError("other blocks of examples", code="checkpoint.other_blocks")
+        if not 0 <= done <= len(self.blocks) * len(self.removed) or not np.isfinite(seconds):
+            raise HeadlabError(f"{done} steps in {seconds} s", code="checkpoint.steps_invalid")
+        self.correct = unpack_answers(saved["correct"], *self.correct.shape)
+        self.done, self.seconds = done, seconds
+
+    def _curve(self) -> Curve:
+        evaluator, spec = self.evaluator, self.spec
+        units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
+        names = np.array([example.group or example.id for example, n in units for _ in range(n)])
+        groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
+        low, high, p = _intervals(self.correct, groups, spec["seed"])
+        return Curve(
+            evaluator.model.grid, spec["task"]["language"], spec["task"]["split"], spec["order"]["method"],
+            self.order, np.array(self.removed, np.int64), self.correct, groups, low, high, p,
+            self._forwards, self.seconds, caution_of(spec), spec,
+        )  # fmt: skip
+
+
+def _width(evaluator: Evaluator) -> int:
+    """Numbers that a token is between two layers."""
+    config = evaluator.model.module.config.get_text_config()
+    return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
+
+
+def _intervals(correct: Bools, groups: Ints, seed: int) -> Bootstrap:
+    """Of each point's difference to the untouched model, which is 0 by definition where no head is gone."""
+    gain = correct.astype(np.float64) - correct[0]
+    low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(seed))
+    low[0], high[0], p[0] = 0.0, 0.0, 1.0
+    return Bootstrap(low, high, p)
+
+
+# `headlab.prune_curve`: looked up, or measured and kept.
+
+
+def prune_curve(
+    model: Model,
+    task: Task,
+    *,
+    language: str | None = None,
+    scores: HeadScores,
+    split: Split = "test",
+    size: int | None = None,
+    points: int | None = None,
+    ablation: str = "zero",
+    store: Store | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    tick: Callable[[], None] | None = None,
+    seed: int = 0,
+) -> Curve:
+    """Accuracy while heads leave, lowest score first, from the whole model down to none.
+
+    scores: what orders the heads; of equal ones the last in the grid goes first, as `masks.removal_order`
+    has it.  size: examples of the split, None for all.  points: how many counts of removed heads are
+    measured, evenly spaced with none and all among them; None for every count.  seed: of the bootstrap.
+    store: where a finished curve is looked up and kept, and where an interrupted one goes on after its
+    last whole point; None keeps nothing.  on_progress: called between batches, counted in forwards.
+    tick: called between batches; either may raise to stop.  Raises HeadlabError for scores of another
+    model and for anything else that does not fit.
+    """
+    check_scores(scores, model)
+    if seed < 0:
+        raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
+    evaluator = Evaluator(model, task, only_language(task, language), split, size)
+    spec = curve_spec(evaluator, scores, points=points, ablation=ablation, seed=seed)
+    run = store.run(spec) if store is not None else None
+    done = run.curve() if run is not None else None
+    if done is not None:
+        return done.curve
+    walk = Walk(evaluator, spec, removal_order(scores.values), run)
+    curve = walk.go(on_progress or (lambda _: None), tick or (lambda: None))
+    if run is not None:
+        run.finish(curve, _made(evaluator))
+    return curve
+
+
+def _made(evaluator: Evaluator) -> dict[str, Any]:
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "threads": torch.get_num_threads(),
+        "device": evaluator.model.device.type,
+    }
+
+
+__all__ = [
+    "Band",
+    "areas",
+    "band",
+    "caution_of",
+    "compare_areas",
+    "counts",
+    "curve_spec",
+    "prune_curve",
+]

@@ -1,0 +1,175 @@
+"""Differences in accuracy with intervals and tests, and which heads go: those that harm, or as many of the lowest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.masks import RISKY_SHARE, removal_order
+from headlab.records import Bools, Evaluation, Floats
+from headlab.scores import HeadScores, kept_without
+from headlab.stats import group_bootstrap, holm, stratified_bootstrap
+
+# Which heads go: those that harm, or as many of the lowest.
+
+
+def without_harmful(scores: HeadScores) -> Bools:
+    """Heads kept, bool [head], when those leave whose interval lies below 0."""
+    return ~scores.harmful
+
+
+def without_lowest(scores: HeadScores, k: int) -> Bools:
+    """Heads kept, bool [head], when the k lowest scores leave. Raises HeadlabError if there are not so many."""
+    if not 0 <= k <= scores.grid.size:
+        raise HeadlabError(
+            f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})", code="head.count_out_of_range"
+        )
+    return kept_without(removal_order(scores.values)[:k], scores.grid.size)
+
+
+def chosen(scores: HeadScores, k: int | None) -> Bools:
+    """Heads kept: without the harmful ones (k None), or without the k lowest."""
+    return without_harmful(scores) if k is None else without_lowest(scores, k)
+
+
+def removed(kept: Bools) -> int:
+    """Heads that are gone."""
+    return int((~kept).sum())
+
+
+def caution(kept: Bools) -> str:
+    """What to know before believing a mask, or empty."""
+    if removed(kept) <= RISKY_SHARE * kept.size:
+        return ""
+    return f"{removed(kept)} of {kept.size} heads go; few models keep their accuracy beyond half"
+
+
+# Differences in accuracy with intervals and tests, in one language and over several.
+
+DRAWS = 10_000
+ALPHA = 0.05
+Groups = tuple[str, ...]
+
+
+class Gain(NamedTuple):
+    """What each answer gains, float [answer] in [-1, 1], and the groups that are resampled together, [answer].
+
+    runs: values are multiples of 1 / runs, 0 if of nothing: resampled as whole numbers, those of equal sum and size
+    are alike, whatever their last bits.
+    """
+
+    values: Floats
+    groups: Groups
+    runs: int = 1
+
+
+class Difference(NamedTuple):
+    """A mean gain with its 95 % interval and a two-sided p; shares, 0.01 is one point.
+
+    Where nothing was changed the mean is 0 by definition, and interval and p are None.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+
+    @property
+    def cells(self) -> tuple[float | None, ...]:
+        """Mean, low and high in points, and p."""
+        return (100 * self.mean, *(None if x is None else 100 * x for x in (self.low, self.high)), self.p)
+
+    @property
+    def mark(self) -> str:
+        """Which way it goes where p is below 0.05, else empty."""
+        if self.p is None or self.p >= ALPHA:
+            return ""
+        return "higher" if self.mean > 0 else "lower"
+
+
+NOTHING = Difference(0.0, None, None, None)
+COLUMNS = ("difference, points", "low, points", "high, points", "p")
+FORMATS = ("+.2f", "+.2f", "+.2f", ".4f")
+
+
+def gain_of(before: Evaluation, after: Sequence[Evaluation]) -> Gain:
+    """What a change gains on each answer; of several runs of it, their mean, answer by answer."""
+    right = np.mean([one.correct for one in after], axis=0)
+    return Gain(np.asarray(right - before.correct, dtype=np.float64), before.groups, len(after))
+
+
+def minus(one: Gain, other: Gain) -> Gain:
+    """What one change gains more than another on the same answers."""
+    return Gain(one.values - other.values, one.groups, math.lcm(one.runs, other.runs))
+
+
+def difference(gain: Gain, seed: int) -> Difference:
+    """The mean gain, resampled by group."""
+    scale = gain.runs or 1
+    values = _scaled(gain, gain.runs)
+    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
+    low, high, p = group_bootstrap(values[None], gain.groups, rng, made_up=made_up, draws=DRAWS)
+    return Difference(float(values.mean() / scale), float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
+
+
+def _scaled(gain: Gain, runs: int) -> Floats:
+    """Its values as whole numbers of 1 / runs; as they are if runs is 0."""
+    return np.rint(gain.values * runs) if runs else gain.values
+
+
+def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
+    """Mean over languages of the mean gains: every language counts alike, however many answers it has.
+
+    aligned: groups of one name are the same texts in every language, and so are drawn together; else each language
+    is resampled for itself, so that how many answers are drawn of which is no noise.
+    """
+    return difference(pooled(list(gains.values())), seed) if aligned else _stratified(list(gains.values()), seed)
+
+
+def pooled(gains: Sequence[Gain]) -> Gain:
+    """Answers of all languages as one, groups of one name together; their mean is the mean over the languages."""
+    sizes = [len(gain.values) for gain in gains]
+    parts = [gain.values * (sum(sizes) / (len(gains) * size)) for gain, size in zip(gains, sizes, strict=True)]
+    names = tuple(label for gain in gains for label in gain.groups)
+    # Of unequally many answers the weighted values are whole numbers of nothing.
+    return Gain(np.concatenate(parts), names, _common_runs(gains) if len(set(sizes)) == 1 else 0)
+
+
+def _common_runs(gains: Sequence[Gain]) -> int:
+    return math.lcm(*(gain.runs for gain in gains))
+
+
+def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
+    """The mean over languages, each resampled for itself."""
+    runs = _common_runs(gains)
+    scale, values = runs or 1, [_scaled(gain, runs) for gain in gains]
+    strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
+    rng, made_up = np.random.default_rng(seed), (float(scale), float(-scale))
+    low, high, p = stratified_bootstrap(strata, rng, made_up=made_up, draws=DRAWS)
+    mean = float(np.mean([v.mean() for v in values])) / scale
+    return Difference(mean, float(low[0]) / scale, float(high[0]) / scale, float(p[0]))
+
+
+def adjusted(found: Sequence[Difference]) -> list[float | None]:
+    """Holm's p-values over those that have one."""
+    given = [d.p for d in found if d.p is not None]
+    corrected = iter(holm(np.array(given)).tolist() if given else [])
+    return [None if d.p is None else next(corrected) for d in found]
+
+
+def apart(one: Difference, other: Difference) -> Difference:
+    """One mean minus another of other examples, from their own intervals; no p.
+
+    Zou & Donner 2008, equation 5: each end is as far from the difference as the root of the squared distances of
+    the ends that pull there.
+    """
+    mean = one.mean - other.mean
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return NOTHING
+    down = np.hypot(one.mean - one.low, other.high - other.mean)
+    up = np.hypot(one.high - one.mean, other.mean - other.low)
+    return Difference(mean, float(mean - down), float(mean + up), None)

@@ -1,0 +1,166 @@
+"""How honest dev is: what the same mask gains on dev and on test, and which heads stay harmful under correction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headlab.records import Bools, Floats
+from headlab.scores import HeadScores
+from headlab.stats import benjamini_hochberg, holm
+from headlab.studies.ask import Ask, ask_answers, ask_scores
+from headlab.studies.differences import (
+    NOTHING,
+    Difference,
+    Gain,
+    apart,
+    caution,
+    difference,
+    gain_of,
+    over_languages,
+    removed,
+    without_harmful,
+    without_lowest,
+)
+from headlab.tables import Cell, Table
+from headlab.tasks.base import Split
+
+if TYPE_CHECKING:
+    from headlab.studies.pieces import Pieces
+
+
+Report = Callable[[str], None]
+HARMFUL, LOWEST = "harmful", "K lowest"
+SPLITS: tuple[Split, ...] = ("dev", "test")
+MEAN, ALL = "mean", "all"
+
+
+class Measured(NamedTuple):
+    """One mask of a language, and what each answer of either split gains by it."""
+
+    language: str
+    rule: str
+    kept: Bools
+    gains: Mapping[Split, Gain]
+
+    @property
+    def heads(self) -> int:
+        """Heads that are gone."""
+        return removed(self.kept)
+
+
+def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Gains on dev and on test, and the heads that stay harmful when all are judged together."""
+    scores: dict[str, HeadScores] = {}
+    found: list[Measured] = []
+    for number, language in enumerate(pieces.languages, 1):
+        report(f"gap, {language} ({number} of {len(pieces.languages)})")
+        scores[language] = pieces.scores(language, str(options["method"]), **options["method_options"])
+        masks = masks_of(scores[language], options["k"])
+        gains: dict[str, dict[Split, Gain]] = {rule: {} for rule in masks}
+        for split in SPLITS:
+            whole, *after = pieces.all_answers(language, [None, *masks.values()], split)
+            for rule, evaluation in zip(masks, after, strict=True):
+                gains[rule][split] = gain_of(whole, [evaluation])
+        found += [Measured(language, rule, kept, gains[rule]) for rule, kept in masks.items()]
+    return (gap_table(found, pieces), heads_table(scores)), notes(found, scores, options)
+
+
+def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """Scores, and the answers of both splits under two masks."""
+    asks = []
+    for language in pieces.languages:
+        method, given = str(options["method"]), options["method_options"]
+        scores = pieces.found(language, method, **given)
+        known = [] if scores is None else list(masks_of(scores, options["k"]).values())
+        asks.append(ask_scores(pieces, language, method, options=given))
+        for split in SPLITS:
+            asks.append(ask_answers(pieces, language, [None, *known], unknown=2 - len(known), split=split))
+    return asks
+
+
+def masks_of(scores: HeadScores, k: int | None) -> dict[str, Bools]:
+    """Kept heads by rule: the harmful ones gone, and as many (or k) of the lowest."""
+    kept = without_harmful(scores)
+    return {HARMFUL: kept, LOWEST: without_lowest(scores, removed(kept) if k is None else k)}
+
+
+def gap_table(found: Sequence[Measured], pieces: Pieces) -> Table:
+    """A row per language and rule: gain on dev, gain on test, and how far apart they are."""
+    rows: list[tuple[Cell, ...]] = []
+    for rule in (HARMFUL, LOWEST):
+        mine = [one for one in found if one.rule == rule]
+        for one in mine:
+            sides = [difference(one.gains[s], pieces.seed) if one.heads else NOTHING for s in SPLITS]
+            rows.append((one.language, rule, one.heads, *_cells(*sides)))
+        if len(mine) > 1:
+            rows.append((MEAN, rule, None, *_cells(*(_mean(mine, split, pieces) for split in SPLITS))))
+    ends = ("low, points", "high, points")
+    return Table(
+        "gap",
+        "What a mask chosen on dev gains there and on test",
+        ("language", "rule", "heads removed", "dev, points", *(f"dev {e}" for e in ends), "test, points",
+         *(f"test {e}" for e in ends), "dev minus test, points", *ends),
+        ("", "", "d", *("+.2f" for _ in range(9))),
+        tuple(rows),
+        ("dev minus test: the winner's curse, as examples that chose a mask flatter it; its interval is made of those "
+         "of the two gains, which share no example.",),
+    )  # fmt: skip
+
+
+def _cells(dev: Difference, test: Difference) -> tuple[float | None, ...]:
+    return (*dev.cells[:3], *test.cells[:3], *apart(dev, test).cells[:3])
+
+
+def _mean(mine: Sequence[Measured], split: Split, pieces: Pieces) -> Difference:
+    if not any(one.heads for one in mine):
+        return NOTHING
+    return over_languages({m.language: m.gains[split] for m in mine}, pieces.seed, aligned=pieces.task.aligned)
+
+
+def heads_table(scores: Mapping[str, HeadScores]) -> Table:
+    """A row a language: heads whose interval lies below 0, and those that stay harmful under either correction."""
+    rows: list[tuple[Cell, ...]] = []
+    for language, one in scores.items():
+        rows.append((language, one.grid.size, removed(without_harmful(one)), *_stay([one])))
+    if len(scores) > 1:
+        every = list(scores.values())
+        harmful = sum(removed(without_harmful(one)) for one in every)
+        rows.append((ALL, sum(one.grid.size for one in every), harmful, *_stay(every)))
+    return Table(
+        "gap-heads",
+        "Heads that harm on dev, each judged for itself and all together",
+        ("language", "heads", "interval below 0", "Benjamini–Hochberg", "Holm"),
+        ("", "d", "d", "d", "d"),
+        tuple(rows),
+        ("Adjusted over the heads of the language; in the last row over those of all languages. Holm bounds the chance "
+         "of any false claim, Benjamini–Hochberg the share of false ones, at 1 minus the intervals' level.",),
+    )  # fmt: skip
+
+
+def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
+    """Heads with a negative value that stay significant by Benjamini–Hochberg and by Holm; None without p-values."""
+    given = [one.p_values for one in scores if one.p_values is not None]
+    if len(given) < len(scores):
+        return None, None
+    p: Floats = np.concatenate(given)
+    below, alpha = np.concatenate([one.values for one in scores]) < 0, 1 - scores[0].level
+    bh, family = (int((below & (corrected <= alpha)).sum()) for corrected in (benjamini_hochberg(p), holm(p)))
+    return bh, family
+
+
+def notes(found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to know before believing the tables."""
+    method, bare = options["method"], [m.language for m in found if m.rule == HARMFUL and not m.heads]
+    out = [
+        f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with 95 % intervals of "
+        "the paired bootstrap (10,000 resamples of groups of examples); mean rows weigh languages alike."
+    ]
+    if bare:
+        out.append(f"No head has an interval below 0 in {', '.join(bare)}: nothing to remove, gains there are 0.")
+    if any(one.p_values is None for one in scores.values()):
+        out.append(f"{method} gives no p-values, so nothing can be said about all heads together.")
+    risky = {(m.language, m.rule): caution(m.kept) for m in found}
+    return (*out, *(f"{name}, {rule}: {text}." for (name, rule), text in risky.items() if text))

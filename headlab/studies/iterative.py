@@ -1,0 +1,317 @@
+"""Figure 3 of Held & Yang (EACL 2023): accuracy on test while heads leave, by what orders them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.records import Floats
+from headlab.scores import Curve, areas, band, labels
+from headlab.stats import Bootstrap, holm, stratified_bootstrap
+from headlab.studies.ask import Ask, ask_curve, ask_scores
+from headlab.studies.differences import Gain, Groups, pooled
+from headlab.studies.table import ORDERINGS
+from headlab.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from headlab.scores import HeadScores
+    from headlab.studies.pieces import Pieces
+
+
+# Pruning curves of several orderings as tables: points, areas, paired differences. Pure functions, without a model.
+
+RANDOM, LOSS = "random", 1.0
+Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves, of which random has several
+
+
+class Walked(NamedTuple):
+    """Curves of one language by ordering, and the group of each answer, [answer]."""
+
+    curves: Curves
+    groups: Groups
+
+
+class Pair(NamedTuple):
+    """One ordering minus another: difference in area, its interval, all in points, and p.
+
+    below: how many random orders have the smaller area; None where the other ordering is none of chance.
+    """
+
+    ordering: str
+    other: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    below: int | None
+
+
+def walked(curves: Curves) -> Walked:
+    """Curves of one language, their groups under numbers."""
+    (first, *_), *_ = curves.values()
+    return Walked(curves, labels(first.groups))
+
+
+def mean_areas(curves: Sequence[Curve]) -> Floats:
+    """The same, as the mean over several curves."""
+    return np.asarray(np.mean([areas(curve) for curve in curves], axis=0))
+
+
+def point_table(found: Mapping[str, Curves], name: str) -> Table:
+    """A row per language, ordering and count of heads removed."""
+    rows: list[tuple[Cell, ...]] = []
+    for language, curves in found.items():
+        for ordering, of in curves.items():
+            middle, low, high = _line(ordering, of)
+            for removed, *values in zip(of[0].removed.tolist(), middle, low, high, strict=True):
+                rows.append((language, ordering, removed, *(100 * float(v) for v in values)))
+    return Table(
+        name,
+        "Accuracy on test while heads leave",
+        ("language", "ordering", "removed", "accuracy, %", "low, %", "high, %"),
+        ("", "", "d", ".1f", ".1f", ".1f"),
+        tuple(rows),
+        ("low, high: 95 % interval of the difference to the untouched model, around it; of random, the lowest and the "
+         "highest of its orders.",),
+    )  # fmt: skip
+
+
+def _line(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats]:
+    """Accuracy with what encloses it, [point] each."""
+    if ordering == RANDOM:
+        spread = band(curves)
+        return spread.median, spread.low, spread.high
+    (curve,) = curves
+    low, high = np.clip(curve.accuracy[0] + np.stack([curve.low, curve.high]), 0, 1)
+    return curve.accuracy, low, high
+
+
+def area_table(found: Mapping[str, Curves], seed: int, loss: float, name: str) -> Table:
+    """A row per language and ordering: the area with its interval, and how many heads can go for `loss` points."""
+    return Table(
+        name,
+        f"Area under the curves, and how many heads can go before more than {loss:g} points are lost",
+        ("language", "ordering", "area, %", "low, %", "high, %", "heads", "heads, by interval"),
+        ("", "", ".1f", ".1f", ".1f", ".0f", ".0f"),
+        tuple(
+            (language, ordering, *area_cells([walked(curves)], ordering, seed), *_heads(of, loss))
+            for language, curves in found.items()
+            for ordering, of in curves.items()
+        ),
+        (f"Area: mean accuracy from no head gone to all of them.  Heads: the most that can go before more than "
+         f"{loss:g} points are lost, by the estimate and by its interval (a larger loss is ruled out), of the counts "
+         "measured; of random, the median of its orders.",),
+    )  # fmt: skip
+
+
+def area_cells(found: Sequence[Walked], ordering: str, seed: int, *, aligned: bool = False) -> tuple[float, ...]:
+    """Mean over languages of the area, and its interval, in percent; arguments as in `pairs_of`."""
+    gains = [[Gain(mean_areas(of.curves[ordering]), of.groups, 0) for of in found]]
+    mean, (low, high, _) = _resampled(gains, seed, aligned, made_up=(1.0, 0.0))
+    return tuple(100 * float(v) for v in (mean[0], low[0], high[0]))
+
+
+def _heads(curves: Sequence[Curve], loss: float) -> tuple[float, float]:
+    estimate, interval = ([curve.heads_until(loss / 100, by) for curve in curves] for by in ("estimate", "interval"))
+    return float(np.median(estimate)), float(np.median(interval))
+
+
+def pairs_of(
+    found: Sequence[Walked],
+    pairs: Sequence[tuple[str, str]],
+    seed: int,
+    *,
+    aligned: bool = False,
+    level: float = 0.95,
+) -> list[Pair]:
+    """One ordering's area minus another's, paired over the answers: the mean over languages, which count alike.
+
+    found: a language each.  aligned: groups of one name are the same texts in every language, and so are drawn
+    together; else each language is resampled for itself.  level: of each interval for itself.
+    """
+    if not pairs:
+        return []
+    gains = [[Gain(mean_areas(of.curves[a]) - mean_areas(of.curves[b]), of.groups, 0) for of in found]
+             for a, b in pairs]  # fmt: skip
+    mean, (low, high, p) = _resampled(gains, seed, aligned, level=level)
+    points = zip(*(100 * ends for ends in (mean, low, high)), p, strict=True)
+    return [
+        Pair(a, b, float(value), float(least), float(most), float(one), _beaten(found, a, b))
+        for (a, b), (value, least, most, one) in zip(pairs, points, strict=True)
+    ]
+
+
+def _resampled(
+    gains: Sequence[Sequence[Gain]],
+    seed: int,
+    aligned: bool,
+    *,
+    made_up: tuple[float, float] = (1.0, -1.0),
+    level: float = 0.95,
+) -> tuple[Floats, Bootstrap]:
+    """Means over languages, [row], and what resampling says of them; gains are [row][language]."""
+    rows = [[pooled(row)] if aligned else row for row in gains]
+    strata = [(np.stack([row[at].values for row in rows]), one.groups) for at, one in enumerate(rows[0])]
+    mean = np.mean([values.mean(axis=1) for values, _ in strata], axis=0)
+    return mean, stratified_bootstrap(strata, np.random.default_rng(seed), made_up=made_up, level=level)
+
+
+def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
+    """How many random orders have the smaller area, as the mean over languages."""
+    if other != RANDOM:
+        return None
+    own, *chance = (
+        np.mean(list(each), axis=0)
+        for each in zip(*([c.area for c in (*of.curves[ordering], *of.curves[RANDOM])] for of in found), strict=True)
+    )
+    return sum(bool(area < own) for area in chance)
+
+
+def pair_table(found: Mapping[str, Sequence[Pair]], name: str, note: str) -> Table:
+    """A row per language (or mean) and pair of orderings: the difference in area."""
+    rows = [(language, *pair) for language, pairs in found.items() for pair in pairs]
+    adjusted = holm(np.array([row[6] for row in rows], float)) if rows else ()
+    return Table(
+        name,
+        "Difference in area under the curve",
+        ("language", "ordering", "minus", "difference, points", "low, points", "high, points", "p", "p (Holm)",
+         "random orders below"),
+        ("", "", "", "+.1f", "+.1f", "+.1f", ".4f", ".4f", "d"),
+        tuple((*row[:7], float(p), row[7]) for row, p in zip(rows, adjusted, strict=True)),
+        (note,),
+    )  # fmt: skip
+
+
+# What orders the heads of a model, and the curves on test that this gives, piece by piece.
+
+SHAPLEY, MONTE_CARLO = "shapley", "monte-carlo"
+POINTS, RUNS = 25, 10
+Report = Callable[[str], None]
+Run = tuple[str, int, dict[str, Any]]  # method, seed, options of the method
+Plan = Mapping[str, list[Run]]
+
+
+class Order(NamedTuple):
+    """Scores that order the heads, and the curve as they leave."""
+
+    scores: HeadScores
+    curve: Curve
+
+
+def plan_of(names: Iterable[str], options: Mapping[str, Any], seed: int) -> dict[str, list[Run]]:
+    """{ordering: (method, seed, options of the method) of every run}; random has several, by seed.
+
+    options: runs, method_options (of shapley), monte_carlo_options.
+    """
+    extra = {
+        SHAPLEY: dict(options.get("method_options") or {}),
+        MONTE_CARLO: dict(options.get("monte_carlo_options") or {}),
+    }
+    out = {}
+    for name in names:
+        method, own = ORDERINGS[name]
+        runs = int(options.get("runs", RUNS)) if name == RANDOM else 1
+        out[name] = [(method, seed + run, {**own, **extra.get(name, {})}) for run in range(runs)]
+    return out
+
+
+def orders_of(
+    pieces: Pieces, language: str, plan: Plan, points: int | None, report: Report, title: str
+) -> dict[str, list[Order]]:
+    """Every run's scores and curve in one language, by ordering.  title: what `report` is told first."""
+    out: dict[str, list[Order]] = {}
+    for name, runs in plan.items():
+        out[name] = []
+        for number, (method, seed, own) in enumerate(runs, 1):
+            report(f"{title}, {language}: {name}" + f", order {number} of {len(runs)}" * (len(runs) > 1))
+            scores = pieces.scores(language, method, seed=seed, **own)
+            out[name].append(Order(scores, pieces.curve(language, scores, points)))
+    return out
+
+
+def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
+    """Every ordering's scores and curve in every language."""
+    asks = []
+    for language in pieces.languages:
+        for method, seed, own in (run for runs in plan.values() for run in runs):
+            asks.append(ask_scores(pieces, language, method, seed=seed, options=own))
+            asks.append(ask_curve(pieces, language, method, seed=seed, options=own, points=points))
+    return asks
+
+
+__all__ = ["ORDERINGS", "cost", "difference_table", "orderings", "plan", "run", "summary_table"]
+
+DEFAULT = "random,monte-carlo,shapley,gradient,leave-one-out"
+
+
+def orderings(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The orderings asked for. Raises HeadlabError for one that there is not."""
+    names = tuple(name.strip() for name in str(options.get("orderings", DEFAULT)).split(",") if name.strip())
+    unknown = [name for name in names if name not in ORDERINGS]
+    if unknown or not names:
+        raise HeadlabError(
+            f"no ordering {', '.join(unknown) or 'given'}; heads can be ordered by {', '.join(ORDERINGS)}",
+            code="experiment.ordering_unknown",
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def plan(options: Mapping[str, Any], seed: int) -> dict[str, list[Run]]:
+    """{ordering: (method, seed, options of the method) of every run}; random has several, by seed."""
+    return plan_of(orderings(options), options, seed)
+
+
+def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Every ordering's curve in every language: the points, and areas and heads that can go.
+
+    options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
+    """
+    asked, points = plan(options, pieces.seed), options.get("points", POINTS)
+    found: dict[str, Curves] = {}
+    for language in pieces.languages:
+        orders = orders_of(pieces, language, asked, points, report, "iterative")
+        found[language] = {name: [order.curve for order in of] for name, of in orders.items()}
+    tables = (
+        point_table(found, "iterative"),
+        summary_table(found, pieces.seed, float(options.get("loss", LOSS))),
+        difference_table(found, pieces.seed),
+    )
+    return tables, (
+        "Heads leave lowest dev score first; accuracy is of test.",
+        f"random: {len(asked[RANDOM])} orders; accuracy is their median, low and high the lowest and highest of them. "
+        "Its area is the mean over them, whose interval is about examples, not about other random orders."
+        if RANDOM in asked
+        else "No random orders were asked for.",
+        "Intervals: 95 %, by resampling groups of examples, paired where two orderings are compared.",
+    )  # fmt: skip
+
+
+def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """Every ordering's scores and curve in every language."""
+    return asks_of(pieces, plan(options, pieces.seed), options.get("points", POINTS))
+
+
+def summary_table(found: Mapping[str, Curves], seed: int, loss: float = LOSS) -> Table:
+    """A row per language and ordering: the area with its interval, and how many heads can go for `loss` points."""
+    return area_table(found, seed, loss, "iterative-summary")
+
+
+def difference_table(found: Mapping[str, Curves], seed: int) -> Table:
+    """A row per language, ordering and what it is compared with: the difference in area, paired over the answers."""
+    pairs = {
+        language: [
+            (name, other)
+            for other in (RANDOM, SHAPLEY)
+            for name in curves
+            if other in curves and name != other and (name, other) != (RANDOM, SHAPLEY)
+        ]
+        for language, curves in found.items()
+    }
+    return pair_table(
+        {language: pairs_of([walked(found[language])], of, seed) for language, of in pairs.items()},
+        "iterative-differences",
+        "Minus random: minus the mean over its orders.  p (Holm) is adjusted for all rows.",
+    )

@@ -1,0 +1,343 @@
+"""Do the methods agree on the heads of a model, and by which score is it pruned best?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headlab.methods.table import METHODS
+from headlab.records import Bools
+from headlab.scores import HeadScores
+from headlab.stats import Estimate, holm, spearman, spearman_of_counts
+from headlab.stats.agreement import DRAWS, bca, by_chance, chance_of_more, left_out, resamples
+from headlab.studies.agreement import PAIR_COLUMNS, PAIR_FORMATS, Compared, compare_languages, pair_rows
+from headlab.studies.ask import Ask
+from headlab.studies.iterative import (
+    RANDOM,
+    Order,
+    Pair,
+    Report,
+    Walked,
+    area_cells,
+    area_table,
+    asks_of,
+    mean_areas,
+    orders_of,
+    pair_table,
+    pairs_of,
+    plan_of,
+    point_table,
+    walked,
+)
+from headlab.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from headlab.studies.pieces import Pieces
+
+
+# Whether methods agree, as tables: rank correlations and shared heads. Pure functions of scores, without a model.
+
+MEAN = "mean"
+HIGHEST, LOWEST = "highest", "lowest"
+Scores = Mapping[str, Mapping[str, HeadScores]]  # language, method
+
+
+def agreement_table(scores: Scores, seed: int) -> Table:
+    """A row per language (and their mean) and pair of methods: Spearman's rho, and what noise lets it be."""
+    compared = {language: compare_languages(of, seed) for language, of in scores.items()}
+    rows: list[tuple[Cell, ...]] = [(name, *row) for name, one in compared.items() for row in pair_rows(one)]
+    first = next(iter(compared.values()))
+    if len(scores) > 1:
+        rho = mean_rho(scores, seed)
+        for a, b in combinations(range(len(first.names)), 2):
+            cells = (None if np.isnan(part[a, b]) else float(part[a, b]) for part in rho)
+            rows.append((MEAN, first.names[a], first.names[b], *cells, *[None] * 8))
+    return Table(
+        "methods-agreement", f"Spearman correlation of the scores of {first.heads} heads, every pair of methods",
+        ("language", "method", *PAIR_COLUMNS[1:]), ("", *PAIR_FORMATS), tuple(rows), agreement_notes(scores, first),
+    )  # fmt: skip
+
+
+def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
+    """What the columns are, and of which methods there are no halves."""
+    halved = {name for of in scores.values() for name, one in of.items() if one.halves is not None}
+    bare = [name for name in first.names if name not in halved]
+    out = [f"low, high: 95 % interval by resampling heads ({DRAWS:,} times), the same heads for every language."]
+    if len(scores) > 1:
+        out[0] += f" {MEAN}: of the languages' correlations."
+    if halved:
+        out.append(
+            "ceiling: the correlation that two methods of the same true ranking would show, given how well the two "
+            "halves of the dev examples agree by each. corrected: rho over ceiling; across halves: the same from "
+            "halves of other examples, since the methods share examples and their luck. Left out where the ceiling "
+            "is too low to say."
+        )
+    if bare:
+        out.append(f"No ceiling where one is {' or '.join(bare)}: these scores say nothing of halves of the examples.")
+    unsigned = [name for name in first.names if not _signed(scores, name)]
+    if unsigned:
+        out.append(f"{', '.join(unsigned)}: without a sign, so these rank how much a head does, not whether it helps.")
+    return tuple(out)
+
+
+def _signed(scores: Scores, name: str) -> bool:
+    """Whether a method tells heads that help from heads that harm."""
+    return METHODS[next(iter(scores.values()))[name].method].signed
+
+
+def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
+    """Mean over languages of the methods' rank correlations, [method, method], heads resampled for all at once."""
+    values = [np.stack([one.values for one in of.values()]) for of in scores.values()]
+    items, rng = values[0].shape[1], np.random.default_rng([seed, 5])
+    point = np.mean([spearman(value) for value in values], axis=0)
+    drawn, without = (
+        np.mean([spearman_of_counts(value, counts) for value in values], axis=0)
+        for counts in (resamples(items, rng, draws), left_out(items))
+    )
+    return Estimate(point, *bca(point, drawn, without))
+
+
+def overlap_table(scores: Scores, k: int) -> Table:
+    """A row per language, pair of methods and end of the ranking: how many of the k heads both choose."""
+    rows: list[tuple[Cell, ...]] = []
+    for language, of in scores.items():
+        size = next(iter(of.values())).grid.size
+        chance = by_chance(size, min(k, size), min(k, size))
+        for (one, first), (other, second) in combinations(of.items(), 2):
+            for end in (HIGHEST, LOWEST):
+                shared = int((_chosen(first, k, end) & _chosen(second, k, end)).sum())
+                p = chance_of_more(size, min(k, size), min(k, size), shared)
+                rows.append((language, one, other, end, shared, *chance, p))
+    adjusted = holm(np.array([row[-1] for row in rows], float))
+    return Table(
+        "methods-overlap", f"How many of the {k} highest and of the {k} lowest heads two methods share",
+        ("language", "method", "other", "heads", "shared", "by chance", "chance, low", "chance, high", "p", "p (Holm)"),
+        ("", "", "", "", "d", ".1f", "d", "d", ".2g", ".2g"),
+        tuple((*row, float(p)) for row, p in zip(rows, adjusted, strict=True)),
+        ("by chance: what unrelated rankings share, with the range that holds at least 95 % of them; p: their chance "
+         "to share so many or more, p (Holm) adjusted for all rows. The lowest heads are those that leave first.",),
+    )  # fmt: skip
+
+
+def _chosen(scores: HeadScores, k: int, end: str) -> Bools:
+    """The k heads at an end of the ranking, bool [head]."""
+    ranks = scores.ranks
+    return np.asarray(ranks <= k if end == HIGHEST else ranks > len(ranks) - k)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: a, b and c."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+# Which score to trust for a model: the one by which pruning keeps most accuracy, and how sure that is.
+
+LEVEL = 0.95
+Ends = tuple[float, float, float]  # a difference in points, and its interval
+
+
+class Verdict(NamedTuple):
+    """The method whose curve has the largest area, against the next one and against random orders.
+
+    areas: in percent, by method.  peers: methods that cannot be told from the best.  below: of `orders` random
+    orders, how many have the smaller area.  worse: methods that are surely below random orders.
+    """
+
+    best: str
+    following: str
+    areas: Mapping[str, float]
+    ahead: Ends
+    above: Ends
+    below: int
+    orders: int
+    peers: tuple[str, ...]
+    worse: tuple[str, ...] = ()
+
+    @property
+    def beats_chance(self) -> bool:
+        """Whether the interval against random orders lies above 0."""
+        return self.above[1] > 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether its intervals against chance and against every other method lie above 0."""
+        return self.beats_chance and not self.peers
+
+
+def named_pairs(methods: Sequence[str]) -> list[tuple[str, str]]:
+    """Every pair once: each method with random, then each with those before it."""
+    return [(name, RANDOM) for name in methods] + [(b, a) for a, b in combinations(methods, 2)]
+
+
+def level_of(methods: Sequence[str]) -> float:
+    """Level of one interval, so that those of all pairs hold together at 95 % (Bonferroni; Dunn 1961)."""
+    return 1 - (1 - LEVEL) / len(named_pairs(methods))
+
+
+def compare(found: Sequence[Walked], methods: Sequence[str], seed: int, *, aligned: bool = False) -> list[Pair]:
+    """All differences in area, with intervals that hold together; arguments as in `pairs_of`."""
+    return pairs_of(found, named_pairs(methods), seed, aligned=aligned, level=level_of(methods))
+
+
+def verdict(found: Sequence[Walked], methods: Sequence[str], pairs: Sequence[Pair]) -> Verdict:
+    """The best method and what the differences say of it; pairs as `compare` gives them."""
+    areas = {name: 100 * float(np.mean([mean_areas(of.curves[name]).mean() for of in found])) for name in methods}
+    best, following, *_ = sorted(methods, key=lambda name: -areas[name])
+    between = {(pair.ordering, pair.other): pair for pair in pairs}
+    against = {name: _ends(between, best, name) for name in (RANDOM, *methods) if name != best}
+    below = between[best, RANDOM].below
+    return Verdict(
+        best, following, areas, against[following], against[RANDOM], below or 0, len(found[0].curves[RANDOM]),
+        tuple(name for name in methods if name != best and against[name][1] <= 0),
+        tuple(name for name in methods if between[name, RANDOM].high < 0),
+    )  # fmt: skip
+
+
+def _ends(between: Mapping[tuple[str, str], Pair], one: str, other: str) -> Ends:
+    """One area minus another, whichever way round it was compared."""
+    if (one, other) in between:
+        pair = between[one, other]
+        return pair.difference, pair.low, pair.high
+    pair = between[other, one]
+    return 0.0 - pair.difference, 0.0 - pair.high, 0.0 - pair.low  # no -0.0
+
+
+def verdict_table(found: Mapping[str, Verdict], level: float) -> Table:
+    """A row per language (and their mean): the best method, the next, chance, and whether that is settled."""
+    rows: list[tuple[Cell, ...]] = [
+        (language, v.best, v.areas[v.best], v.following, *v.ahead, *v.above, v.below, ", ".join(v.peers), v.settled)
+        for language, v in found.items()
+    ]
+    return Table(
+        "methods-verdict",
+        "The score whose pruning curve has the largest area on test",
+        ("language", "best", "area, %", "next", "minus next, points", "low, points", "high, points",
+         "minus random, points", "random low, points", "random high, points", "random orders below",
+         "not told from it", "settled"),
+        ("", "", ".1f", "", *["+.1f"] * 6, "d", "", ""),
+        tuple(rows),
+        (f"Intervals: {100 * level:.4g} % each, so that those of all pairs of a language hold together with 95 %: "
+         "which method is the best and which the next was seen on the same examples. not told from it: methods whose "
+         "interval of the difference holds 0. settled: there is none, and the interval against random lies above 0.",),
+    )  # fmt: skip
+
+
+def trust_words(found: Mapping[str, Verdict]) -> str:
+    """Which score to trust for this model, and how sure that is: of the mean over languages if there are several."""
+    where, v = list(found.items())[-1]
+    alone = [one.best == v.best and one.settled for name, one in found.items() if name != MEAN]
+    place = f"over {len(alone)} languages" if where == MEAN else f"in {where}"
+    largest = f"{place} {v.best} has the largest area under its pruning curve on test"
+    ahead = f"{_said(v.ahead)} against the next, {v.following}"
+    above = f"{_said(v.above)} against random orders ({v.below} of {v.orders} lie below it)"
+    if v.settled:
+        words = f"For this model, trust {v.best}: {largest}, {ahead}, and {above}."
+    else:
+        words = f"Which score to trust for this model the data do not tell: {largest}, "
+        words += (
+            f"{ahead}, and {above}, but the interval of the difference to {listed(v.peers)} holds 0."
+            if v.beats_chance
+            else f"{above}, so not even chance is ruled out."
+        )
+    if v.worse:
+        words += f" Surely worse than random orders: {listed(v.worse)}."
+    if where == MEAN:
+        words += f" In {sum(alone)} of {len(alone)} languages {v.best} is surely the best by itself."
+    return words
+
+
+def _said(ends: Ends) -> str:
+    value, low, high = ends
+    return f"{value:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+Orders = Mapping[str, Mapping[str, Sequence[Order]]]  # language, ordering
+
+
+def methods_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The methods asked for."""
+    return tuple(str(options["methods"]).split(","))
+
+
+def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """How the methods' rankings agree, the curve of each beside random orders, and which of them keeps most.
+
+    options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
+    """
+    names = methods_of(options)
+    plan = plan_of((RANDOM, *names), options, pieces.seed)
+    orders = {
+        language: orders_of(pieces, language, plan, options["points"], report, "methods")
+        for language in pieces.languages
+    }
+    report("methods: resampling heads and examples")
+    scores = {language: {name: of[name][0].scores for name in names} for language, of in orders.items()}
+    tables = (agreement_table(scores, pieces.seed), overlap_table(scores, int(options["top"])))
+    (first, *judged), words = judge(pieces, orders, names, float(options["loss"]))
+    return (first, *tables, *judged), (words, *notes(options))
+
+
+def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """The scores and curves of every method and of the random orders, in every language."""
+    plan = plan_of((RANDOM, *methods_of(options)), options, pieces.seed)
+    return asks_of(pieces, plan, options["points"])
+
+
+def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> tuple[tuple[Table, ...], str]:
+    """The tables of the curves, and the sentence on which score to trust."""
+    seed, aligned = pieces.seed, pieces.task.aligned
+    curves = {language: {name: [one.curve for one in of] for name, of in by.items()} for language, by in orders.items()}
+    places = {language: [walked(of)] for language, of in curves.items()}
+    if len(curves) > 1:
+        places[MEAN] = [Walked(of, groups(pieces, language, of[RANDOM][0].groups)) for language, of in curves.items()]
+    pairs: dict[str, list[Pair]] = {}
+    found = {}
+    for place, of in places.items():
+        pairs[place] = compare(of, names, seed, aligned=aligned and place == MEAN)
+        found[place] = verdict(of, names, pairs[place])
+    tables = (
+        verdict_table(found, level_of(names)),
+        with_means(area_table(curves, seed, loss, "methods-areas"), places.get(MEAN), seed, aligned),
+        pair_table(pairs, "methods-differences", difference_note(names)),
+        point_table(curves, "methods-curves"),
+    )
+    return tables, trust_words(found)
+
+
+def groups(pieces: Pieces, language: str, numbers: Any) -> tuple[str, ...]:
+    """The names of a curve's groups, [answer], which tell what is one text in all languages of an aligned task."""
+    known = np.unique([one.group or one.id for one in pieces.examples(language, "test")])
+    return tuple(known[numbers].tolist())
+
+
+def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned: bool) -> Table:
+    """A table of areas with those of the mean over languages below, if there are several."""
+    if found is None:
+        return table
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (MEAN, name, *area_cells(found, name, seed, aligned=aligned), None, None) for name in found[0].curves
+    )
+    return replace(table, rows=(*table.rows, *rows))
+
+
+def difference_note(names: Sequence[str]) -> str:
+    """What the columns of the differences are."""
+    return (
+        f"Minus random: minus the mean over its orders. low, high: {100 * level_of(names):.4g} % each, so that all of "
+        "a language hold together with 95 % (Bonferroni). p (Holm) is adjusted for all rows."
+    )
+
+
+def notes(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to know before believing the tables."""
+    return (
+        "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is the mean accuracy from "
+        "no head gone to all of them, so it says which order is good on the whole, not at one size: see the curves.",
+        f"random: {options['runs']} orders; its curve is their median, its area their mean.",
+        "Intervals of areas are by resampling groups of test examples. They hold for these orders: how far another dev "
+        "sample would change an order is not in them, nor are other models.",
+    )

@@ -1,0 +1,576 @@
+"""Smaller models by cost: nested masks, the best of each size, the choice among them, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from headlab.errors import HeadlabError
+from headlab.masks import Mask, removal_order
+from headlab.options import Option
+from headlab.records import Bools, Floats, Head, HeadGrid, Ints
+from headlab.scores import Curve, HeadScores, kept_without
+from headlab.stats import group_bootstrap, holm, resampled_means
+from headlab.studies.differences import NOTHING, Difference, Gain, over_languages
+from headlab.studies.savings import Costs
+from headlab.studies.table import ANY_METHOD, METHOD, METHOD_OPTIONS, OF_METHOD, Experiment
+from headlab.tables import Cell, Report, Table
+
+# The options of a front; needs no model.
+
+BOUND, ESTIMATE = "bound", "estimate"
+WITHIN, HEADS = 1.0, None
+ORDERS: Mapping[str, str] = {
+    "mean": "by the mean score over the languages",
+    "weakest": "by its best rank in any language, so that a head stays while one language needs it",
+    "own": "by each language's own scores, an order a language",
+    "cost": "by the mean score per parameter, where heads cost differently",
+}
+ABOUT = Experiment(
+    "front",
+    "Front of smaller models",
+    "What is the smallest model that is good enough in every language, or the best one with so many heads?",
+    "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et al. 1995); Holm 1979",
+    {
+        METHOD: ANY_METHOD,
+        METHOD_OPTIONS: OF_METHOD,
+        "orders": Option("mean,weakest,cost", "in which orders heads leave, comma-separated; also own"),
+        "points": Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True),
+        "within": Option(
+            None, "points of accuracy that may be lost in any language", kind=float, low=0, high=100, optional=True
+        ),
+        "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
+        "by": Option(BOUND, "whether a loss is told by the lower bound or by the estimate", (BOUND, ESTIMATE)),
+    },
+    "front",
+    version=2,
+    lists={"orders": tuple(ORDERS)},
+)
+
+
+def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options in full; within is 1.0 where neither question is asked. Raises HeadlabError for what does not fit."""
+    out = ABOUT.resolve(given)
+    if out["within"] is not None and out["heads"] is not None:
+        raise HeadlabError(
+            "a front answers one question: give within (points that may be lost) or heads (how many to keep), not both",
+            code="front.two_questions",
+        )
+    return out | {"within": WITHIN if out["heads"] is None and out["within"] is None else out["within"]}
+
+
+# Points of a front, and the choice among them: pure functions of numbers.
+
+NEAR = 1e-12  # differences are shares of whole answers: what is nearer is equal
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model with its first `removed` heads of an order gone, against the untouched one, on dev.
+
+    kept: heads that are left.  parameters: that are left, None where heads cannot be taken out.  By language:
+    accuracy, difference to the untouched model, the ends of its 95 % interval, and bound, one-sided, from below.
+    mean, mean_low, mean_high: of the difference over languages.  0.01 = one point.
+    """
+
+    order: str
+    removed: int
+    kept: int
+    parameters: int | None
+    languages: tuple[str, ...]
+    accuracy: tuple[float, ...]
+    difference: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    bound: tuple[float, ...]
+    mean: float
+    mean_low: float
+    mean_high: float
+
+    @property
+    def worst(self) -> float:
+        """The smallest difference over the languages."""
+        return min(self.difference)
+
+    @property
+    def weakest(self) -> str:
+        """The language that loses most."""
+        return self.languages[self.difference.index(self.worst)]
+
+    @property
+    def worst_bound(self) -> float:
+        """The smallest lower bound over the languages."""
+        return min(self.bound)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """What there should be little of: parameters where they are known, then heads."""
+        return (self.kept if self.parameters is None else self.parameters), self.kept
+
+
+def pareto(cost: Floats, value: Floats) -> Bools:
+    """Points that no other one beats: none is as cheap and as good, and better in one of the two; bool [point]."""
+    order = np.lexsort((-value, cost))
+    out, best, at = np.zeros(len(cost), bool), -np.inf, -np.inf
+    for i in order.tolist():
+        if value[i] > best:
+            out[i], best, at = True, value[i], cost[i]
+        elif value[i] == best and cost[i] == at:
+            out[i] = True  # the same point twice
+    return out
+
+
+def within(points: Sequence[Point], loss: float, by: str) -> Point:
+    """The smallest model that loses no more than `loss` in any language. The untouched one always fits.
+
+    loss: 0.01 is one point.  by: "estimate", whose differences are all at -loss or above, wherever it stands in its
+    order; "bound", whose lower bounds are, and those of all before it in its order too (a fixed-sequence test: the
+    first count that fails ends it, so that looking at many counts costs nothing; Maurer et al. 1995).
+    """
+    fit = [p for p in points if p.worst >= -loss - NEAR] if by == "estimate" else _before_failure(points, loss)
+    return min(fit, key=lambda p: (*p.cost, -p.worst, -p.mean))
+
+
+def _before_failure(points: Sequence[Point], loss: float) -> list[Point]:
+    fit = []
+    for name in dict.fromkeys(point.order for point in points):
+        for point in sorted((p for p in points if p.order == name), key=lambda p: p.removed):
+            if point.worst_bound < -loss - NEAR:
+                break
+            fit.append(point)
+    return fit
+
+
+def at_heads(points: Sequence[Point], heads: int) -> Point:
+    """The point with so many heads left whose weakest language loses least; of equal ones, the best on average."""
+    return max((p for p in points if p.kept == heads), key=lambda p: (p.worst, p.mean))
+
+
+# Candidate orders in which heads leave, made of the scores in every language.
+
+
+class Order(NamedTuple):
+    """One nested family of masks. values: float [head], the lowest leaves first.  order: int [head], as they leave."""
+
+    key: str
+    values: Floats
+    order: Ints
+
+
+def candidate_orders(
+    names: Sequence[str], scores: Mapping[str, HeadScores], costs: Costs
+) -> tuple[list[Order], list[str]]:
+    """The orders of these names that differ from each other, and a sentence for each that is left out.
+
+    scores: of every language, by one method.
+    """
+    found, told = list[Order](), list[str]()
+    every = np.stack([one.values for one in scores.values()])
+    for name in names:
+        for key, values in _values(name, every, list(scores), costs).items():
+            order = Order(key, values, removal_order(values))
+            same = next((one.key for one in found if np.array_equal(one.order, order.order)), None)
+            if same is None:
+                found.append(order)
+            else:
+                told.append(f"Order {key} is order {same} here.")
+        if name == "cost" and (why := no_order_by_cost(costs)):
+            told.append(f"There is no order by cost: {why}.")
+    return found, told
+
+
+def no_order_by_cost(costs: Costs) -> str:
+    """Why heads cannot be ordered by what they cost; empty if they can."""
+    if not costs.layers:
+        return costs.note.rstrip(".") or "what a head of this model costs cannot be told"
+    return "all heads of this model cost alike" if costs.even else ""
+
+
+def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) -> dict[str, Floats]:
+    """{key: value of every head, the lowest leaves first}. every: scores [language, head]."""
+    if name == "own":
+        return {f"own {language}": row for language, row in zip(languages, every, strict=True)}
+    if name == "weakest":
+        return {name: weakest_first(every)}
+    if name == "mean":
+        return {name: every.mean(axis=0)}
+    return {} if no_order_by_cost(costs) else {name: per_parameter(every.mean(axis=0), costs)}
+
+
+def weakest_first(every: Floats) -> Floats:
+    """A head's value by its best rank in any language; of equal ones, the mean of its ranks; [head].
+
+    every: scores [language, head].  Ranks rise with the score, from 1; so a head leaves late if any language needs it.
+    """
+    ranks = np.stack([rankdata(row) for row in every])
+    return np.asarray(ranks.max(axis=0) + ranks.mean(axis=0) / (4 * ranks.shape[1]), dtype=np.float64)
+
+
+def per_parameter(values: Floats, costs: Costs) -> Floats:
+    """A head's score per parameter that goes with it, float [head]; heads that leave only together share theirs."""
+    out = np.empty_like(values)
+    for layer in costs.layers:
+        if layer.heads:
+            own = slice(layer.first, layer.first + layer.heads)
+            groups = values[own].reshape(-1, layer.together)
+            out[own] = np.repeat(groups.sum(axis=1) / layer.parameters, layer.together)
+    return out
+
+
+def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
+    """How many heads are gone at each point: evenly spaced, and where just `heads` are left."""
+    from headlab.scores import counts
+
+    return sorted({*counts(size, None if points is None or points > size else points),
+                   *([] if heads is None else [size - heads])})  # fmt: skip
+
+
+# Points of a front from the answers along each order, paired with the untouched model's.
+
+DRAWS, ALPHA, DIGITS = 10_000, 0.05, 12
+MADE_UP = (1.0, -1.0)
+Groups = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """How points are judged.
+
+    groups: of every language, the label [answer] of the examples that are resampled together.  orders: how many are
+    looked at, among which the chance of a wrong bound is shared out.  aligned: groups of one name are the same
+    texts in every language.
+    """
+
+    groups: Mapping[str, Groups]
+    orders: int
+    seed: int
+    aligned: bool
+
+    @property
+    def tail(self) -> float:
+        """Chance that a lower bound of one order lies above the truth."""
+        return ALPHA / self.orders
+
+
+def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs) -> list[Point]:
+    """A point for every count of heads gone. curves: of every language along one order, on the same counts."""
+    languages = tuple(curves)
+    gains = {name: gains_of(curve) for name, curve in curves.items()}
+    bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
+    first, out = next(iter(curves.values())), []
+    for at, gone in enumerate(first.removed.tolist()):
+        mean = _mean({name: gains[name][at] for name in languages}, judge) if gone else NOTHING
+        kept = kept_without(first.order[:gone], first.grid.size)
+        accuracy, difference, low, high = (
+            tuple(float(getattr(curves[name], part)[at]) for name in languages)
+            for part in ("accuracy", "difference", "low", "high")
+        )
+        ends = [mean.mean if end is None else end for end in (mean.low, mean.high)]
+        out.append(
+            Point(
+                key, gone, int(kept.sum()), parameters_left(costs, kept), languages, accuracy, difference, low, high,
+                tuple(bounds[:, at].tolist()), mean.mean, *ends,
+            )
+        )  # fmt: skip
+    return out
+
+
+def gains_of(curve: Curve) -> Floats:
+    """What each answer gains at every point, float [point, answer] in -1, 0 and 1."""
+    return np.asarray(curve.correct.astype(np.float64) - curve.correct[0])
+
+
+def _bounds(gains: Floats, groups: Groups, judge: Judge) -> Floats:
+    """One-sided lower bounds of the mean gains, float [point]; 0 where no head is gone."""
+    rng = np.random.default_rng(judge.seed)
+    low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * judge.tail).low
+    low[0] = 0.0
+    return low
+
+
+def _mean(gains: Mapping[str, Floats], judge: Judge) -> Difference:
+    told = {name: Gain(values, judge.groups[name]) for name, values in gains.items()}
+    return over_languages(told, judge.seed, aligned=judge.aligned)
+
+
+def parameters_left(costs: Costs, kept: Bools) -> int | None:
+    """Parameters of the shrunk model; None where heads cannot be taken out."""
+    return costs.shrunk(kept).parameters if costs.layers else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One language on test: the paired difference with its 95 % interval, and whether a loss is ruled out.
+
+    bound: 95 % lower bound, one-sided.  p: two-sided, of "the difference is 0".  p_loss: of "more than `loss` is
+    lost", one-sided; None where no loss was asked about.  Where no head is gone the difference is 0 by definition,
+    and all of these are None.
+    """
+
+    language: str
+    n: int
+    untouched: float
+    accuracy: float
+    difference: float
+    low: float | None
+    high: float | None
+    bound: float | None
+    p: float | None
+    p_loss: float | None
+
+
+def untouched(language: str, correct: Bools) -> Verdict:
+    """The verdict on a mask that removes nothing. correct: bool [answer]."""
+    share = float(correct.mean())
+    return Verdict(language, len(correct), share, share, 0.0, None, None, None, None, None)
+
+
+def verdict(language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int) -> Verdict:
+    """Judge a mask in one language. before, after: bool [answer].  loss: 0.01 is one point."""
+    gain = after.astype(np.float64) - before
+    means = np.round(
+        resampled_means(gain[None], groups, np.random.default_rng(seed), made_up=MADE_UP, draws=DRAWS)[0], DIGITS
+    )
+    low, bound, high = np.quantile(means, [ALPHA / 2, ALPHA, 1 - ALPHA / 2])
+    p = min(1.0, 2 * _tail(min((means <= 0).sum(), (means >= 0).sum()), len(means)))
+    return Verdict(
+        language, len(gain), float(before.mean()), float(after.mean()), float(gain.mean()), float(low), float(high),
+        float(bound), p, None if loss is None else p_loss(means, loss),
+    )  # fmt: skip
+
+
+def p_loss(means: Floats, loss: float) -> float:
+    """One-sided p of "more than `loss` is lost" from resampled mean gains [draw]."""
+    return _tail(int((means <= -loss).sum()), len(means))
+
+
+def _tail(count: int, draws: int) -> float:
+    return float((1 + count) / (draws + 1))
+
+
+def corrected(values: Sequence[float | None]) -> list[float | None]:
+    """Holm's p-values of those that are there."""
+    given = [p for p in values if p is not None]
+    found = iter(holm(np.array(given)).tolist() if given else [])
+    return [None if p is None else next(found) for p in values]
+
+
+def losing(verdicts: Sequence[Verdict]) -> list[str]:
+    """Languages that lose: to name some of many is many claims, so their p-values are Holm's."""
+    adjusted = corrected([one.p for one in verdicts])
+    return [
+        one.language
+        for one, p in zip(verdicts, adjusted, strict=True)
+        if p is not None and p < ALPHA and one.difference < 0
+    ]
+
+
+def all_within(verdicts: Sequence[Verdict]) -> float:
+    """The p of "more than the loss is lost in some language": the largest of theirs.
+
+    The claim that all languages are within is one claim; it is rejected only if each is, so nothing is to be adjusted
+    (an intersection-union test; Berger 1982, Technometrics 24).
+    """
+    return max(one.p_loss for one in verdicts if one.p_loss is not None)
+
+
+# The tables of a front, and what is read back from them: points, orders, the chosen mask.
+
+FRONT, LANGUAGES, ORDERS_TABLE, CHOICE, CONFIRMED = (
+    "front", "front-languages", "front-orders", "front-choice", "front-confirmed",
+)  # fmt: skip
+POINTS = ("difference, points", "low, points", "high, points")
+MEANS = ("mean, points", "mean low, points", "mean high, points")
+MEAN = "mean"
+
+
+def cost_of(points: Sequence[Point]) -> Floats:
+    """Parameters left, or heads where parameters are not known; float [point]."""
+    return np.array([point.cost[0] for point in points], dtype=np.float64)
+
+
+def front_table(points: Sequence[Point]) -> Table:
+    """A row a point: what is left, what the weakest language and the mean lose, and whether another beats it."""
+    cost = cost_of(points)
+    worst = pareto(cost, np.array([p.worst for p in points]))
+    mean = pareto(cost, np.array([p.mean for p in points]))
+    rows: list[tuple[Cell, ...]] = []
+    for at, p in enumerate(points):
+        rows.append(
+            (p.order, p.removed, p.kept, p.parameters, p.weakest, 100 * p.worst, 100 * p.worst_bound, 100 * p.mean,
+             100 * p.mean_low, 100 * p.mean_high, bool(worst[at]), bool(mean[at]))
+        )  # fmt: skip
+    return Table(
+        FRONT,
+        "Smaller models on dev, against the untouched one",
+        ("order", "heads removed", "heads kept", "parameters", "weakest language", "weakest, points",
+         "lower bound, points", *MEANS, "best for its size", "best on average"),
+        ("", "d", "d", ",d", "", "+.2f", "+.2f", "+.2f", "+.2f", "+.2f", "", ""),
+        tuple(rows),
+        ("weakest: the smallest difference over the languages; lower bound: the smallest of theirs, one-sided, at 95 % "
+         "shared out among the orders. best for its size: no other model here is as small and loses less in its "
+         "weakest language. All on the examples that chose the heads, which flatters them.",),
+    )  # fmt: skip
+
+
+def languages_table(points: Sequence[Point]) -> Table:
+    """A row a point and language."""
+    rows: list[tuple[Cell, ...]] = []
+    for p in points:
+        for at, language in enumerate(p.languages):
+            parts = (100 * part[at] for part in (p.accuracy, p.difference, p.low, p.high, p.bound))
+            rows.append((p.order, p.removed, language, *parts))
+    return Table(
+        LANGUAGES,
+        "The same, language by language",
+        ("order", "heads removed", "language", "accuracy, %", *POINTS, "bound, points"),
+        ("", "d", "", ".1f", "+.2f", "+.2f", "+.2f", "+.2f"),
+        tuple(rows),
+    )
+
+
+def orders_table(orders: Sequence[Order], grid: HeadGrid) -> Table:
+    """A row a head of every order, in the order they leave: the masks are its beginnings."""
+    heads = grid.heads
+    rows = [(one.key, place, *heads[i]) for one in orders for place, i in enumerate(one.order.tolist(), 1)]
+    columns, forms = ("order", "place", "stack", "layer", "head"), ("", "d", "", "d", "d")
+    return Table(ORDERS_TABLE, "The orders in which heads leave", columns, forms, tuple(rows))
+
+
+def choice_table(rules: Mapping[str, Point]) -> Table:
+    """A row a rule; the first is the one that was asked for. rules: {the question in words: the answer}."""
+    rows: list[tuple[Cell, ...]] = []
+    for rule, p in rules.items():
+        rows.append((rule, p.order, p.removed, p.kept, p.parameters, p.weakest, 100 * p.worst, 100 * p.worst_bound,
+                     100 * p.mean))  # fmt: skip
+    return Table(
+        CHOICE,
+        "What is chosen on dev",
+        ("question", "order", "heads removed", "heads kept", "parameters", "weakest language", "weakest, points",
+         "lower bound, points", "mean, points"),
+        ("", "", "d", "d", ",d", "", "+.2f", "+.2f", "+.2f"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def confirmed_table(verdicts: Sequence[Verdict], mean: tuple[float, float | None, float | None, float | None]) -> Table:
+    """A row a language on test, and one for their mean. mean: difference, its 95 % interval and p; 0.01 = one point."""
+    adjusted, losses = corrected([one.p for one in verdicts]), corrected([one.p_loss for one in verdicts])
+    rows: list[tuple[Cell, ...]] = []
+    for one, p, loss in zip(verdicts, adjusted, losses, strict=True):
+        shares = (one.untouched, one.accuracy, one.difference, one.low, one.high, one.bound)
+        rows.append((one.language, one.n, *_percent(shares), one.p, p, one.p_loss, loss))
+    rows.append((MEAN, None, None, None, *_percent(mean[:3]), None, mean[3], None, None, None))
+    return Table(
+        CONFIRMED,
+        "The chosen mask on test, against the untouched model",
+        ("language", "answers", "untouched, %", "accuracy, %", *POINTS, "bound, points", "p", "p (Holm)",
+         "p of the loss", "p of the loss (Holm)"),
+        ("", "d", ".1f", ".1f", "+.2f", "+.2f", "+.2f", "+.2f", ".4f", ".4f", ".4f", ".4f"),
+        tuple(rows),
+        ("low, high: 95 % interval of the paired bootstrap, by groups of examples. bound: 95 % lower bound, one-sided. "
+         "p: of no difference. p of the loss: of more being lost than was allowed; Holm: for naming single ones. "
+         "Where no head goes the difference is 0 by definition, and there is nothing to test.",),
+    )  # fmt: skip
+
+
+def _percent(shares: Sequence[float | None]) -> list[float | None]:
+    return [None if share is None else 100 * share for share in shares]
+
+
+def read_points(report: Report) -> list[Point]:
+    """The points of a report, in its order. Raises HeadlabError for a report that is none of a front."""
+    table, by = report.table(FRONT), _by_point(report.table(LANGUAGES))
+    names = ("order", "heads removed", "heads kept", "parameters", *MEANS)
+    out = []
+    for order, removed, kept, parameters, *mean in zip(*(table.column(name) for name in names), strict=True):
+        rows = by.get((order, removed))
+        if not rows:
+            raise HeadlabError(
+                f"the front has no languages at {removed} heads of order {order}; make it again",
+                code="front.languages_missing",
+            )
+        languages, *parts = zip(*rows, strict=True)
+        accuracy, difference, low, high, bound = (tuple(float(v) / 100 for v in part) for part in parts)
+        ends = [float(v) / 100 for v in mean]
+        out.append(
+            Point(
+                str(order),
+                int(removed),
+                int(kept),
+                parameters,
+                tuple(languages),
+                accuracy,
+                difference,
+                low,
+                high,
+                bound,
+                *ends,
+            )
+        )
+    return out
+
+
+def _by_point(table: Table) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
+    names = ("order", "heads removed", "language", "accuracy, %", *POINTS, "bound, points")
+    out: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    for order, removed, *rest in zip(*(table.column(name) for name in names), strict=True):
+        out.setdefault((order, removed), []).append(tuple(rest))
+    return out
+
+
+def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
+    """The heads in the order they leave, int [head]. Raises HeadlabError unless it names each of the grid's once."""
+    table = report.table(ORDERS_TABLE)
+    rows = zip(*(table.column(name) for name in ("order", "place", "stack", "layer", "head")), strict=True)
+    own = sorted((place, Head(stack, layer, head)) for order, place, stack, layer, head in rows if order == key)
+    found = np.array([grid.index(head) for _, head in own], dtype=np.int64)
+    if not np.array_equal(np.sort(found), np.arange(grid.size)):
+        raise HeadlabError(
+            f"the front's order {key} does not name every head of this model once; make it again",
+            code="front.order_invalid",
+        )
+    return found
+
+
+def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
+    """The mask without the first heads of an order, with how it was chosen. Raises HeadlabError as `read_order`."""
+    spec, gone = report.spec, read_order(report, order, grid)[:removed]
+    task, options = spec.get("task", {}), spec.get("options", {})
+    chosen = {
+        "rule": "front", "k": removed, "order": order, "method": str(options.get("method", "")),
+        "task": str(task.get("name", "")), "languages": str(task.get("language", "")).split(","),
+        "ablation": str(spec.get("ablation", "zero")), "front": dict(spec),
+    }  # fmt: skip
+    model = {name: value for name, value in spec.get("model", {}).items() if name != "dtype"}
+    return Mask(grid, kept_without(gone, grid.size), model, chosen)
+
+
+def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
+    """The mask that answers the report's question, with what it is worth on test."""
+    table = report.table(CHOICE)
+    order, removed = table.column("order")[0], table.column("heads removed")[0]
+    mask, options = mask_at(report, order, removed, grid), report.spec.get("options", {})
+    asked = {name: options[name] for name in ("within", "heads", "by") if options.get(name) is not None}
+    seen = {"task": mask.chosen["task"], "ablation": mask.chosen["ablation"], "languages": _figures(report)}
+    chosen = {**mask.chosen, **asked, "evaluated": {"test": seen}}
+    return Mask(grid, mask.kept, mask.model, chosen)
+
+
+def _figures(report: Report) -> dict[str, dict[str, float]]:
+    table = report.table(CONFIRMED)
+    shares = {"baseline": "untouched, %", "accuracy": "accuracy, %"} | dict(
+        zip(("difference", "low", "high"), POINTS, strict=True)
+    )
+    out = {}
+    for at, language in enumerate(table.column("language")):
+        if language != MEAN:
+            found = {name: table.column(column)[at] for name, column in shares.items()}
+            p = table.column("p")[at]  # like the interval not there where no head goes
+            out[str(language)] = {name: value / 100 for name, value in found.items() if value is not None}
+            out[str(language)] |= {"n": table.column("answers")[at], **({} if p is None else {"p": p})}
+    return out

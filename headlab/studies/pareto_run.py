@@ -1,0 +1,360 @@
+"""Making a Pareto front: scores, orders, walks on dev, the choice, and its confirmation on test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.models.versions import versions
+from headlab.records import Progress, content_key
+from headlab.scores import Curve, HeadScores, kept_without, labels
+from headlab.studies.ask import Ask, ask_answers, ask_scores
+from headlab.studies.curves import Walk, curve_spec
+from headlab.studies.differences import NOTHING, Gain, over_languages
+from headlab.studies.pareto import (
+    ABOUT,
+    ALPHA,
+    BOUND,
+    ESTIMATE,
+    Judge,
+    Order,
+    Point,
+    Verdict,
+    all_within,
+    at_heads,
+    candidate_orders,
+    choice_table,
+    confirmed_table,
+    counts_of,
+    front_table,
+    languages_table,
+    losing,
+    no_order_by_cost,
+    orders_table,
+    points_of,
+    resolve,
+    untouched,
+    verdict,
+    within,
+)
+from headlab.studies.pieces import Pieces, Source
+from headlab.studies.run import Cost, Pace, report_spec
+from headlab.studies.savings import Costs
+from headlab.studies.savings_run import costs_of
+from headlab.tables import Report
+from headlab.tasks.base import Split
+
+# Accuracy on dev along an order, language by language: curves that are kept, and that go on where they stopped.
+
+SPLIT: Split = "dev"
+
+
+def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) -> HeadScores:
+    """An order as scores that a curve can be walked by; its spec says what it was made of."""
+    first = next(iter(scores.values()))
+    used = {language: content_key(dict(one.spec)) for language, one in scores.items()}
+    spec = {
+        "model": pieces.identity(),
+        "task": {"name": pieces.task.name, "language": ",".join(scores), "split": SPLIT},
+        "method": {"name": f"front {order.key}", "options": {"of": first.method, "scores": used}},
+        "ablation": pieces.ablation,
+        "seed": pieces.seed,
+    }
+    return HeadScores(
+        first.grid, ",".join(scores), f"front {order.key}", order.values, "order", first.unit, 0, 0.0, spec=spec
+    )  # fmt: skip
+
+
+def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> dict[str, Any]:
+    """Everything a walk depends on; its sha256 names the run."""
+    source = Source(pieces.model, pieces.task, language, SPLIT, pieces.examples(language, SPLIT))
+    spec = curve_spec(cast(Evaluator, source), scores, points=2, ablation=pieces.ablation, seed=pieces.seed)
+    return spec | {"removed": list(removed)}
+
+
+def found_walk(pieces: Pieces, spec: dict[str, Any]) -> Curve | None:
+    """The finished walk if the store has it. Raises HeadlabError for a file that cannot be trusted."""
+    kept = None if pieces.store is None else pieces.store.run(spec).curve()
+    return None if kept is None else kept.curve
+
+
+def ask_walk(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Ask:
+    """What a walk will take."""
+    spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed)
+    forwards = 0 if found_walk(pieces, spec) is not None else len(removed) * len(pieces.examples(language, SPLIT))
+    return Ask("curve", language, f"dev accuracy in {language} along order {order.key}", forwards)
+
+
+def walked(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Curve:
+    """Answers on dev as heads leave in an order, at these counts: from the store, or measured and kept there."""
+    source = order_scores(pieces, order, scores)
+    spec = walk_spec(pieces, language, source, removed)
+    found = found_walk(pieces, spec)
+    if found is not None:
+        return found
+    task = replace(pieces.task, read=lambda *_: pieces.examples(language, SPLIT))
+    evaluator = Evaluator(pieces.model, task, language, SPLIT, None)
+    run, before = None if pieces.store is None else pieces.store.run(spec), pieces.forwards
+
+    def report(step: Progress) -> None:
+        done = before + step.done
+        pieces.report(Progress(done, done, f"order {order.key} in {language}: {step.note}"))
+
+    curve = Walk(evaluator, spec, order.order, run).go(report, pieces.tick)
+    pieces.forwards = before + curve.example_forwards
+    if run is not None:
+        meta = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
+        run.finish(curve, meta | {"threads": torch.get_num_threads(), "device": pieces.model.device.type})
+    return curve
+
+
+# Making a front: scores, orders, walks on dev, the choice, and its confirmation on test.
+
+Told = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a front is made of, once the scores are there."""
+
+    options: Mapping[str, Any]
+    scores: dict[str, HeadScores]
+    orders: list[Order]
+    notes: list[str]
+    removed: list[int]
+    costs: Costs
+
+
+def find_front(pieces: Pieces, *, options: Mapping[str, Any] | None = None, on_progress: Told | None = None) -> Report:
+    """The front, the choice that answers the question, and what the chosen mask does on test.
+
+    options: as in `headlab.studies.pareto.ABOUT`.  on_progress: called as computing goes on, in forwards.  Scores,
+    walks and answers come from the store or are made and kept there, and so is the report.  Raises HeadlabError
+    for what does not fit.
+    """
+    resolved = fitted(pieces, options or {})
+    spec = report_spec(ABOUT, pieces, resolved)
+    run = None if pieces.store is None else pieces.store.run(spec)
+    kept = None if run is None else run.kept_report()
+    if kept is not None:
+        return kept
+    expected, before, began = forecast_forwards(pieces, resolved), pieces.forwards, time.perf_counter()
+    watching, pieces.report = pieces.report, _telling(pieces.forwards, expected, on_progress or (lambda _: None))
+    try:
+        found = _made(pieces, resolved, spec)
+    finally:
+        pieces.report = watching
+    report = Report(ABOUT.key, *found, spec, pieces.forwards - before, time.perf_counter() - began)
+    if run is not None:
+        run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})
+    return report
+
+
+def _telling(first: int, expected: int, tell: Told) -> Told:
+    def step(progress: Progress) -> None:
+        done = progress.done - first
+        tell(Progress(done, max(expected, done), progress.note))
+
+    return step
+
+
+def fitted(pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in full. Raises HeadlabError for those that do not exist or do not fit this model."""
+    out, size = resolve(options), pieces.model.grid.size
+    if out["heads"] is not None and out["heads"] > size:
+        raise HeadlabError(
+            f"heads is {out['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
+            code="front.heads_too_many",
+        )
+    if out["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # told before the scores are made
+        raise HeadlabError(
+            f"orders is cost alone, but there is no such order: {why}; name mean or weakest too", code="front.no_order"
+        )
+    return out
+
+
+def plan_of(pieces: Pieces, options: Mapping[str, Any], scores: dict[str, HeadScores]) -> Plan:
+    """Orders and counts that these scores lead to."""
+    costs = _costs(pieces)
+    orders, notes = candidate_orders(options["orders"].split(","), scores, costs)
+    counts = counts_of(pieces.model.grid.size, options["points"], options["heads"])
+    return Plan(options, scores, orders, notes, counts, costs)
+
+
+def _costs(pieces: Pieces) -> Costs:
+    costs = costs_of(pieces.model)
+    if pieces.ablation == "zero":
+        return costs
+    return replace(costs, layers=(), note="heads that give their mean cannot be taken out")
+
+
+def _scores(pieces: Pieces, options: Mapping[str, Any], language: str) -> HeadScores:
+    return pieces.scores(language, str(options["method"]), **options["method_options"])
+
+
+def _made(pieces: Pieces, options: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """Tables and notes."""
+    plan = plan_of(pieces, options, {name: _scores(pieces, options, name) for name in pieces.languages})
+    points: list[Point] = []
+    for order in plan.orders:
+        curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
+        points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
+    rules = choices(points, options)
+    chosen = next(iter(rules.values()))
+    verdicts, mean = confirm(pieces, plan, chosen)
+    tables = (
+        choice_table(rules), confirmed_table(verdicts, mean), front_table(points), languages_table(points),
+        orders_table(plan.orders, pieces.model.grid),
+    )  # fmt: skip
+    return tables, (*plan.notes, *sentences(points, rules, verdicts, options))
+
+
+def _judge(pieces: Pieces, curves: Mapping[str, Curve], orders: int) -> Judge:
+    groups = {name: _groups(pieces, name, curve) for name, curve in curves.items()}
+    return Judge(groups, orders, pieces.seed, pieces.task.aligned)
+
+
+def _groups(pieces: Pieces, language: str, curve: Curve) -> tuple[str, ...]:
+    """The groups' names, as the examples have them: a curve keeps their places in the alphabet."""
+    names = np.unique([example.group or example.id for example in pieces.examples(language, SPLIT)])
+    return tuple(names[curve.groups].tolist()) if len(names) > int(curve.groups.max()) else labels(curve.groups)
+
+
+def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
+    """{the question in words: the point that answers it}; the question that was asked comes first."""
+    if (heads := options["heads"]) is not None:
+        return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
+    other = ESTIMATE if options["by"] == BOUND else BOUND
+    return {
+        f"smallest within {options['within']:g} points in every language, by the {_by(by)}": within(
+            points, options["within"] / 100, by
+        )
+        for by in (options["by"], other)
+    }
+
+
+def _by(by: str) -> str:
+    return "lower bound" if by == BOUND else "estimate"
+
+
+def confirm(
+    pieces: Pieces, plan: Plan, chosen: Point
+) -> tuple[list[Verdict], tuple[float, float | None, float | None, float | None]]:
+    """The chosen mask on test: every language, and their mean with its interval and p."""
+    order = next(one for one in plan.orders if one.key == chosen.order)
+    kept = kept_without(order.order[: chosen.removed], pieces.model.grid.size)
+    loss = None if plan.options["within"] is None else plan.options["within"] / 100
+    verdicts, gains = [], {}
+    for name in pieces.languages:
+        before = pieces.answers(name, None)
+        if not chosen.removed:
+            verdicts.append(untouched(name, before.correct))
+            continue
+        after = pieces.answers(name, kept)
+        verdicts.append(verdict(name, before.correct, after.correct, before.groups, loss, pieces.seed))
+        gains[name] = Gain(after.correct.astype(np.float64) - before.correct, before.groups)
+    mean = over_languages(gains, pieces.seed, aligned=pieces.task.aligned) if chosen.removed else NOTHING
+    return verdicts, (mean.mean, mean.low, mean.high, mean.p)
+
+
+def sentences(
+    points: Sequence[Point], rules: Mapping[str, Point], verdicts: Sequence[Verdict], options: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What was found and what is guaranteed, plainly."""
+    question, chosen = next(iter(rules.items()))
+    nothing = "no head goes" if options["within"] is None else "no head can go"
+    gone = f"{chosen.removed} heads go, by order {chosen.order}" if chosen.removed else nothing
+    out = [f"{question[0].upper()}{question[1:]}: {gone}; {chosen.kept} are left."]
+    if chosen.removed:
+        within_points = options["within"]
+        out.append(_loss_words(verdicts) if within_points is None else _verdict_words(verdicts, within_points))
+    if not chosen.removed and options["by"] == BOUND and options["within"] is not None:
+        width = max(d - b for p in points[1:2] for d, b in zip(p.difference, p.bound, strict=True))
+        out.append(
+            f"Even the first step's bounds lie up to {100 * width:.1f} points below its estimates: with more dev "
+            "examples, fewer languages or a larger loss allowed there is more to find. The row by the estimate says "
+            "what the point estimates would allow."
+        )
+    return (*out, GUARANTEE)
+
+
+GUARANTEE = (
+    "Heads were ordered and the model chosen on dev, so what dev says of it is too good. What holds is the test: this "
+    "front judged at most one mask there. Other looks at the same test examples, by another front or any other mask, "
+    "are not counted: if there were some, share the 5 % out by hand."
+)
+
+
+def _loss_words(verdicts: Sequence[Verdict]) -> str:
+    """Who loses, and how much may be lost: no language loses more than the lowest bound (as `all_within`)."""
+    bounds = {one.language: one.bound for one in verdicts if one.bound is not None}
+    language, lost = min(bounds, key=lambda name: bounds[name]), losing(verdicts)
+    named = f"On test it loses in {', '.join(lost)} (p by Holm below 0.05)." if lost else (
+        "On test no language is shown to lose (no p by Holm below 0.05)."
+    )  # fmt: skip
+    most = max(0.0, -100 * bounds[language])
+    return f"{named} At 95 % no language loses more than {most:.1f} points; the lowest bound is that of {language}."
+
+
+def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
+    p = all_within(verdicts)
+    if p <= ALPHA:
+        return (
+            f"Confirmed on test: within {within_points:g} points of the untouched model in every language (p = {p:.3g} "
+            "for all of them together, the largest of theirs; 95 % confidence)."
+        )
+    open_ = [f"{one.language} (up to {100 * max(0.0, -one.bound):.1f})" for one in verdicts
+             if one.p_loss is not None and one.bound is not None and one.p_loss > ALPHA]  # fmt: skip
+    return (
+        f"Not confirmed on test: a loss of more than {within_points:g} points cannot be ruled out at 95 % in "
+        f"{', '.join(open_)}; in brackets the points that may be lost there."
+    )
+
+
+def asks_of(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """What a front needs: scores, a walk an order and language, the test answers."""
+    method, own, asks = str(options["method"]), options["method_options"], list[Ask]()
+    found = {name: pieces.found(name, method, **own) for name in pieces.languages}
+    asks += [ask_scores(pieces, name, method, options=own) for name in pieces.languages]
+    known = {name: one for name, one in found.items() if one is not None}
+    if len(known) == len(found):
+        plan = plan_of(pieces, options, known)
+        asks += [ask_walk(pieces, name, o, known, plan.removed) for o in plan.orders for name in pieces.languages]
+    else:
+        removed = counts_of(pieces.model.grid.size, options["points"], options["heads"])
+        for order in options["orders"].split(","):
+            asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
+    return asks + [ask_answers(pieces, name, [None], unknown=1) for name in pieces.languages]
+
+
+def _unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:
+    several = len(pieces.languages) if order == "own" else 1
+    forwards = several * points * len(pieces.examples(language, SPLIT))
+    return Ask("curve", language, f"dev accuracy in {language} along order {order}", forwards)
+
+
+def forecast_forwards(pieces: Pieces, options: Mapping[str, Any]) -> int:
+    """Forwards that a front will take."""
+    return sum(ask.forwards for ask in asks_of(pieces, options))
+
+
+def forecast(pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
+    """What a front will cost; times a few batches if the store does not say how long one takes."""
+    resolved = fitted(pieces, options or {})
+    if pieces.store is not None and pieces.store.run(report_spec(ABOUT, pieces, resolved)).kept_report() is not None:
+        return Cost(0, 0.0, "the front is in the cache already")
+    lacking = [ask for ask in asks_of(pieces, resolved) if ask.forwards]
+    pace = Pace(pieces)
+    seconds = sum(ask.forwards * pace.of(ask) for ask in lacking)
+    kinds = {kind: sum(a.forwards for a in lacking if a.kind == kind) for kind in ("scores", "curve", "answers")}
+    words = "; ".join(f"{name} {n:,}" for name, n in zip(("scores", "walks on dev", "test answers"), kinds.values(),
+                                                         strict=True) if n)  # fmt: skip
+    return Cost(sum(a.forwards for a in lacking), seconds, f"{words}; {pace.words}", tuple(lacking))

@@ -1,0 +1,283 @@
+"""What experiments are put together from: looked up in the store, else computed and kept there."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+
+from headlab.evaluator import Evaluator, compare
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.methods.costs import alike, expected_forwards
+from headlab.methods.random import run as random_scores
+from headlab.methods.run import Work, make_spec, score, stored
+from headlab.methods.table import METHODS
+from headlab.methods.table import method as method_of
+from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
+from headlab.scores import Curve, HeadScores
+from headlab.store import ANSWERS, Run, Store
+from headlab.studies.curves import curve_spec, prune_curve
+from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+
+CHANCE = "random"  # scores that are drawn again faster than they are read
+EVALUATORS = 3  # splits whose tokens are kept
+REMEMBERED = 512  # evaluations
+
+
+@dataclass(frozen=True)
+class Source:
+    """Examples of a language, untokenised: as much of an evaluator as names a run."""
+
+    model: Model
+    task: Task
+    language: str
+    split: Split
+    examples: tuple[Example, ...]
+
+
+@dataclass
+class Pieces:
+    """What experiments are put together from: scores, answers under masks and curves.
+
+    Each comes from the store or is computed and kept there, so a second experiment costs nothing for what it
+    shares with the first.  store: None keeps nothing but this object's memory.  dev_size, test_size: examples of
+    each split, None for all.  tick: called between batches; may raise to stop, and every finished piece stays.
+    report: called as computing goes on, with forwards done in this object's life.  forwards: examples
+    answered for what was lacking.
+    """
+
+    model: Model
+    task: Task
+    store: Store | None = None
+    seed: int = 0
+    dev_size: int | None = DEV_SIZE
+    test_size: int | None = None
+    ablation: str = "zero"
+    tick: Callable[[], None] = lambda: None
+    report: Callable[[Progress], None] = lambda _: None
+    forwards: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._read: dict[tuple[str, Split, int], Sequence[Example]] = {}
+        self._scores: dict[str, HeadScores] = {}
+        self._sources: dict[tuple[str, Split], Source] = {}
+        self._specs: dict[tuple[str, Split], dict[str, Any]] = {}
+        self._known: list[HeadScores] | None = None
+        self._answers: OrderedDict[tuple[str, Split, str], Evaluation] = OrderedDict()
+        self._evaluators: OrderedDict[tuple[str, Split], Evaluator] = OrderedDict()
+        self._task = replace(self.task, read=self._read_once)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The task's languages."""
+        return self.task.languages
+
+    def size(self, split: Split) -> int | None:
+        """Examples of a split that are asked for, None for all."""
+        return self.dev_size if split == "dev" else self.test_size
+
+    def examples(self, language: str, split: Split) -> tuple[Example, ...]:
+        """The examples of a split that everything here is about."""
+        return self._source(language, split).examples
+
+    def data_of(self, language: str, split: Split) -> tuple[int, str]:
+        """How many examples a split gives here, and the sha256 of what they ask."""
+        spec = self._spec(language, split)["task"]
+        return spec["size"], spec["data_hash"]
+
+    def identity(self) -> dict[str, Any]:
+        """What a result records about the model, its precision included."""
+        model: dict[str, Any] = self._spec(self.languages[0], "dev")["model"]
+        return model
+
+    def scores(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores:
+        """Scores of every head on dev. Options are the method's; errors as in `headlab.score`."""
+        found = self.found(language, method, seed=seed, **options)
+        if found is not None:
+            return found
+        spec = self.score_spec(language, method, seed, options)
+        before, expected = self.forwards, self.expected(language, method, **options)
+
+        def on_progress(step: Progress) -> None:
+            done = before + expected * step.done // max(1, step.total)
+            self.report(Progress(done, done, f"{method} of {language}: {_words(step)}"))
+
+        self._scores[content_key(spec)] = scores = score(
+            self.model, self._task, language=language, method=method, seed=spec["seed"], size=self.dev_size,
+            ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, **options,
+        )  # fmt: skip
+        self.forwards = before + scores.example_forwards
+        return scores
+
+    def found(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores | None:
+        """The same scores if they are there already. Raises HeadlabError for a file that cannot be trusted."""
+        spec = self.score_spec(language, method, seed, options)
+        key = content_key(spec)
+        if key not in self._scores:
+            if method == CHANCE:
+                work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
+                self._scores[key] = random_scores(work).scores(self.model.grid, spec, 0, 0.0)
+            elif self.store is not None and (kept := stored(self.store.run(spec))) is not None:
+                self._scores[key] = kept.scores
+        return self._scores.get(key)
+
+    def expected(self, language: str, method: str, **options: Any) -> int:
+        """Forwards that these scores will likely take; see `headlab.methods.costs.expected_forwards`."""
+        chosen = method_of(method)
+        resolved = chosen.resolve(options)
+        seen = [s for s in self.known_scores() if alike(s, chosen, resolved)]
+        heads, examples = self.model.grid.size, len(self.examples(language, "dev"))
+        resumable = self.model.resumable
+        return expected_forwards(chosen, resolved, heads, examples, seen, resumable=resumable)[0]
+
+    def answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> Evaluation:
+        """Answers with some heads switched off. kept: bool [head]; None for the untouched model.
+
+        Raises HeadlabError if it is not of the model's length.
+        """
+        mask = self._mask(kept)
+        found = self._lookup(language, mask, split)
+        if found is not None:
+            return found
+        evaluator = self.evaluator(language, split)
+        before, note = self.forwards, f"{split} answers in {language}, {_gone(mask)}"
+        first = evaluator.forwards
+
+        def counted() -> None:
+            self.forwards = before + evaluator.forwards - first
+            self.report(Progress(self.forwards, self.forwards, note))
+
+        def between() -> None:
+            counted()
+            self.tick()
+
+        evaluator.tick = between
+        evaluation = evaluator.evaluate(mask, ablation=self.ablation)
+        run = self._answers_run(language, split)
+        if run is not None:
+            run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
+        counted()
+        return self._remember((language, split, mask.digest), evaluation)
+
+    def all_answers(self, language: str, masks: Sequence[Bools | None], split: Split = "test") -> list[Evaluation]:
+        """Answers under several masks, in their order."""
+        return [self.answers(language, kept, split) for kept in masks]
+
+    def digest(self, kept: Bools | None) -> str:
+        """What the answers under a mask are kept by."""
+        return self._mask(kept).digest
+
+    def compared(self, language: str, kept: Bools, split: Split = "test") -> Comparison:
+        """A mask against the untouched model, paired over the answers and resampled by group."""
+        whole = self.answers(language, None, split)
+        return compare(whole, self.answers(language, kept, split), self.seed)
+
+    def has_answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> bool:
+        """Whether these answers are there already."""
+        return self._lookup(language, self._mask(kept), split) is not None
+
+    def curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve:
+        """Accuracy on test as heads leave, lowest score first; points and errors as in `headlab.prune_curve`."""
+        found = self.found_curve(language, scores, points)
+        if found is not None:
+            return found
+        before = self.forwards
+
+        def on_progress(step: Progress) -> None:
+            self.report(Progress(before + step.done, before + step.done, f"curve of {language}: {_words(step)}"))
+
+        curve = prune_curve(
+            self.model, self._task, language=language, scores=scores, size=self.test_size, points=points,
+            ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, seed=self.seed,
+        )  # fmt: skip
+        self.forwards = before + curve.example_forwards
+        return curve
+
+    def found_curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve | None:
+        """The same curve if the store has it. Raises HeadlabError for a file that cannot be trusted."""
+        source = cast(Evaluator, self._source(language, "test"))
+        spec = curve_spec(source, scores, points=points, ablation=self.ablation, seed=self.seed)
+        kept = None if self.store is None else self.store.run(spec).curve()
+        return None if kept is None else kept.curve
+
+    def known_scores(self) -> list[HeadScores]:
+        """Scores of this model and task in the store, read once: what forecasts rest on."""
+        if self._known is None:
+            listed = [] if self.store is None else self.store.scan().results
+            own = self.model.identity()["name"], self.task.name
+            self._known = [
+                r.scores for r in listed if (r.scores.spec["model"]["name"], r.scores.spec["task"]["name"]) == own
+            ]
+        return self._known
+
+    def evaluator(self, language: str, split: Split) -> Evaluator:
+        """An evaluator of the split's examples; those of a few languages stay, with their tokens and nothing else."""
+        if (language, split) not in self._evaluators:
+            # Masks of a few heads each seldom leave the first layers alone, so nothing is kept from one to the next.
+            self._evaluators[language, split] = Evaluator(
+                self.model, self._task, language, split, self.size(split), state_bytes=0
+            )
+        self._evaluators.move_to_end((language, split))
+        if len(self._evaluators) > EVALUATORS:
+            self._evaluators.popitem(last=False)
+        return self._evaluators[language, split]
+
+    def _read_once(self, language: str, split: Split, seed: int) -> Sequence[Example]:
+        key = language, split, seed
+        if key not in self._read:
+            self._read[key] = self.task.read(language, split, seed)
+        return self._read[key]
+
+    def _source(self, language: str, split: Split) -> Source:
+        if (language, split) not in self._sources:
+            examples = self._task.examples(language, split, self.size(split))
+            self._sources[language, split] = Source(self.model, self._task, language, split, examples)
+        return self._sources[language, split]
+
+    def score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
+        """What scores of a language are called in the store: everything that they depend on."""
+        chosen, source = method_of(method), cast(Evaluator, self._source(language, "dev"))
+        return make_spec(source, chosen, chosen.resolve(options), self.seed if seed is None else seed, self.ablation)
+
+    def _spec(self, language: str, split: Split) -> dict[str, Any]:
+        """What answers on a split depend on, the mask apart."""
+        if (language, split) not in self._specs:
+            source = cast(Evaluator, self._source(language, split))
+            named = make_spec(source, METHODS[CHANCE], {}, 0, self.ablation)
+            spec = {k: v for k, v in named.items() if k not in ("method", "seed")}
+            self._specs[language, split] = spec | {"kind": ANSWERS}
+        return self._specs[language, split]
+
+    def _answers_run(self, language: str, split: Split) -> Run | None:
+        return None if self.store is None else self.store.run(self._spec(language, split))
+
+    def _mask(self, kept: Bools | None) -> Mask:
+        grid = self.model.grid
+        return Mask(grid, np.ones(grid.size, bool) if kept is None else kept, self.model.identity())
+
+    def _lookup(self, language: str, mask: Mask, split: Split) -> Evaluation | None:
+        key = language, split, mask.digest
+        if key not in self._answers and (run := self._answers_run(language, split)) is not None:
+            found = run.answers(mask.digest, self.examples(language, split))
+            return None if found is None else self._remember(key, found)
+        return self._answers.get(key)
+
+    def _remember(self, key: tuple[str, Split, str], evaluation: Evaluation) -> Evaluation:
+        self._answers[key] = evaluation
+        self._answers.move_to_end(key)
+        if len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+        return evaluation
+
+
+def _words(step: Progress) -> str:
+    return step.note or f"{step.done} of {step.total}"
+
+
+def _gone(mask: Mask) -> str:
+    heads = len(mask.removed)
+    return f"{heads} head{'' if heads == 1 else 's'} gone"

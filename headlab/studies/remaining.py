@@ -1,0 +1,122 @@
+"""Roles of the heads that remain at each size when heads leave lowest score first (Voita et al. 2019, figure 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.masks import removal_order
+from headlab.records import Bools, Head, HeadGrid, Ints
+from headlab.roles.table import KINDS, NAME, kind_of
+from headlab.scores import HeadScores, kept_without
+from headlab.stats.agreement import Chance, by_chance
+from headlab.tables import Cell, Report, Table
+
+NONE = "none of these"
+PLACE = ("stack", "layer", "head")
+COLUMNS = ("heads left", "role", "heads", "of", "kept, %", "by chance", "chance, low", "chance, high")
+FORMATS = ("d", "", "d", "d", ".0f", ".1f", "d", "d")
+
+
+def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table:
+    """A row per size and role: how many of the heads that have it are left, and how many random orders would leave.
+
+    report: of roles.  scores: what orders the heads, as in `headlab.prune_curve`.  sizes: counts of heads that are
+    left.  Raises HeadlabError for another report, for scores of another model and for sizes that do not fit.
+    """
+    _check(report, scores, sizes)
+    size, having = scores.grid.size, heads_by_role(report, scores.grid)
+    order = removal_order(scores.values)
+    rows: list[tuple[Cell, ...]] = []
+    for left in sizes:
+        kept = kept_without(order[: size - left], size)
+        rows += [(left, *stay.cells) for stay in staying(having, kept, np.ones(size, bool))]
+    return Table(
+        "roles-remaining",
+        f"Roles of the heads that remain when they leave by {scores.method}, lowest score first",
+        COLUMNS, FORMATS, tuple(rows),
+        ("heads: with the role among those left; of: in the whole model. A head may have several roles. by chance: "
+         "what random orders leave, with the range that holds at least 95 % of them, each row for itself.",),
+    )  # fmt: skip
+
+
+class Staying(NamedTuple):
+    """How many of the heads with a role stay, of how many that might have left, and how many would by chance."""
+
+    role: str
+    heads: int
+    of: int
+    chance: Chance
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """As the columns of `remaining` have them, from the role on."""
+        return (self.role, self.heads, self.of, 100 * self.heads / self.of, *self.chance)
+
+
+def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[Staying]:
+    """What stays of each role that a free head has.
+
+    having: {role: heads that have it}.  kept: heads that stay.  free: heads that may leave at all, as those with a
+    gate: the others stay whatever is chosen, so neither counts nor chance know them.  All bool [head].
+    """
+    for role, heads in having.items():
+        some = heads & free
+        if some.any():
+            of = int(some.sum())
+            chance = by_chance(int(free.sum()), of, int((kept & free).sum()))
+            yield Staying(role, int((some & kept).sum()), of, chance)
+
+
+def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
+    """Heads that have a role, bool [head], by kind of role; of those that some head has, and last the heads of none."""
+    judged, having = np.zeros(grid.size, bool), {kind: np.zeros(grid.size, bool) for kind in KINDS}
+    table = report.table("roles")
+    columns = (table.column(name) for name in ("role", "has it"))
+    for place, role, has_it in zip(_places(table, grid), *columns, strict=True):
+        judged[place] = True
+        having.setdefault(kind_of(str(role)), np.zeros(grid.size, bool))[place] |= bool(has_it)
+    having[NONE] = judged & ~np.any(list(having.values()), axis=0)
+    return {role: heads for role, heads in having.items() if heads.any()}
+
+
+def _places(table: Table, grid: HeadGrid) -> Ints:
+    """Flat index of each row's head. Raises HeadlabError for one that the grid does not have."""
+    index = {head: at for at, head in enumerate(grid.heads)}
+    heads = [
+        Head(str(stack), int(layer), int(head)) for stack, layer, head in zip(*map(table.column, PLACE), strict=True)
+    ]
+    unknown = [head for head in heads if head not in index]
+    if unknown:
+        raise HeadlabError(f"the roles are of head {unknown[0]}; the model has {grid}", code="roles.head_unknown")
+    return np.array([index[head] for head in heads], np.int64)
+
+
+def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
+    """Raise HeadlabError unless a report is of roles, and of the model that a spec says `what` are of."""
+    if report.name != NAME:
+        raise HeadlabError(
+            f"a report of roles is needed, given one of {report.name}; make one with `headlab roles`",
+            code="report.not_roles",
+        )
+    of_roles, other = (dict(one.get("model", {})) for one in (report.spec, spec))
+    if of_roles.get("fingerprint") != other.get("fingerprint"):
+        raise HeadlabError(
+            f"the roles are of {of_roles.get('name')} (fingerprint {str(of_roles.get('fingerprint'))[:12]}) and the "
+            f"{what} of {other.get('name')} ({str(other.get('fingerprint'))[:12]}); give those of one model",
+            code="roles.other_model",
+        )
+
+
+def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
+    same_model(report, scores.spec, "scores")
+    wrong = [left for left in sizes if not 0 <= left <= scores.grid.size]
+    if wrong or not sizes:
+        given = wrong[0] if wrong else "none"
+        raise HeadlabError(
+            f"asked for the roles of {given} heads left; name sizes from 0 to {scores.grid.size}",
+            code="roles.sizes_out_of_range",
+        )

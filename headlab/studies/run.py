@@ -1,0 +1,275 @@
+"""Running an experiment: what it will cost at the device's pace, its pieces, and the report that is kept of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.methods.costs import pace as pace_of
+from headlab.models.versions import versions
+from headlab.records import Progress, content_key
+from headlab.store import FORMAT, REPORT
+from headlab.studies.ask import Ask
+from headlab.studies.pieces import Pieces
+from headlab.studies.table import Experiment, experiment
+from headlab.tables import Report
+
+# How long a forward takes: as stored results took, or as a few batches do that are timed.
+
+EXAMPLES = 48  # of one split; spread over it, since its examples differ in length
+# A forward and its backward pass, in forwards.
+BACKWARD = 3.0
+PARTIAL = ("shapley", "leave-one-out", "exact", "monte-carlo")
+
+
+class Pace:
+    """Seconds a forward of a piece takes; what it rests on, in words, grows as it is asked."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self._timed: float | None = None
+        self._rests: dict[str, None] = {}
+
+    @property
+    def words(self) -> str:
+        """What the answers so far rest on."""
+        return "; ".join(self._rests)
+
+    def of(self, ask: Ask) -> float:
+        """Seconds a forward of this piece."""
+        if ask.kind == "scores":
+            name = self._pieces.model.identity()["name"]
+            seen = pace_of(self._pieces.known_scores(), name, self._pieces.task.name, ask.method)
+            if seen is not None:
+                self._rests[f"{ask.method} at {_told(seen)} a forward, as in the cache's results"] = None
+                return seen
+        if ask.kind == "curve" and (known := self._curves) is not None:
+            self._rests[f"curves at {_told(known)} a forward, as in the cache's"] = None
+            return known
+        return self._plain(ask) * self._share(ask)
+
+    @cached_property
+    def _curves(self) -> float | None:
+        """Seconds a forward took in the stored curves of the model and task, by their median."""
+        pieces = self._pieces
+        own = pieces.model.identity()["name"], pieces.task.name
+        listed = [] if pieces.store is None else [r.curve for r in pieces.store.curves().results]
+        seen = [
+            curve.seconds / curve.example_forwards
+            for curve in listed
+            if curve.example_forwards and (curve.spec["model"]["name"], curve.spec["task"]["name"]) == own
+        ]
+        return float(np.median(seen)) if seen else None
+
+    def _share(self, ask: Ask) -> float:
+        """What a forward costs, in plain ones."""
+        if ask.kind != "scores":
+            return 1.0
+        if ask.method in ("gradient", "relevance"):
+            self._rests["a backward pass as two forwards"] = None
+            return BACKWARD
+        if ask.method in PARTIAL and self._pieces.model.resumable:
+            layers = self._pieces.model.grid.layers
+            self._rests[f"{ask.method} at about half a forward, since each starts at the layer of a head"] = None
+            return (layers + 1) / (2 * layers)
+        return 1.0
+
+    def _plain(self, ask: Ask) -> float:
+        if self._timed is None:
+            split = "dev" if ask.kind == "scores" else "test"
+            self._timed = timed(self._pieces.evaluator(ask.language, "dev" if split == "dev" else "test"))
+            self._rests[f"{_told(self._timed)} a forward, as just timed on {split} examples of {ask.language}"] = None
+        return self._timed
+
+
+def timed(evaluator: Evaluator) -> float:
+    """Seconds a plain forward takes on this device now, over examples from the whole split; nothing is kept."""
+    model, count = evaluator.model, len(evaluator.examples)
+    rows = np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64))
+    batches, gates = evaluator.cut(rows), model.grid.gates(np.ones(model.grid.size, bool))
+    deque(evaluator.answers(batches[:1], gates, "zero"), maxlen=0)  # the first batch of a model is slow
+    began = time.perf_counter()
+    deque(evaluator.answers(batches, gates, "zero"), maxlen=0)
+    return (time.perf_counter() - began) / len(rows)
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
+
+
+# Running an experiment: what it will cost, its pieces, and the report that is kept of it.
+
+SPLITS = ("dev", "test")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an experiment will take.
+
+    forwards: examples to be answered.  seconds: None where the pace is not known.  words: what it rests on.
+    lacking: the pieces that the store lacks.
+    """
+
+    forwards: int
+    seconds: float | None
+    words: str
+    lacking: tuple[Ask, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.forwards:
+            return self.words
+        often = "" if self.seconds is None else f", about {duration(self.seconds)}"
+        return f"{self.forwards:,} forwards{often}: {self.words}"
+
+
+def duration(seconds: float) -> str:
+    """A time as a reader has it: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def run_experiment(
+    key: str,
+    pieces: Pieces,
+    *,
+    options: Mapping[str, Any] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Report:
+    """The report of an experiment: looked up, or made of its pieces and kept.
+
+    on_progress: called as the work goes on, counted in forwards; the total grows where the forecast was short.
+    Raises HeadlabError for options, languages or a model that do not fit; whatever ends it, the pieces
+    that are finished stay in the store.
+    """
+    about, resolved = prepared(key, pieces, options)
+    spec = report_spec(about, pieces, resolved)  # what is lacking is said before the work, not after it
+    run = None if pieces.store is None else pieces.store.run(spec)
+    kept = None if run is None else run.kept_report()
+    if kept is not None:
+        return kept
+    before, began = pieces.forwards, time.perf_counter()
+    with _Watch(pieces, _expected(about, pieces, resolved), on_progress) as watch:
+        tables, notes = _module(about).run(pieces, resolved, watch.say)
+    report = Report(
+        about.key, tuple(tables), tuple(notes), spec, pieces.forwards - before, time.perf_counter() - began,
+    )  # fmt: skip
+    if run is not None:
+        run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})
+    return report
+
+
+def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
+    """What an experiment will cost; times a few batches if the store does not say how long one takes."""
+    about, resolved = prepared(key, pieces, options)
+    if pieces.store is not None and pieces.store.run(report_spec(about, pieces, resolved)).kept_report() is not None:
+        return Cost(0, 0.0, "the report is in the cache already")
+    lacking = _lacking(about, pieces, resolved)
+    if not lacking:
+        return Cost(0, 0.0, "every piece is in the cache already")
+    pace = Pace(pieces)
+    seconds = [ask.forwards * pace.of(ask) for ask in lacking]
+    return Cost(sum(a.forwards for a in lacking), sum(seconds), f"{_named(lacking)}; {pace.words}", tuple(lacking))
+
+
+def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tuple[Experiment, dict[str, Any]]:
+    """An experiment and its options in full. Raises HeadlabError for what does not fit."""
+    about = experiment(key)
+    least, given = about.least_languages, len(pieces.languages)
+    if given < least:
+        raise HeadlabError(
+            f"experiment {key} compares languages; it needs {least} or more, given {given}",
+            code="experiment.languages_too_few",
+        )
+    if pieces.seed < 0:
+        raise HeadlabError(f"seed is {pieces.seed}; choose 0 or more", code="seed.invalid")
+    return about, about.resolve(options or {})
+
+
+def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything a report depends on; its sha256 names the run."""
+    sizes: dict[str, list[int]] = {}
+    hashes: list[str] = []
+    for split in ("dev", "test"):
+        found = [pieces.data_of(language, split) for language in pieces.languages]
+        sizes[split], hashes = [n for n, _ in found], hashes + [sha for _, sha in found]
+    return {
+        "format": FORMAT,
+        "kind": REPORT,
+        "experiment": about.key,
+        "version": about.version,
+        "model": pieces.identity(),
+        "task": {
+            "name": pieces.task.name,
+            "language": ",".join(pieces.languages),
+            "split": ",".join(SPLITS),
+            "sizes": sizes,
+            "seed": pieces.task.seed,
+            "data_hash": content_key(hashes),
+        },
+        "ablation": pieces.ablation,
+        "options": dict(options),
+        "seed": pieces.seed,
+    }
+
+
+def _module(about: Experiment) -> ModuleType:
+    return import_module(f"headlab.studies.{about.module}")
+
+
+def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    asked: Sequence[Ask] = _module(about).cost(pieces, options)
+    return [ask for ask in {ask.what: ask for ask in asked}.values() if ask.forwards]
+
+
+def _expected(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> int:
+    return sum(ask.forwards for ask in _lacking(about, pieces, options))
+
+
+def _named(lacking: Sequence[Ask]) -> str:
+    """What is lacking, by kind, in words."""
+    kinds: dict[str, tuple[int, set[str]]] = {}
+    for ask in lacking:
+        kind = f"{ask.method} scores" if ask.kind == "scores" else ask.kind
+        forwards, languages = kinds.get(kind, (0, set()))
+        kinds[kind] = forwards + ask.forwards, languages | {ask.language}
+    return "; ".join(
+        f"{kind} of {len(languages)} language{'s' if len(languages) > 1 else ''} ({forwards:,})"
+        for kind, (forwards, languages) in kinds.items()
+    )
+
+
+class _Watch:
+    """Progress of an experiment: what its pieces tell, under the sentence that it said last."""
+
+    def __init__(self, pieces: Pieces, expected: int, on_progress: Callable[[Progress], None] | None) -> None:
+        self._pieces, self._expected, self._tell = pieces, expected, on_progress or (lambda _: None)
+        self._first, self._said, self._most = pieces.forwards, "", 0
+
+    def __enter__(self) -> _Watch:
+        self._before, self._pieces.report = self._pieces.report, self._step
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pieces.report = self._before
+
+    def say(self, text: str) -> None:
+        """A sentence of the experiment's own."""
+        self._said = text
+        self._step(Progress(self._pieces.forwards, 0))
+
+    def _step(self, step: Progress) -> None:
+        done = self._most = max(self._most, step.done - self._first)  # a piece may take less than was expected
+        note = ": ".join(part for part in (self._said, step.note) if part)
+        self._tell(replace(step, done=done, total=max(self._expected, done), note=note))

@@ -1,0 +1,213 @@
+"""Section 5 of Held & Yang (EACL 2023): how often a head looks at nothing but separators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from headlab.evaluator import Batch, Evaluator
+from headlab.hooks.model import Model
+from headlab.hooks.observe import excluded_ids, sides, sum_weights
+from headlab.parallel import Tick, spread
+from headlab.records import Bools, Floats, HeadGrid, Progress
+from headlab.stats import group_bootstrap, stratified_bootstrap
+from headlab.studies.ask import Ask, ask_passes, ask_scores
+from headlab.studies.heads import RAW, claimed, in_every_top
+from headlab.tables import Table
+
+if TYPE_CHECKING:
+    from headlab.studies.pieces import Pieces
+
+
+TOP = 20
+SEPARATOR = "separator"
+KINDS = ("language-agnostic", "language-specific", "all")
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Where heads look, sentence by sentence.
+
+    tokens: float [sentence, head], share of a sentence's tokens whose largest weight is on a separator.
+    groups: label [sentence]; sentences of one label are resampled together.
+    """
+
+    tokens: Floats
+    groups: tuple[str, ...]
+
+    @property
+    def whole(self) -> Bools:
+        """Whether every token's largest weight is on a separator, bool [sentence, head]."""
+        return np.asarray(self.tokens == 1)
+
+
+def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], None] = lambda _: None) -> Looks:
+    """Where every head's tokens look most, for all examples of an evaluator, in one pass.
+
+    tokens: what counts as a separator, as in `excluded_ids`.  A token counts if its largest weight on one exceeds
+    that on anything else (a tie does not count); padding neither looks nor is looked at.
+    seen: told after every batch how many sentences are done; may raise to stop.
+    """
+    model = evaluator.model
+    ids = torch.tensor(excluded_ids(model.tokenizer, tokens), device=model.device)
+    out, rows = np.zeros((len(evaluator.examples), model.grid.size)), 0
+    layer, head = model.grid.flat.T
+
+    def look(batch: Batch, tick: Tick) -> Floats:
+        tick()
+        return shares_of(model, batch, ids)[:, layer, head]
+
+    batches = evaluator.batches(np.arange(len(evaluator.examples)))
+    for batch, found in spread(batches, look, device=model.device, tick=evaluator.tick):
+        out[batch.rows] = found
+        rows += len(batch.rows)
+        evaluator.forwards += len(batch.rows)
+        seen(rows)
+    return Looks(out, tuple(example.group or example.id for example in evaluator.examples))
+
+
+def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
+    """Share of every sentence's tokens that look at one of `ids` most, float [row, layer, head]."""
+    out = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
+    stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
+
+    def add(row: int, weights: torch.Tensor) -> None:
+        looking, target = sides(model, batch.inputs, stacks[row])
+        real = target[1][:, None, None, :]
+        separator = torch.isin(target[0], ids)[:, None, None, :] & real
+        on, off = (weights.masked_fill(~which, -1).amax(dim=-1) for which in (separator, ~separator & real))
+        counted = ((on > off) & looking[1][:, None, :]).sum(dim=-1, dtype=torch.float64)
+        out[:, row, : counted.shape[1]] = (counted / looking[1].sum(dim=-1)[:, None]).cpu().numpy()
+
+    sum_weights(model, batch.inputs, add)
+    return out
+
+
+def run(
+    pieces: Pieces, options: Mapping[str, Any], report: Callable[[str], None]
+) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Per head and language the share of sentences in which every token looks at a separator, and for kinds of heads.
+
+    options: method, method_options (what the kinds of heads come from), tokens, top.
+    """
+    top, tokens = int(options.get("top", TOP)), str(options.get("tokens", SEPARATOR))
+    found = {}
+    for language in pieces.languages:
+        report(f"where heads look in {language}")
+        found[language] = _looks(pieces, language, tokens)
+    kinds = _kinds(pieces, options, top)
+    grid, rng = pieces.model.grid, np.random.default_rng(pieces.seed)
+    tables = (head_table(found, grid, rng), kind_table(found, kinds, aligned=pieces.task.aligned, rng=rng))
+    sizes = ", ".join(f"{name}: {int(kinds[name].sum())}" for name in KINDS)
+    return tables, (
+        f"Looked at: {_words(pieces.model, tokens)}. Padding neither looks nor is looked at; every other token looks.",
+        f"Heads by kind: {sizes}. Language-agnostic: among the {top} highest of every language; language-specific: "
+        "surely helpful in one language and surely harmful in another (intervals not adjusted for many heads).",
+        "Intervals: 95 %, by resampling groups of sentences; one that counts and one that does not are made up.",
+    )  # fmt: skip
+
+
+def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """The scores, and a pass over the dev examples of every language."""
+    method, extra = str(options.get("method", "shapley")), dict(options.get("method_options") or {})
+    passes = [
+        ask_passes(language, f"where heads look in {language}", len(pieces.examples(language, "dev")))
+        for language in pieces.languages
+    ]
+    return [*(ask_scores(pieces, language, method, options=extra) for language in pieces.languages), *passes]
+
+
+def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:
+    evaluator, before = pieces.evaluator(language, "dev"), pieces.forwards
+    evaluator.forget_states()  # their memory is for the weights
+
+    def seen(rows: int) -> None:
+        pieces.forwards = before + rows
+        words = f"{rows} of {len(evaluator.examples)} sentences of {language}"
+        pieces.report(Progress(pieces.forwards, pieces.forwards, words))
+
+    evaluator.tick = pieces.tick
+    return looks(evaluator, tokens, seen)
+
+
+def _words(model: Model, tokens: str) -> str:
+    names = model.tokenizer.convert_ids_to_tokens(excluded_ids(model.tokenizer, tokens))
+    return f"{tokens} tokens ({' '.join(f'`{name}`' for name in names) or 'the tokenizer has none'})"
+
+
+def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bools]:
+    """Which heads are of which of KINDS, bool [head] each."""
+    method, extra = str(options.get("method", "shapley")), dict(options.get("method_options") or {})
+    scores = {language: pieces.scores(language, method, **extra) for language in pieces.languages}
+    agnostic, claims = in_every_top(scores, top), claimed(scores)
+    specific = claims[RAW].both if claims else np.zeros_like(agnostic)
+    return dict(zip(KINDS, (agnostic, specific, np.ones(pieces.model.grid.size, bool)), strict=True))
+
+
+def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Generator) -> Table:
+    """A row per language and head: share of sentences with its interval, and mean share of tokens."""
+    rows = []
+    for language, seen in found.items():
+        share = seen.whole.astype(np.float64).T
+        low, high, _ = group_bootstrap(share, seen.groups, rng, made_up=(1.0, 0.0))
+        columns = (share.mean(axis=1), low, high, seen.tokens.mean(axis=0))
+        for head, *values in zip(grid.heads, *(100 * c for c in columns), strict=True):
+            rows.append((language, *head, *map(float, values), len(seen.groups)))
+    return Table(
+        "separators",
+        "Share of sentences in which every token's largest attention weight goes to a separator, by head and language",
+        ("language", "stack", "layer", "head", "sentences, %", "low, %", "high, %", "tokens, %", "n"),
+        ("", "", "d", "d", ".1f", ".1f", ".1f", ".1f", "d"),
+        tuple(rows),
+    )
+
+
+def kind_table(
+    found: Mapping[str, Looks], kinds: Mapping[str, Bools], *, aligned: bool, rng: np.random.Generator
+) -> Table:
+    """A row per language (and for all of them) and kind of heads: its heads' mean share, and against all heads.
+
+    aligned: whether groups of one name are the same in every language, and so are drawn together; else every
+    language is resampled for itself, and counts alike.
+    """
+    each = list(found.values())
+    pooled = Looks(np.concatenate([seen.tokens for seen in each]), tuple(label for s in each for label in s.groups))
+    sets = {language: [seen] for language, seen in found.items()}
+    if len(found) > 1:
+        sets["all languages"] = [pooled] if aligned else each
+    rows = []
+    for language, strata in sets.items():
+        for kind, chosen in kinds.items():
+            rows.append((language, kind, int(chosen.sum()), *_against_all(strata, chosen, rng)))
+    return Table(
+        "separator-kinds",
+        "The same, as the mean over kinds of heads, and minus the mean over all heads",
+        ("language", "heads", "number of heads", "sentences, %", "low, %", "high, %", "tokens, %",
+         "difference, points", "low, points", "high, points", "p"),
+        ("", "", "d", ".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f", ".4f"),
+        tuple(rows),
+        ("Difference: to the mean over all heads, on the same sentences.",),
+    )  # fmt: skip
+
+
+def _against_all(strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator) -> tuple[float | None, ...]:
+    """Mean over strata of the share of chosen heads and of its difference to all, with intervals, in percent; p."""
+    if not chosen.any():
+        return (None,) * 8
+    part = [(seen.whole[:, chosen].mean(axis=1)[None], seen.groups) for seen in strata]
+    low, high, _ = stratified_bootstrap(part, rng, made_up=(1.0, 0.0))
+    tokens = np.mean([seen.tokens[:, chosen].mean() for seen in strata])
+    shares = [100 * float(v) for v in (_mean(part), low[0], high[0], tokens)]
+    if chosen.all():
+        return (*shares, None, None, None, None)
+    gain = [(own - seen.whole.mean(axis=1), seen.groups) for (own, _), seen in zip(part, strata, strict=True)]
+    below, above, p = stratified_bootstrap(gain, rng)
+    return (*shares, *(100 * float(v) for v in (_mean(gain), below[0], above[0])), float(p[0]))
+
+
+def _mean(strata: Sequence[tuple[Floats, tuple[str, ...]]]) -> float:
+    return float(np.mean([values.mean() for values, _ in strata]))

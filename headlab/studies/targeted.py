@@ -1,0 +1,235 @@
+"""Table 2 of Held & Yang (EACL 2023): the heads that harm a language go, and test says what that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headlab.records import Bools, Evaluation
+from headlab.scores import HeadScores
+from headlab.studies.ask import Ask, ask_answers, ask_scores
+from headlab.studies.differences import (
+    COLUMNS,
+    FORMATS,
+    NOTHING,
+    Difference,
+    Gain,
+    adjusted,
+    caution,
+    difference,
+    gain_of,
+    minus,
+    over_languages,
+    removed,
+    without_harmful,
+    without_lowest,
+)
+from headlab.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from headlab.studies.pieces import Pieces
+
+
+Report = Callable[[str], None]
+Lookup = Callable[..., HeadScores | None]
+HARMFUL, RANDOM = "harmful", "random"
+FORMS = ("example", "token", "batch")
+# Of the heads' choices that are compared with the method's own, other than random: the method and its options.
+RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    **{f"gradient ({form})": ("gradient", {"form": form}) for form in FORMS},
+    "leave-one-out": ("leave-one-out", {}),
+}
+MEAN = "mean"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One language under every choice of heads.
+
+    masks: kept heads by choice, several of random.  whole: the untouched model.  found: answers by choice.
+    """
+
+    language: str
+    masks: Mapping[str, Sequence[Bools]]
+    whole: Evaluation
+    found: Mapping[str, Sequence[Evaluation]]
+
+    def heads(self, choice: str) -> int:
+        """Heads that are gone."""
+        return removed(self.masks[choice][0])
+
+    def gain(self, choice: str) -> Gain:
+        """What each answer gains; the mean over the runs of a choice."""
+        return gain_of(self.whole, self.found[choice])
+
+    def accuracies(self, choice: str) -> list[float]:
+        """Accuracy of each run."""
+        return [e.accuracy for e in self.found[choice]]
+
+
+def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Accuracy on test under every choice of heads, and each choice against the method's own."""
+    rows: list[Row] = []
+    for number, language in enumerate(pieces.languages, 1):
+        report(f"targeted, {language} ({number} of {len(pieces.languages)})")
+        masks = masks_of(pieces, language, options, pieces.scores)
+        every = [None, *(kept for several in masks.values() for kept in several)]
+        whole, *answers = pieces.all_answers(language, every)
+        left = iter(answers)
+        rows.append(Row(language, masks, whole, {name: [next(left) for _ in of] for name, of in masks.items()}))
+    method, choices = str(options["method"]), list(rows[0].masks)
+    tables = (
+        wide_table(rows, choices),
+        long_table(rows, choices, pieces),
+        against_table(rows, choices, method, pieces),
+    )
+    return tables, notes(rows, options, method)
+
+
+def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """Scores of every method, then the answers under their masks."""
+    asks = []
+    for language in pieces.languages:
+        asked = {(name, tuple(own.items())): (name, own) for name, own in _methods(options).values()}
+        asks += [ask_scores(pieces, language, name, options=own) for name, own in asked.values()]
+        masks = masks_of(pieces, language, options, pieces.found)
+        known = [kept for several in masks.values() for kept in several]
+        unknown = len(_methods(options)) + 1 + int(options["runs"]) - len(known)
+        asks.append(ask_answers(pieces, language, [None, *known], unknown=unknown))
+    return asks
+
+
+def _methods(options: Mapping[str, Any]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """By choice: whose lowest heads go, and its options; the method's own comes first."""
+    own = str(options["method"])
+    left = {own} if options["leave_one_out"] else {own, "leave-one-out"}
+    rivals = {name: rival for name, rival in RIVALS.items() if name not in left}
+    return {own: (own, options["method_options"]), **rivals}
+
+
+def masks_of(pieces: Pieces, language: str, options: Mapping[str, Any], lookup: Lookup) -> dict[str, list[Bools]]:
+    """Kept heads, bool [head], by choice: the harmful ones gone, or as many of the lowest by each method.
+
+    lookup: `pieces.scores`, or `pieces.found` to leave out what depends on scores that are not there.
+    """
+    own, k = str(options["method"]), options["k"]
+    first = lookup(language, own, **options["method_options"])
+    if first is None:
+        return {}
+    out = {HARMFUL: [without_harmful(first)]}
+    k = removed(out[HARMFUL][0]) if k is None else int(k)
+    for name, (method, given) in _methods(options).items():
+        scores = lookup(language, method, **given)
+        if scores is not None:
+            out[name] = [without_lowest(scores, k)]
+    seeds = range(pieces.seed, pieces.seed + int(options["runs"]))
+    drawn = [pieces.scores(language, RANDOM, seed=seed) for seed in seeds]
+    return out | {RANDOM: [without_lowest(scores, k) for scores in drawn]}
+
+
+def _difference(row: Row, choice: str, seed: int) -> Difference:
+    return difference(row.gain(choice), seed) if row.heads(choice) else NOTHING
+
+
+def wide_table(rows: Sequence[Row], choices: Sequence[str]) -> Table:
+    """A row a language: accuracy untouched and under every choice, as the paper has it."""
+    cells: list[tuple[Cell, ...]] = []
+    for row in rows:
+        means = [100 * float(np.mean(row.accuracies(choice))) for choice in choices]
+        cells.append((row.language, row.heads(HARMFUL), row.heads(RANDOM), 100 * row.whole.accuracy, *means))
+    mean = [float(np.mean(column)) for column in list(zip(*cells, strict=True))[1:]]
+    return Table(
+        "targeted-accuracy",
+        "Accuracy on test with heads removed",
+        ("language", "harmful heads", "K", "untouched, %", *(f"{choice}, %" for choice in choices)),
+        ("", ".4g", ".4g", ".1f", *(".1f" for _ in choices)),
+        (*cells, (MEAN, *mean)),
+        ("harmful: all heads whose interval on dev lies below 0.  The others: the K lowest heads of each method; "
+         "random is the mean over its runs.",),
+    )  # fmt: skip
+
+
+def long_table(rows: Sequence[Row], choices: Sequence[str], pieces: Pieces) -> Table:
+    """A row per language and choice: difference to the untouched model, paired, with interval and tests."""
+    cells: list[tuple[Cell, ...]] = []
+    for choice in choices:
+        found = [_difference(row, choice, pieces.seed) for row in rows]
+        for row, d, corrected in zip(rows, found, adjusted(found), strict=True):
+            shares = row.accuracies(choice)
+            ends = (100 * min(shares), 100 * max(shares)) if choice == RANDOM else (None, None)
+            cells.append(
+                (row.language, choice, row.heads(choice), 100 * row.whole.accuracy, 100 * float(np.mean(shares)),
+                 *d.cells, corrected, d.mark, *ends)
+            )  # fmt: skip
+        if len(rows) > 1:
+            cells.append((MEAN, choice, None, *_means(rows, choice), *_mean(rows, choice, pieces).cells, None,
+                          _mean(rows, choice, pieces).mark, None, None))  # fmt: skip
+    return Table(
+        "targeted",
+        "Accuracy on test with heads removed, against the untouched model",
+        ("language", "removed by", "heads removed", "untouched, %", "accuracy, %", *COLUMNS, "p (Holm)", "P < 0.05",
+         "lowest run, %", "highest run, %"),
+        ("", "", "d", ".1f", ".1f", *FORMATS, ".4f", "", ".1f", ".1f"),
+        tuple(cells),
+        ("p (Holm): adjusted over the languages, for each choice.",),
+    )  # fmt: skip
+
+
+def _means(rows: Sequence[Row], choice: str) -> tuple[float, float]:
+    """Mean accuracy over the languages, untouched and under a choice, in percent."""
+    after = [float(np.mean(row.accuracies(choice))) for row in rows]
+    return 100 * float(np.mean([row.whole.accuracy for row in rows])), 100 * float(np.mean(after))
+
+
+def _mean(rows: Sequence[Row], choice: str, pieces: Pieces) -> Difference:
+    """The mean over languages; a language without heads to remove gains nothing."""
+    if not any(row.heads(choice) for row in rows):
+        return NOTHING
+    return over_languages({r.language: r.gain(choice) for r in rows}, pieces.seed, aligned=pieces.task.aligned)
+
+
+def against_table(rows: Sequence[Row], choices: Sequence[str], method: str, pieces: Pieces) -> Table:
+    """A row per language and other choice: its accuracy minus that of the method's own K lowest heads, paired."""
+    cells: list[tuple[Cell, ...]] = []
+    for choice in (c for c in choices if c != method):
+        gains = {row.language: minus(row.gain(choice), row.gain(method)) for row in rows}
+        touched = {row.language: _differ(row, choice, method) for row in rows}
+        found = [difference(g, pieces.seed) if touched[name] else NOTHING for name, g in gains.items()]
+        for name, d, corrected in zip(gains, found, adjusted(found), strict=True):
+            cells.append((name, choice, *d.cells, corrected, d.mark))
+        if len(rows) > 1 and any(touched.values()):
+            d = over_languages(gains, pieces.seed, aligned=pieces.task.aligned)
+            cells.append((MEAN, choice, *d.cells, None, d.mark))
+    return Table(
+        "targeted-against",
+        f"Accuracy on test minus that without the K lowest heads by {method}",
+        ("language", "removed by", *COLUMNS, "p (Holm)", "P < 0.05"),
+        ("", "", *FORMATS, ".4f", ""),
+        tuple(cells),
+        ("p (Holm): adjusted over the languages, for each choice.",),
+    )
+
+
+def _differ(row: Row, choice: str, other: str) -> bool:
+    return any(not np.array_equal(mask, row.masks[other][0]) for mask in row.masks[choice])
+
+
+def notes(rows: Sequence[Row], options: Mapping[str, Any], method: str) -> tuple[str, ...]:
+    """What to know before believing the tables."""
+    bare = [row.language for row in rows if not row.heads(HARMFUL)]
+    out = [
+        f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of the paired bootstrap "
+        "with 10,000 resamples of groups of examples; mean rows weigh languages alike.",
+        f"random: the mean over {options['runs']} runs, averaged answer by answer before it is tested.",
+    ]
+    if bare:
+        out.append(
+            f"No head has an interval below 0 in {', '.join(bare)}: nothing to remove"
+            + (", so the accuracy there is the untouched one and counts as 0 in the means." if options["k"] is None
+               else f"; the other rows show the {options['k']} lowest.")
+        )  # fmt: skip
+    risky = {row.language: caution(row.masks[RANDOM][0]) for row in rows}
+    return (*out, *(f"{name}: {text}." for name, text in risky.items() if text))

@@ -1,0 +1,97 @@
+"""A model that is trained on just as one with gates is, without a gate: what pruning is held against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.hooks.model import Model
+from headlab.inputs import Inputs, read
+from headlab.masks import Mask
+from headlab.records import content_key
+from headlab.tasks.base import Task
+from headlab.training.atomic_folder import checkpoint_beside
+from headlab.training.l0.learner import Learner, Say, check_place, trainable_copy, write_model
+from headlab.training.l0.options import GateOptions, learned_on
+from headlab.training.output import TAIL
+from headlab.training.scratch.translation import checked, finish
+from headlab.training.steps import Keep
+
+CHECKPOINT_STEPS = 20
+# Of gates alone, which there are none of here.
+UNUSED = ("weight", "gate_rate", "stacks", "start", "sample", "warmup", "history", "temperature", "low", "high",
+          "dev_size", "test_size")  # fmt: skip
+
+
+class Ungated(Learner):
+    """The same steps, batches, rates and loss of a model that is trained along, with each head on or off throughout."""
+
+    def __init__(self, model: Model, inputs: Inputs, options: GateOptions, mask: Mask | None) -> None:
+        super().__init__(model, inputs, options, np.zeros(model.grid.size, bool))
+        kept = np.ones(model.grid.size, bool) if mask is None else mask.kept
+        self._open = torch.as_tensor(model.grid.gates(kept), device=model.device, dtype=model.module.dtype)
+
+    def gates(self, uniform: torch.Tensor) -> torch.Tensor:
+        """1 or 0 for each head, [layer, head]; nothing is drawn."""
+        return self._open
+
+
+def train_on(
+    model: Model,
+    task: Task,
+    language: str,
+    *,
+    out: Path,
+    options: GateOptions,
+    mask: Mask | None = None,
+    progress: Say = lambda _: None,
+) -> Path:
+    """Train a copy of a model as `learn_gates` trains it along, without gates, and write the folder `out`.
+
+    mask: of the same layers and heads; its heads are off, and what they write is 0 in the folder's weights.  Goes on
+    where it was stopped.  Raises HeadlabError for options, a mask or a place that do not fit.
+    """
+    options.check()
+    if not options.along:
+        raise HeadlabError(
+            f"trained is {options.trained!r}, with which the model stays; give trained='all'",
+            code="training.trained_in_part",
+        )
+    check_place(out)
+    checked(model, mask)
+    split, examples = learned_on(task, language, options.split, options.size)
+    told = {
+        "kind": "trained on",
+        "base": model.recorded(),
+        "language": language,
+        "options": {name: value for name, value in options.record().items() if name not in UNUSED},
+        "seed": options.seed,
+        "data": {"split": split, "examples": len(examples), "sha256": task.data_hash(examples)},
+        "removed": [] if mask is None else [list(head) for head in mask.removed],
+    }
+    key = content_key(told)
+    keep = Keep(checkpoint_beside(out, key), key, CHECKPOINT_STEPS)
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        trained = trainable_copy(model, options.embeddings == "frozen")
+        learner = Ungated(trained, read(trained, task, examples, language), options, mask)
+        learner.run(keep, progress, lambda: None)
+    finish(trained, mask)
+    write_model(trained, model, out, told | _record(learner))
+    keep.path.unlink(missing_ok=True)
+    return out
+
+
+def _record(learner: Learner) -> dict[str, Any]:
+    """What came of it."""
+    losses = learner.state.losses
+    return {
+        "loss": {"first": losses[0], "last": float(np.mean(losses[-TAIL:]))},
+        "example_forwards": learner.forwards,
+        "seconds": round(learner.state.seconds, 1),
+        "device": learner.model.device.type,
+        "threads": torch.get_num_threads(),
+    }
