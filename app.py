@@ -6,7 +6,7 @@ import streamlit as st
 st.session_state.setdefault("_link", {key: st.query_params.get_all(key) for key in st.query_params})
 
 from headlab.ui import presses, shell  # noqa: E402
-from headlab.ui.links import PAGES  # noqa: E402
+from headlab.ui.names import PAGES  # noqa: E402
 
 st.set_page_config(page_title="headlab", page_icon=shell.icon(), layout="wide")
 shell.warm_up()

@@ -3,11 +3,10 @@
 import streamlit as st
 
 from headlab.records import HeadGrid
-from headlab.ui import attention_draw, jobs_offer
-from headlab.ui.attention_choose import head_names, pick_heads, pick_sentences
-from headlab.ui.attention_view import Panel
-from headlab.ui.shell import client, found, page
-from headlab.ui.shell_worker import waited
+from headlab.ui import attention_page, job_offer
+from headlab.ui.attention_page import Panel, head_names, pick_heads, pick_sentences
+from headlab.ui.shell import found, page
+from headlab.ui.shell_worker import client, waited
 
 INTRO = "What chosen heads look at, token by token, in a sentence of the task or one of your own."
 
@@ -25,7 +24,7 @@ with page("Attention", INTRO) as choice:
     results = found(choice)
     heads = pick_heads(grid, results)
     sentences = pick_sentences(worker, choice)
-    view = st.radio("View", attention_draw.VIEWS, horizontal=True, key="view", bind="query-params")
+    view = st.radio("View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params")
     if not heads:
         st.info("No head is chosen. Pick one or more above.")
     elif not sentences:
@@ -34,5 +33,5 @@ with page("Attention", INTRO) as choice:
         asked = [list(head) for head in heads]
         answers = [attention(worker, choice.model, loaded["fingerprint"], s.text, s.pair, asked) for s in sentences]
         panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
-        attention_draw.draw(view, panels, head_names(grid, heads))
-    jobs_offer.panel(choice, results, "With them, this page begins with the strongest head of these languages.")
+        attention_page.draw(view, panels, head_names(grid, heads))
+    job_offer.panel(choice, results, "With them, this page begins with the strongest head of these languages.")

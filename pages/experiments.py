@@ -3,15 +3,15 @@
 import streamlit as st
 
 from headlab.studies.table import EXPERIMENTS
-from headlab.ui import experiments_form, experiments_link, experiments_report, experiments_store
-from headlab.ui.experiments_plan import Plan
+from headlab.ui import experiments, experiments_form, experiments_report
+from headlab.ui.experiments import Plan
 from headlab.ui.shell import page
 
 INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, take it with you."
 
 
 def pick():
-    experiments_link.begin()
+    experiments.begin()
     key = st.selectbox(
         "What do you want to know?",
         list(EXPERIMENTS),
@@ -32,10 +32,10 @@ def problems(sentences):
 
 def answer(plan, wanted):
     st.subheader("What does it say?")
-    listing = experiments_store.listing()
-    weights = experiments_store.weights_of(plan.choice.model)
-    results = experiments_store.matching(listing.results, plan.choice, plan.experiment, weights)
-    shown, asked = "", experiments_link.report_of(plan.experiment, [result.key for result in results])
+    listing = experiments.listing()
+    weights = experiments.weights_of(plan.choice.model)
+    results = experiments.matching(listing.results, plan.choice, plan.experiment, weights)
+    shown, asked = "", experiments.report_of(plan.experiment, [result.key for result in results])
     if results:
         result = experiments_report.pick(results, plan.experiment, asked, weights)
         shown = st.session_state.get(f"report-{plan.experiment}") or ""
@@ -46,7 +46,7 @@ def answer(plan, wanted):
             "tables to download, and what to know before believing them."
         )
     problems(listing.problems)
-    experiments_link.write(plan.experiment, shown)
+    experiments.write(plan.experiment, shown)
 
 
 with page("Experiments", INTRO) as choice:

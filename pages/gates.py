@@ -5,20 +5,11 @@ import json
 import pandas as pd
 import streamlit as st
 
-from headlab.ui import (
-    gates_against,
-    gates_form,
-    gates_link,
-    gates_mask,
-    gates_roles,
-    gates_show,
-    gates_store,
-    gates_tradeoff,
-)
+from headlab.ui import gates_figures, gates_page, gates_read, gates_store
 from headlab.ui.experiments_report import show
-from headlab.ui.gates_plan import command
 from headlab.ui.gates_read import accuracy_name, every_gate
-from headlab.ui.plain import plain
+from headlab.ui.gates_store import command
+from headlab.ui.names import plain
 from headlab.ui.shell import page, unknown_in_link
 
 INTRO = (
@@ -54,7 +45,7 @@ def choose(shelf, focus):
     if len(every) == 1:
         st.caption(*names.values())
         return every[0]
-    key = gates_link.sweep_key(focus, every)
+    key = gates_read.sweep_key(focus, every)
     return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]
 
 
@@ -83,24 +74,24 @@ def problems(sentences):
 def body(choice, shelf):
     sweep, at = select(shelf)
     result = sweep.runs[at]
-    gates_show.at_a_glance(result.gates)
+    gates_figures.at_a_glance(result.gates)
     for note in result.gates.notes:
         st.markdown(f"- {plain(note)}")
-    gates_show.training(result.gates, result.key[:12])
+    gates_figures.training(result.gates, result.key[:12])
     st.subheader(f"{accuracy_name(result.gates).capitalize()} against heads kept")
-    gates_tradeoff.draw(choice, sweep, at)
+    gates_figures.draw(choice, sweep, at)
     st.subheader("Heads kept, by layer")
-    gates_show.kept_where(sweep)
+    gates_figures.kept_where(sweep)
     st.subheader("Roles of the heads that stay")
-    gates_roles.draw(choice, sweep)
+    gates_page.draw_roles(choice, sweep)
     st.subheader("The mask")
-    gates_mask.draw(choice, result, gates_against.scores_for(choice, sweep), shelf.weights)
+    gates_page.draw_mask(choice, result, gates_figures.scores_for(choice, sweep), shelf.weights)
     made(result)
 
 
 with page("Gates", INTRO) as choice:
     shelf = gates_store.shelf(choice)
-    gates_link.begin(shelf.by_language)
+    gates_read.begin(shelf.by_language)
     if shelf.by_language:
         body(choice, shelf)
     elif choice.languages:
@@ -108,5 +99,5 @@ with page("Gates", INTRO) as choice:
             f"No gates of {choice.model} have been learned on task {choice.task} in these languages yet. **Start** "
             "learns them: a map that shows them open and close, the accuracy at each λ, and masks to take along."
         )
-    gates_form.draw(choice, shelf)
+    gates_page.draw_form(choice, shelf)
     problems(shelf.problems)

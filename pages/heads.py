@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.ui import heads_card, heads_live, heads_maps, heads_table, jobs_offer
+from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title
 from headlab.ui.shell import found, page, unknown_in_link
 
@@ -29,9 +29,9 @@ def select(scores):
 
 def tables(choice, scores, confidence, head):
     st.subheader(f"Head {head_key(head)} in numbers")
-    heads_card.details(scores, confidence, head)
+    head_card.details(scores, confidence, head)
     st.subheader("Every head")
-    table = heads_table.every_head(scores)
+    table = head_card.every_head(scores)
     name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
     st.download_button(
         "Download every head as CSV",
@@ -54,21 +54,21 @@ def sharpening(choice, scores, head):
 
 def body(choice, results, confidence):
     scores = results.scores
-    limit = heads_maps.common_limit(scores)
+    limit = headgrid.common_limit(scores)
     top = st.container()
     left, right = st.columns([10, 11], gap="large")
     with left:
         focus, head = select(scores)
-        heads_maps.one_map(
+        headgrid.one_map(
             scores[focus], limit, key="large", selected=head, on_click=lambda h: pick(focus, h, scores), compact=False
         )
         heads_live.offer_again(choice, scores[focus])
     with right:
-        heads_card.draw(scores, confidence, head, focus)
+        head_card.draw(scores, confidence, head, focus)
     with top:
         sharpening(choice, scores, head)
     st.subheader("Language by language")
-    heads_maps.small_multiples(
+    headgrid.small_multiples(
         scores,
         limit,
         key="small",
@@ -78,7 +78,7 @@ def body(choice, results, confidence):
     )
     if results.missing:
         st.caption(f"Not cached: {', '.join(map(language_title, results.missing))}.")
-        jobs_offer.offer(choice, results.missing, results.first)
+        job_offer.offer(choice, results.missing, results.first)
     tables(choice, scores, confidence, head)
 
 
@@ -90,8 +90,8 @@ with page("Heads") as choice:
         st.info(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages.")
         known = st.session_state.get("head")
         sharpening(choice, {}, head_from(known) if known else None)
-        heads_maps.small_multiples({}, 1.0, key="small", missing=heads_live.in_place_of_maps(choice, results))
-        jobs_offer.offer(choice, results.missing)
+        headgrid.small_multiples({}, 1.0, key="small", missing=heads_live.in_place_of_maps(choice, results))
+        job_offer.offer(choice, results.missing)
     else:
-        st.markdown(heads_maps.reading(results.scores))
+        st.markdown(headgrid.reading(results.scores))
         body(choice, results, found(choice, "confidence").scores)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.ui import jobs_details, jobs_do, jobs_form, jobs_queue
+from headlab.ui import job_actions, job_form, job_views
 from headlab.ui.shell import page
 
 INTRO = "What the worker computes, what waits for it, and what a new job will cost before it starts."
@@ -10,7 +10,7 @@ INTRO = "What the worker computes, what waits for it, and what a new job will co
 
 def asked():
     """The job of the link, if it names one."""
-    text = jobs_do.shown()
+    text = job_actions.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
         st.warning(f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs.")
     elif text:
@@ -21,11 +21,11 @@ def asked():
 with page("Jobs", INTRO) as choice:
     number = asked()
     if number is not None:
-        jobs_details.draw(number)
+        job_views.draw_details(number)
     else:
         left, right = st.columns([7, 5], gap="large")
         with left:
             st.subheader("Queue")
-            jobs_queue.draw()
+            job_views.draw_queue()
         with right:
-            jobs_form.draw(choice)
+            job_form.draw(choice)

@@ -5,12 +5,11 @@ import streamlit as st
 from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
-from headlab.ui import experiments_heads, heads_maps, jobs_offer
+from headlab.ui import experiments_report, headgrid, job_offer
 from headlab.ui import languages_tables as tables
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
-from headlab.ui.links import page_link
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, page_link
 from headlab.ui.shell import found, page
 from headlab.value_functions import shown_unit
 
@@ -81,11 +80,11 @@ def body(scores):
     st.caption(f"{len(scores)} languages: {names}. {tables.sample_note(scores)} Values in {shown_unit(first.unit)[1]}.")
     matrix(scores)
     top, agnostic = shared(scores)
-    if heads_maps.is_signed(first):
+    if headgrid.is_signed(first):
         few, own = specific(scores)
         st.subheader("How many heads, and how sure")
         show(heads.count_table(scores, top, few), "languages")
-        experiments_heads.draw([agnostic, *own])
+        experiments_report.draw_heads([agnostic, *own])
     else:
         st.info("This method has no signs, so no head can be positive in one language and negative in another.")
 
@@ -100,4 +99,4 @@ with page("Languages") as choice:
         page_link("overview", "Choose another method on the overview")
     else:
         body(results.scores)
-    jobs_offer.panel(choice, results, "With them, these languages can be compared as well.")
+    job_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from headlab.ui import masks_compare, masks_sources, masks_take
-from headlab.ui.plain import plain
+from headlab.ui import mask_pages
+from headlab.ui.names import plain
 from headlab.ui.shell import found, page
 
 INTRO = "Two masks side by side: of the Prune page, of files, of the scores of each language, of learned gates."
@@ -23,18 +23,18 @@ def pick(masks):
 
 def sources(choice, results, target):
     with st.expander("Where the masks come from", expanded=not results.scores, icon=":material/upload_file:"):
-        uploaded, problems = masks_sources.uploads()
-        wanted = masks_sources.pick_rule(results)
+        uploaded, problems = mask_pages.uploads()
+        wanted = mask_pages.pick_rule(results)
     for problem in problems:
         st.error(plain(problem))
-    return masks_sources.gather(choice, results, uploaded, wanted, target)
+    return mask_pages.gather(choice, results, uploaded, wanted, target)
 
 
 with page("Masks", INTRO) as choice:
     if not choice.languages:
         st.info("No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without.")
     results = found(choice)
-    target = masks_sources.target_of(choice, results)
+    target = mask_pages.target_of(choice, results)
     masks = sources(choice, results, target)
     if len(masks) < 2:
         st.info(
@@ -43,9 +43,9 @@ with page("Masks", INTRO) as choice:
         )
     if masks:
         a, b = pick(masks)
-        apart = masks_compare.maps((a, b), masks[a], masks[b])
-        masks_take.openers(choice, {"A": masks[a], "B": masks[b]}, target)
+        apart = mask_pages.maps((a, b), masks[a], masks[b])
+        mask_pages.openers(choice, {"A": masks[a], "B": masks[b]}, target)
         if apart is not None:
-            masks_compare.tables(masks[a], masks[b], apart)
+            mask_pages.tables(masks[a], masks[b], apart)
     if len(masks) > 1:
-        masks_take.combiner(choice, masks, [a, b] if a != b else list(masks)[:2], target)
+        mask_pages.combiner(choice, masks, [a, b] if a != b else list(masks)[:2], target)

@@ -4,9 +4,8 @@ import streamlit as st
 
 from headlab.methods.table import METHODS
 from headlab.store import default_root
-from headlab.ui import heads_maps, jobs_follow, jobs_offer, overview_coverage
-from headlab.ui.links import page_link
-from headlab.ui.names import head_key
+from headlab.ui import headgrid, job_actions, job_offer, overview_coverage
+from headlab.ui.names import head_key, page_link
 from headlab.ui.shell import found, listing, page
 
 INTRO = (
@@ -26,9 +25,9 @@ def maps(choice, results):
             "for these languages. Compute them below, or choose another method."
         )
         return
-    st.markdown(heads_maps.reading(results.scores) + " Click a head to see it in every language.")
-    limit = heads_maps.common_limit(results.scores)
-    heads_maps.small_multiples(results.scores, limit, key="overview", on_click=open_head)
+    st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
+    limit = headgrid.common_limit(results.scores)
+    headgrid.small_multiples(results.scores, limit, key="overview", on_click=open_head)
 
 
 def cached(choice, results):
@@ -53,8 +52,8 @@ def cached(choice, results):
             + "; ".join(results.others)
         )
     if results.missing:
-        jobs_offer.offer(choice, results.missing, results.first)
-    if jobs_follow.progress():
+        job_offer.offer(choice, results.missing, results.first)
+    if job_actions.progress():
         page_link("heads", "Heads: watch its map sharpen")
     every = {key: found(choice, key) for key in METHODS}
     st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)

@@ -6,11 +6,11 @@ import streamlit as st
 
 from headlab.masks import Mask
 from headlab.records import HeadGrid
-from headlab.ui import jobs_follow, jobs_offer, prune_board, prune_files, prune_front, prune_results, prune_worth
+from headlab.ui import job_actions, job_offer, mask_files, prune_board, prune_figures, prune_pareto, prune_savings
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.prune_figures import SIZES, Question
-from headlab.ui.shell import client, found, guarded, page
-from headlab.ui.shell_worker import waited
+from headlab.ui.shell import found, guarded, page
+from headlab.ui.shell_worker import client, waited
 
 INTRO = "Switch heads off and watch the accuracy move, against the unpruned model on the same examples."
 SPLIT_HELP = (
@@ -37,7 +37,7 @@ def board(choice, loaded, identity, now, results, measured):
         split = pick_split()
         room, headline = st.empty(), st.container()
         if prune_board.GRID not in st.session_state:
-            prune_results.keep_room(room, choice.languages)
+            prune_figures.keep_room(room, choice.languages)
         left, right = st.columns([5, 7], gap="large")
         with left:
             prune_board.toolbar(now)
@@ -52,18 +52,18 @@ def board(choice, loaded, identity, now, results, measured):
         with right:
             details = st.container()
             st.caption(READING)
-            prune_worth.draw(choice, loaded, mask, measured)
-            prune_files.draw(mask, now, question, known, choice.languages)
+            prune_savings.draw(choice, loaded, mask, measured)
+            mask_files.draw(mask, now, question, known, choice.languages)
         write_link(now)
-        live = prune_results.running(client(), question, choice.languages, known)
-        prune_results.show(headline, details, live, choice.languages, question)
+        live = prune_figures.running(client(), question, choice.languages, known)
+        prune_figures.show(headline, details, live, choice.languages, question)
         room.empty()
 
 
 @st.fragment
 def smaller(choice, identity, now):
     with guarded():
-        prune_front.draw(choice, now, identity["fingerprint"])
+        prune_pareto.draw(choice, now, identity["fingerprint"])
 
 
 with page("Prune", INTRO) as choice:
@@ -79,10 +79,10 @@ with page("Prune", INTRO) as choice:
         st.caption(loaded["note"])
     if choice.languages:
         results = found(choice)
-        board(choice, loaded, identity, now, results, prune_worth.jobs())
-        jobs_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
+        board(choice, loaded, identity, now, results, prune_savings.jobs())
+        job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:
-            jobs_follow.progress()  # otherwise the offer has it
+            job_actions.progress()  # otherwise the offer has it
         smaller(choice, identity, now)
     else:
         st.info("No language is chosen. Pick some in the sidebar.")

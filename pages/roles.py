@@ -5,11 +5,10 @@ import json
 import pandas as pd
 import streamlit as st
 
-from headlab.ui import roles_card, roles_examples, roles_form, roles_languages, roles_map, roles_remaining, roles_store
+from headlab.ui import roles_form, roles_page, roles_read, roles_store
 from headlab.ui.experiments_report import show
-from headlab.ui.names import head_from, head_key, language_title
-from headlab.ui.plain import plain
-from headlab.ui.roles_plan import command
+from headlab.ui.names import head_from, head_key, language_title, plain
+from headlab.ui.roles_store import command
 from headlab.ui.shell import page, unknown_in_link
 
 INTRO = (
@@ -89,21 +88,22 @@ def body(choice, shelf):
     left, right = st.columns([10, 11], gap="large")
     with left:
         focus, kept, head = select(shelf)
-        roles_map.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
+        roles_read.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
     with right:
-        roles_card.draw(kept.roles, head)
+        roles_page.draw_card(kept.roles, head)
     st.caption(roles_store.label(kept, shelf.weights))
     for note in kept.result.report.notes:
         st.markdown(f"- {plain(note)}")
-    roles_card.details(kept.roles, head, kept.key)
+    roles_page.details(kept.roles, head, kept.key)
     st.subheader("Which roles, and which relations")
     tables(kept)
     st.subheader("Sentences")
-    roles_examples.draw(kept.roles, head)
+    roles_page.draw_examples(kept.roles, head)
     st.subheader("Roles by language")
-    roles_languages.draw({name: rows[0].roles for name, rows in shelf.by_language.items()} | {focus: kept.roles}, focus)
+    others = {name: rows[0].roles for name, rows in shelf.by_language.items()}
+    roles_page.draw_languages(others | {focus: kept.roles}, focus)
     st.subheader("Roles of the heads that remain after pruning")
-    roles_remaining.draw(choice, kept)
+    roles_form.draw_remaining(choice, kept)
     made(kept)
 
 
@@ -116,5 +116,5 @@ with page("Roles", INTRO) as choice:
             f"There is no report yet on what the heads of {choice.model} do in these languages. **Start** makes one: "
             "the map of heads by role, tables to download, examples, and what to know before believing them."
         )
-    roles_form.draw(choice, shelf)
+    roles_form.draw_form(choice, shelf)
     problems(shelf.problems)

@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from headlab.errors import HeadlabError
-from headlab.ui import jobs_forecast, shell_worker
+from headlab.ui import job_actions, shell_worker
 
 ROOT = Path(__file__).parents[1]
 NO_WORKER = "no worker in this test; start one"
@@ -34,7 +34,7 @@ def app_on(cache: Path, connect: Callable[[], object] = no_worker) -> Iterator[N
         patch.delenv("HEADLAB_DATA", raising=False)
         patch.setattr(shell_worker, "connect", connect)
         patch.setattr(shell_worker, "HEAD_START_SECONDS", 0.0)
-        patch.setattr(jobs_forecast, "FIRST_SECONDS", 60.0)  # nothing asks for it again here
+        patch.setattr(job_actions, "FIRST_SECONDS", 60.0)  # nothing asks for it again here
         st.cache_resource.clear()
         with suppress(HeadlabError):
             shell_worker.supervisor().client()

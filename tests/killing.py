@@ -184,7 +184,7 @@ def _killer(event: str, ending: str, number: int) -> Callable[[str, tuple[Any, .
 
 def main() -> None:
     """Load what commands need, then fork one for each line that asks for it."""
-    import headlab.worker.resident
+    import headlab.worker.model_host
     import headlab.worker.serve  # noqa: F401 - loaded for the children
     from headlab.cli import main as command
 

@@ -22,12 +22,12 @@ from messages import trees as sources  # noqa: E402 - found there
 LEVELS = {
     "records and files": ("errors", "files", "records", "options", "tables", "value_functions"),
     "statistics, masks, tasks": ("stats", "bleu", "masks", "tasks", "scores", "l0_gates", "parallel"),
-    "models and their heads": ("models", "hooks", "places"),
+    "models and their heads": ("models", "hooks"),
     "results on disk and in pictures": ("store", "plots"),
     "answers under a mask": ("inputs", "evaluator", "generation", "likelihood"),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
     "one question a file": ("cluster", "studies", "api"),
-    "whole pieces of work": ("worker", "reproduce", "htmlreport"),
+    "whole pieces of work": ("worker", "reproduce", "report"),
     "what a person uses": ("cli", "ui", "app", "pages"),
 }
 ORDER = [part for parts in LEVELS.values() for part in parts]
@@ -37,7 +37,7 @@ STRANGERS = (
     {"store", "plots"},
     {"methods", "roles", "training"},
     {"cluster", "studies", "api"},
-    {"worker", "reproduce", "htmlreport"},
+    {"worker", "reproduce", "report"},
     {"cli", "ui"},
 )
 HOMES = {  # module: the parts that may import it
@@ -57,7 +57,7 @@ HOMES = {  # module: the parts that may import it
     "typer": {"cli"},
     "click": {"cli"},
     "peft": {"models", "training"},
-    "jinja2": {"htmlreport"},
+    "jinja2": {"report"},
     "sacrebleu": {"bleu"},
     "sentencepiece": {"training"},
     "pickle": set(),

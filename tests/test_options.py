@@ -18,7 +18,7 @@ from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.table import EXPERIMENTS
 from headlab.training.l0.options import OPTIONS as GATES
-from headlab.ui import jobs_results
+from headlab.ui import job_views
 
 TABLES: dict[str, Mapping[str, Option]] = {
     **{f"score {key}": method.options for key, method in METHODS.items()},
@@ -82,7 +82,7 @@ def asked(line: str) -> dict[str, Any]:
 def test_a_boolean_option_of_a_job_is_printed_as_the_command_reads_it() -> None:
     spec = {"model": "m", "task": "intents", "languages": ["de", "fr"], "method": "gradient", "seed": 3,
             "options": {"form": "token", "normalise": True}}  # fmt: skip
-    found = asked(jobs_results.terminal({"kind": "score", "params": spec}))
+    found = asked(job_views.terminal({"kind": "score", "params": spec}))
     assert METHODS["gradient"].resolve(parse_options(found["option"], METHODS["gradient"].options))["normalise"] is True
     assert (found["seed"], found["languages"]) == (3, "de,fr")
 
@@ -91,18 +91,18 @@ def test_the_command_of_a_front_says_a_methods_options_as_the_command_reads_them
     options = {**{name: option.default for name, option in FRONT.options.items()}, "heads": None, "within": 1.0}
     spec = {"model": "m", "task": "intents", "languages": ["de"], "method": "shapley", "options": options,
             "method_options": {"target": None, "samples": 64}}  # fmt: skip
-    found = asked(jobs_results.terminal({"kind": "front", "params": spec}))
+    found = asked(job_views.terminal({"kind": "front", "params": spec}))
     assert parse_options(found["option"], METHODS["shapley"].options) == {"target": None, "samples": 64}
 
 
 def test_the_command_of_a_worth_job_says_all_that_it_was_given() -> None:
     spec = {"model": "m", "task": "intents", "languages": ["de"], "mask": {}, "batch_sizes": [2, 16], "rounds": 9,
             "seed": 4}  # fmt: skip
-    found = asked(jobs_results.terminal({"kind": "worth", "params": spec}))
+    found = asked(job_views.terminal({"kind": "worth", "params": spec}))
     assert (found["batch_sizes"], found["rounds"], found["seed"]) == ("2,16", 9, 4)
 
 
 def test_the_command_of_a_fine_tuning_says_all_that_it_was_given() -> None:
     spec = {"task": "intents", "steps": 12, "learning_rate": 0.0003, "seed": 2}
-    found = asked(jobs_results.terminal({"kind": "finetune", "params": spec}))
+    found = asked(job_views.terminal({"kind": "finetune", "params": spec}))
     assert {name: found[name] for name in spec} == spec

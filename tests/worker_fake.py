@@ -14,7 +14,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.store import Run, Store
-from headlab.worker.running import Running
+from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     AttentionRequest,
     EvaluateRequest,

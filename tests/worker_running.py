@@ -14,11 +14,11 @@ from waiting import until
 
 from headlab.store import Store
 from headlab.worker import catalogue
-from headlab.worker.admission import admit_local
-from headlab.worker.bench import Bench
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
+from headlab.worker.middleware import admit_local
+from headlab.worker.runner import Bench
 from headlab.worker.server import create_app
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import described, markdown
-from headlab.worker.engine import Bench, Engine
+from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
+from headlab.worker.runner import Bench
 from headlab.worker.server import create_app
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headlab.cli.steps_shown import clock
+from headlab.cli.output import clock
 from headlab.files import read_json
 from headlab.tables import Report
 

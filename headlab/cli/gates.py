@@ -17,12 +17,14 @@ from headlab.cli.output import (
     Device,
     Dtype,
     ModelName,
+    Say,
     Seed,
     TaskName,
+    clock,
     open_store,
     print_json,
+    shown,
 )
-from headlab.cli.steps_shown import Say, clock, shown
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.options import parse_options

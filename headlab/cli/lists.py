@@ -1,4 +1,4 @@
-"""`headlab models|tasks|cache`: what there is."""
+"""`headlab models|tasks|cache|report`: what there is, and results as one HTML file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_
 from headlab.errors import HeadlabError
 from headlab.store import CurveResult, GatesResult, ReportResult, Result
 from headlab.tasks.base import SPLITS, Task
+
+# `headlab models|tasks|cache`: what there is.
 
 
 def models(json: AsJson = False) -> None:
@@ -202,3 +204,31 @@ def gates_row(result: GatesResult) -> dict[str, Any]:
         "example_forwards": gates.example_forwards,
         "values_sha256": gates.values_sha256(),
     }
+
+
+# `headlab report`: results as one HTML file.
+
+
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="keys or beginnings of keys, run folders, reports (JSON), masks (JSON)", metavar="RUN..."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="HTML file to write")] = Path("report.html"),
+    title: Annotated[str, typer.Option("--title", help="of the report; default: the models' names")] = "",
+    cache: CacheRoot = None,
+    json: AsJson = False,
+) -> None:
+    """Write results as one HTML file: maps, curves, tables, masks, and the commands that make them again.
+
+    The file needs no network and no script, and can be printed.
+    """
+    from headlab.report.build import summary, write_report
+
+    found, size = write_report(runs, out, open_store(cache), title=title)
+    if json:
+        print_json({"out": str(out), "bytes": size, "sections": summary(found)})
+        return
+    for section in found.sections:
+        typer.echo(f"{section.title} ({section.kind})")
+    typer.echo(f"{out}: {size / 1e6:.2f} MB")

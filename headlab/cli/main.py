@@ -7,33 +7,48 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from headlab.cli import (
-    curve,
-    evaluate,
-    experiment,
-    finetune,
-    front,
-    gates,
-    lists,
-    mask,
-    prune,
-    report,
-    reproduce,
-    reproduce_gates,
-    reproduce_shim,
-    reproduce_voita,
-    roles,
-    score,
-    shrink,
-    train,
-    worker,
-    worth,
-)
+from headlab.cli import evaluate, experiment, gates, lists, mask, prune, reproduce, roles, score, shrink, train
+from headlab.cli.output import CacheRoot, Device, open_store
 from headlab.errors import HeadlabError
+
+# `headlab worker`: the process that owns the device.
+
+
+def worker(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8700,
+    host: Annotated[
+        str, typer.Option(help="address; beyond loopback a token is required ($HEADLAB_TOKEN)")
+    ] = "127.0.0.1",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="beyond loopback, a model besides the embedded ones that may be loaded; repeatable"),
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(envvar="HEADLAB_RAY", help="offer Ray for jobs: local, auto or host:port")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ray workers (default: one a GPU, or one a processor)")
+    ] = None,
+    warm: Annotated[str | None, typer.Option(help="model to load at start")] = None,
+    device: Device = None,
+    cache: CacheRoot = None,
+) -> None:
+    """Serve live requests and jobs until stopped."""
+    from headlab.worker.serve import Settings, serve
+
+    if workers is not None and ray is None:
+        raise HeadlabError(
+            "--workers says how many Ray workers compute; say where with --ray local or --ray auto",
+            code="option.needs_ray",
+        )
+    serve(
+        Settings(open_store(cache).root, host, port, device, warm, allow=tuple(allow or ()), ray=ray, workers=workers)
+    )
+
 
 OK, FAILED, INTERRUPTED = 0, 2, 130
 HELP = """Which attention heads help, do nothing or do harm, in each language.
@@ -51,23 +66,23 @@ def build() -> typer.Typer:
     app.command("evaluate")(evaluate.evaluate)
     app.command("prune")(prune.prune)
     app.command("shrink")(shrink.shrink)
-    app.command("worth")(worth.worth)
-    app.command("front")(front.front)
-    app.command("curve")(curve.curve)
+    app.command("worth")(shrink.worth)
+    app.command("front")(experiment.front)
+    app.command("curve")(score.curve)
     app.command("experiment")(experiment.experiment)
     app.command("roles")(roles.roles)
-    app.command("report")(report.report)
+    app.command("report")(lists.report)
     app.command("gates")(gates.gates)
-    app.command("finetune")(finetune.finetune)
+    app.command("finetune")(train.finetune)
     app.command("models")(lists.models)
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
-    app.command("worker")(worker.worker)
+    app.command("worker")(worker)
     papers = typer.Typer(help="Reproduce published papers.", no_args_is_help=True, rich_markup_mode=None)
     papers.command("held")(reproduce.held)
-    papers.command("voita-roles")(reproduce_voita.voita_roles)
-    papers.command("voita-gates")(reproduce_gates.voita_gates)
-    papers.command("shim")(reproduce_shim.shim)
+    papers.command("voita-roles")(reproduce.voita_roles)
+    papers.command("voita-gates")(reproduce.voita_gates)
+    papers.command("shim")(reproduce.shim)
     app.add_typer(papers, name="reproduce")
     app.add_typer(train.group(), name="train")
     app.add_typer(mask.group(), name="mask")

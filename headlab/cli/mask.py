@@ -1,22 +1,180 @@
-"""`headlab mask show|validate|diff|combine`: what mask files say, and one made of several."""
+"""`headlab mask show|validate|diff|combine|convert|snippet`: what mask files say, and what is made of them."""
 
 from __future__ import annotations
 
+import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headlab.cli.mask_convert import convert, snippet
-from headlab.cli.output import AsJson, print_json
+from headlab.cli.output import AsJson, Device, print_json
 from headlab.errors import HeadlabError
-from headlab.masks import WAYS, Mask, load_mask
+from headlab.files import MAX_JSON_BYTES, write_atomic
+from headlab.masks import FORMS, USES, WAYS, Mask, convert_in, convert_out, form_of, load_mask, parse_grid
 from headlab.masks import combine as combine_masks
+from headlab.masks import snippet as snippet_of
 from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.compare import compare as compare_masks
 from headlab.masks.mask import LINE, shown
 from headlab.records import Head, by_layer
+
+# `headlab mask convert|snippet`: masks of other tools, and masks for code without headlab.
+
+FORM_HELP = ", ".join(FORMS)
+BINARY = ".npy"
+LISTS = ("kept", "removed")
+
+
+def convert(
+    source: Annotated[str, typer.Argument(help='mask file of any form, or the heads themselves: "9:3 10:10"')],
+    out: Annotated[Path | None, typer.Option(help="file to write (.npy for arrays and pairs); default stdout")] = None,
+    form: Annotated[str | None, typer.Option("--from", help=f"form of the source: {FORM_HELP}; default: seen")] = None,
+    to: Annotated[str, typer.Option("--to", help=f"form to write: {FORM_HELP}")] = "headlab",
+    model: Annotated[str | None, typer.Option(help="model it is for: gives the grid and the fingerprint")] = None,
+    grid: Annotated[str | None, typer.Option(help="12x12 (layers x heads), 4/4/3, or encoder=6x8,decoder=6x8")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="stack of a form that names none: encoder (default) or decoder")
+    ] = None,
+    count_from: Annotated[
+        int | None, typer.Option(min=0, max=1, help="number of the form's first layer and head; default 0")
+    ] = None,
+    lists: Annotated[
+        str | None, typer.Option(help="what an array's 1 or a pair says: kept or removed; default kept, removed")
+    ] = None,
+    device: Device = None,
+    json: AsJson = False,
+) -> None:
+    """Make a headlab mask of another tool's, or the other way round."""
+    if to not in FORMS:
+        raise HeadlabError(f"unknown form {to!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
+    if lists not in (None, *LISTS):
+        raise HeadlabError(f"--lists is {lists!r}; use kept or removed", code="mask.lists_unknown")
+    if json and out is None:
+        raise HeadlabError(
+            "with --json the mask itself goes to a file; name one with --out", code="option.json_needs_out"
+        )
+    binary = out is not None and out.suffix == BINARY
+    if binary and to not in ("array", "pairs"):
+        raise HeadlabError(
+            f"{out} would be a .npy file, but form {to} is text; use --to array, or another ending",
+            code="output.ending_is_npy",
+        )
+    raw, what = _read(source)
+    form = form_of(raw, what, form)
+    reads, writes = _sides(form, to, {"count_from": count_from, "lists": lists})
+    _require_stackless(stack, form, model, grid)
+    about = _about(model, grid, stack or "encoder", device)
+    mask = convert_in(raw, what, form, stack=stack if form == "array" else None, **about, **reads)
+    written = convert_out(mask, to, binary=binary, **writes)
+    if to != "headlab":
+        typer.echo(
+            f"headlab: note: form {to} says which heads only: model, method and accuracies stay behind", err=True
+        )
+    if out is None:
+        sys.stdout.write(written.decode())
+        return
+    write_atomic(out, written)
+    told = {"to": to, "out": str(out), "heads": mask.grid.size, "removed": len(mask.removed)}
+    if json:
+        print_json(told | {"grid": mask.grid.to_json()})
+    else:
+        typer.echo(f"{out}: {len(mask.removed)} of {mask.grid.size} heads off ({mask.grid}), form {to}")
+
+
+def snippet(
+    file: Annotated[Path, typer.Argument(help="mask file of headlab")],
+    model: Annotated[str | None, typer.Option(help="model to apply it to; default: the one the mask names")] = None,
+    out: Annotated[Path | None, typer.Option(help="file to write; default stdout")] = None,
+    device: Device = None,
+) -> None:
+    """A script of at most 40 lines, in PyTorch and transformers alone, that applies a mask."""
+    import headlab
+    from headlab.hooks.model import place_of
+
+    mask = load_mask(file)
+    name = model or mask.model.get("name")
+    if not name:
+        raise HeadlabError(f"{file} names no model; say which one with --model", code="snippet.model_unnamed")
+    loaded = headlab.load(str(name), device=device)
+    mask.check(loaded.grid, loaded.fingerprint)
+    text = snippet_of(mask, place_of(loaded))
+    if out is None:
+        sys.stdout.write(text)
+        return
+    write_atomic(out, text.encode())
+    typer.echo(f"{out}: switches {len(mask.removed)} of {mask.grid.size} heads off, without headlab")
+
+
+def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How to read and how to write: each way of counting and listing goes to the one form that has it."""
+    sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name, value in how.items():
+        users = [side for side, used in zip(sides, (USES[form], USES[to]), strict=True) if name in used]
+        if value is None:
+            continue
+        if len(users) != 1:
+            option = f"--{name.replace('_', '-')}"
+            if not users:
+                raise HeadlabError(
+                    f"{option} does not apply to {form} or {to}; leave it out", code="mask.form_option_unused"
+                )
+            raise HeadlabError(
+                f"{option} could be about {form} or about {to}; convert to headlab first, and from there to {to}",
+                code="mask.form_option_ambiguous",
+            )
+        users[0][name] = value
+    return sides
+
+
+def _require_stackless(stack: str | None, form: str, model: str | None, grid: str | None) -> None:
+    """Refuse a name of the stack where the model says it, or where nothing takes it."""
+    if stack is not None and (model is not None or (grid is None and form != "array")):
+        who = "--model" if model is not None else f"form {form}"
+        raise HeadlabError(
+            f"--stack names the only stack of --grid or of an array; {who} takes none, so leave it out",
+            code="option.stack_unused",
+        )
+
+
+def _about(model: str | None, grid: str | None, stack: str, device: str | None) -> dict[str, Any]:
+    """Grid and identity of the model a mask is for, as far as the options say."""
+    if model is None:
+        return {"grid": None if grid is None else parse_grid(grid, stack)}
+    if grid is not None:
+        raise HeadlabError("--model says the grid, so leave --grid out", code="option.grid_and_model")
+    import headlab
+    from headlab.masks import architecture_of
+
+    loaded = headlab.load(model, device=device)
+    return {
+        "grid": loaded.grid,
+        "model": {**loaded.identity(), "architecture": architecture_of(loaded.module)},
+    }
+
+
+def _read(source: str) -> tuple[bytes, str]:
+    """The source's bytes and its name: a file, or heads typed as text."""
+    path = Path(source)
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
+            raise HeadlabError(f"{source} is not a file; check the path", code="file.missing")
+        if found.st_size > MAX_JSON_BYTES:
+            raise HeadlabError(
+                f"{source} is larger than {MAX_JSON_BYTES >> 20} MiB; this is not a mask", code="file.too_large"
+            )
+        return path.read_bytes(), source
+    except (OSError, ValueError) as error:
+        if ":" in source and not path.suffix:
+            return source.encode(), "the text"
+        why = getattr(error, "strerror", None) or str(error)
+        raise HeadlabError(f"cannot read {source} ({why}); check the path", code="file.unreadable") from error
+
+
+# `headlab mask show|validate|diff|combine`: what mask files say, and one made of several.
 
 MaskFile = Annotated[Path, typer.Argument(help="mask file of headlab")]
 

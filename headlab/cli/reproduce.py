@@ -1,8 +1,10 @@
-"""`headlab reproduce`: papers done again, whole."""
+"""`headlab reproduce`: published papers, on models and data that are at hand."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,18 +16,32 @@ from headlab.cli.output import (
     Device,
     NliModel,
     Seed,
+    clock,
+    lm_words,
     open_store,
     print_json,
     progress_bar,
+    recorded_command,
+    say_report,
+    shown,
     without_places,
+    write_report,
 )
+from headlab.errors import HeadlabError
+from headlab.files import write_atomic, write_json
 from headlab.tasks import task as task_of
+from headlab.training.lm.options import LmStep
 
-if TYPE_CHECKING:  # they need torch, which takes seconds, and `headlab --help` does not
+if TYPE_CHECKING:
     from headlab.hooks.model import Model
+    from headlab.records import Progress
     from headlab.reproduce.held import Plan
     from headlab.reproduce.run import Found, Held
     from headlab.store import Store
+    from headlab.tables import Report
+
+
+# `headlab reproduce`: papers done again, whole.
 
 Show = Callable[[str, int, int], None]
 
@@ -85,7 +101,6 @@ def _held(name: str, model: Model, plan: Plan, store: Store, data: Path, seed: i
 
 
 def _steps(part: Held, name: str, show: Show) -> Any:
-    from headlab.records import Progress
     from headlab.reproduce.held import steps
 
     for step in (s for s in steps(part.plan) if s.task == name):
@@ -110,3 +125,188 @@ def _model(
         return opened(nli_folder(data, given), NLI, device, dtype)
     folder = given or tagger_folder(task_of(name, data=data), store.root, plan.steps, device or "cpu", progress)
     return opened(folder, TAGGER, device, dtype)
+
+
+# `headlab reproduce voita-gates`: gates that learn, on classifiers and on a translation model.
+
+
+@dataclass
+class Pace:
+    """Time left of what is under way, at its pace since it was first heard of."""
+
+    title: str = ""
+    begun: float = 0.0
+    first: int = 0
+
+    def left(self, title: str, progress: Progress) -> str:
+        """In words; nothing as long as it is not known."""
+        if title != self.title:
+            self.title, self.begun, self.first = title, time.monotonic(), progress.done
+        made = progress.done - self.first
+        if made <= 0:
+            return ""
+        return f", {clock((time.monotonic() - self.begun) / made * (progress.total - progress.done))} left"
+
+
+def voita_gates(
+    data: Annotated[Path, typer.Option("--data", help="folder with mt/, xnli/ and nli_en/ (see docs/tasks.md)")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="tiny models, few examples: minutes, not hours")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="intents, xnli or translation; give it several times; default: all")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="pair of the translation part; default en-de")] = None,
+    translation_model: Annotated[
+        str | None, typer.Option(help="folder or hub id of the translation model to prune; default: one is trained")
+    ] = None,
+    nli_model: NliModel = None,
+    seed: Seed = 0,
+    device: Device = None,
+    cache: CacheRoot = None,
+    json: AsJson = False,
+) -> None:
+    """Voita et al. (ACL 2019), section 6: heads pruned by L0 gates, beside other choices and other ways to train.
+
+    Interrupt it when you like: the same command goes on where it was. Models are kept in the cache folder.
+    """
+    from headlab.models.load import pick_device
+    from headlab.reproduce import gates
+    from headlab.reproduce.gates_classifiers import REAL, SMOKE, TRANSLATION
+
+    plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
+    parts = gates.parts_of(plan, part)
+    if TRANSLATION not in parts and (language or translation_model):
+        raise HeadlabError(
+            "--language and --translation-model belong to --part translation; name it, too",
+            code="reproduce.option_of_other_part",
+        )
+    given = gates.given(plan, data, nli=nli_model, pair=language, translator=translation_model, device=place)
+    gates.check(given, parts)
+    own = None if translation_model is None else Path(translation_model)
+    command = recorded_command("voita-gates", {
+        "--smoke": smoke, "--part": part, "--language": language,
+        "--translation-model": own if own is not None and own.is_dir() else translation_model,
+        "--nli-model": nli_model, "--seed": seed or None, "--device": device,
+    })  # fmt: skip
+    reports: list[Report] = []
+    pace = Pace()
+    with shown("loading") as show:
+
+        def say(title: str, progress: Progress) -> None:
+            show(f"{title} {progress.note}".rstrip() + pace.left(title, progress), progress.done, progress.total)
+
+        for name in parts:
+            found = gates.found(given, name, store, place, seed, say)
+            reports.append(found)
+            if out is not None:
+                write_report(found, out, command)
+    if json:
+        print_json({"command": command, "plan": asdict(given.plan), "reports": {r.name: r.to_json() for r in reports}})
+        return
+    for report in reports:
+        say_report(report)
+
+
+# `headlab reproduce shim`: an All-attention language model pruned for good, beside ordinary Transformers.
+
+
+def shim(
+    data: Annotated[Path, typer.Option("--data", help="folder with wikitext2/{train,valid,test}.txt")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="tiny models on 40,000 words: minutes, not hours")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for the report (JSON) and its tables (CSV)")] = None,
+    weight: Annotated[
+        list[float] | None, typer.Option(min=0, help="λ, a pruned model each; give it several times")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = None,
+    cache: CacheRoot = None,
+    json: AsJson = False,
+) -> None:
+    """Shim et al. (2021): All-attention pruned by layer-wise gates; perplexity, parameters, speed against heads.
+
+    Interrupt it when you like: the same command goes on where it was. Models are kept in the cache folder.
+    """
+    from headlab.models.load import pick_device
+    from headlab.reproduce import shim as paper
+    from headlab.reproduce.shim import REAL, SMOKE, check
+
+    plan, store, place = SMOKE if smoke else REAL, open_store(cache), str(pick_device(device))
+    plan = replace(plan, weights=tuple(dict.fromkeys(weight))) if weight else plan
+    check(plan)
+    lines = paper.text(plan, data)
+    given = {"--smoke": smoke, "--weight": weight, "--seed": seed or None, "--device": device}
+    command = recorded_command("shim", given)
+    with shown("reading") as say:
+
+        def show(name: str, step: LmStep) -> None:
+            say(f"{name}: {lm_words(step)}", step.step, step.steps)
+
+        found = paper.Work(plan, lines, store.root, device=place, seed=seed, show=show).done()
+        say("timing", 0, 1)
+        report = paper.report(found, device=place, spec={"command": command, "seed": seed})
+    if out is not None:
+        write_report(report, out, command)
+    if json:
+        print_json({"command": command, **report.to_json()})
+    else:
+        say_report(report)
+
+
+# `headlab reproduce voita-roles`: what heads do, over languages and before and after fine-tuning.
+
+
+def voita_roles(
+    data: Annotated[Path, typer.Option("--data", help="folder with treebanks in ud/ (see docs/tasks.md)")],
+    smoke: Annotated[bool, typer.Option("--smoke", help="three languages, 60 trees each, two models")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for reports (JSON) and tables (CSV)")] = None,
+    nli_model: NliModel = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16")] = "float32",
+    seed: Seed = 0,
+    device: Device = None,
+    cache: CacheRoot = None,
+    json: AsJson = False,
+) -> None:
+    """Voita et al. (ACL 2019): roles of the heads of multilingual-e5-small and of two fine-tuned ones, by language.
+
+    Interrupt it when you like: the same command goes on after the last language it finished.
+    """
+    from headlab.reproduce import voita
+    from headlab.reproduce.models import NLI, nli_folder
+
+    plan, store = voita.SMOKE if smoke else voita.REAL, open_store(cache)
+    voita.languages(plan, data)  # what is lacking is said before minutes are spent
+    if NLI in plan.models:
+        nli_folder(data, nli_model)
+    command = without_places("voita-roles", smoke, {"--nli-model": nli_model}, dtype, seed)
+    reports: dict[tuple[str, str], Report] = {}
+    with progress_bar("loading") as show:
+        for name in plan.models:
+            show(f"loading {name}", 0, 1)
+            model = voita.model_of(name, data, nli_model, device, dtype)
+
+            def progress(language: str, step: Any, name: str = name) -> None:
+                show(f"{name}, {language}: {step.note}", step.done, step.total)
+
+            for language, report in voita.studied(model, plan, data, store, seed, progress):
+                reports[name, language] = report
+    found = voita.summary(reports, {"command": command, "plan": vars(plan), "seed": seed, "dtype": dtype})
+    if out is not None:
+        _write(found, reports, out, command)
+    if json:
+        every = {f"{name}-{language}": report.to_json() for (name, language), report in reports.items()}
+        print_json({"command": command, "summary": found.to_json(), "reports": every})
+        return
+    typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in found.tables))
+    for note in found.notes:
+        typer.echo(f"\nnote: {note}")
+
+
+def _write(found: Report, reports: dict[tuple[str, str], Report], out: Path, command: str) -> None:
+    """The summary with its tables as CSV, and every report it rests on, of its roles those that heads have."""
+    from headlab.reproduce.voita import had
+
+    write_json(out / f"{found.name}.json", {"command": command, **found.to_json()})
+    for table in found.tables:
+        write_atomic(out / f"{found.name}-{table.name}.csv", table.csv().encode())
+    for (name, language), report in reports.items():
+        write_json(out / f"{name}-{language}.json", {"command": command, **had(report).to_json()})

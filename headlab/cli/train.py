@@ -1,11 +1,411 @@
-"""`headlab train`: models trained from scratch, on files of one's own."""
+"""`headlab finetune` and `headlab train`: models for a task, and models trained from scratch on one's own files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from headlab.cli.train_lm import lm, lm_prune
-from headlab.cli.train_translation import translation
+from headlab.cli.output import (
+    AsJson,
+    DataFolder,
+    Device,
+    Say,
+    Seed,
+    Size,
+    lm_words,
+    print_json,
+    shown,
+    split_languages,
+    step_words,
+)
+from headlab.errors import HeadlabError
+from headlab.masks import load_mask
+from headlab.options import Option, parse_options
+from headlab.tables import NOTHING
+from headlab.tasks.base import DEV_SIZE
+from headlab.training.lm.options import (
+    GATE_OPTIONS,
+    OPTIONS,
+    LmGateOptions,
+    LmOptions,
+    LmStep,
+    lm_gate_options,
+    lm_options,
+)
+
+if TYPE_CHECKING:
+    from headlab.generation import Decoding
+    from headlab.hooks.model import Model
+    from headlab.tasks.base import Example, Task
+    from headlab.training.lm.train import Watch
+    from headlab.training.options import FinetuneOptions, FinetuneStep
+
+
+# `headlab finetune`: a model for a task, trained on one language, English unless another is named.
+
+FINETUNED_TASK, TRAIN_LANGUAGE = "intents", "en"
+
+
+def finetune(
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")] = None,
+    task_named: Annotated[str | None, typer.Option("--task", help="the same, as an option")] = None,
+    data: DataFolder = None,
+    language: Annotated[str, typer.Option(help="whose train split is trained on")] = TRAIN_LANGUAGE,
+    languages: Annotated[str, typer.Option(help='measured on dev at the end: comma-separated, or "all"')] = "all",
+    size: Size = DEV_SIZE,
+    base: Annotated[str | None, typer.Option(help="hub id or folder of an encoder; default: the embedded one")] = None,
+    method: Annotated[str | None, typer.Option(help="full or lora; default: lora on the embedded base")] = None,
+    preset: Annotated[str | None, typer.Option(help="named hyper-parameters; default: those that fit")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder to write; default adapter, or model")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="training steps")] = None,
+    epochs: Annotated[float | None, typer.Option(help="passes over the examples, in place of steps")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="examples a step")] = None,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="examples computed together")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="highest learning rate")] = None,
+    max_length: Annotated[int | None, typer.Option(min=3, help="longest text, in tokens")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="of the LoRA")] = None,
+    targets: Annotated[str | None, typer.Option(help="layers of the LoRA, comma-separated")] = None,
+    freeze_embeddings: Annotated[bool | None, typer.Option(help="leave the embeddings as they are")] = None,
+    freeze_layers: Annotated[int | None, typer.Option(min=0, help="lowest layers that stay as they are")] = None,
+    device: Device = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Train on one language, all weights or a LoRA, then measure dev accuracy in every language."""
+    import headlab
+    from headlab.training.options import options_of, usual
+
+    chosen = headlab.task(_one_of(task, task_named), data=data)
+    examples = chosen.examples(language, "train")
+    method = method or ("lora" if _embedded(base) else "full")
+    options = options_of(
+        preset or usual(bool(examples[0].words), method, _embedded(base)), method, len(examples),
+        epochs=epochs, seed=seed, steps=steps, batch=batch, micro_batch=micro_batch, learning_rate=learning_rate,
+        max_length=max_length, rank=rank, targets=_names(targets), freeze_embeddings=freeze_embeddings,
+        freeze_layers=freeze_layers,
+    )  # fmt: skip
+    measured = chosen if languages == "all" else chosen.restricted(split_languages(languages))
+    out = out or Path("adapter" if method == "lora" and _embedded(base) else "model")
+    folder, log = _train(base, chosen.labels, examples, measured, size, out, options, device)
+    report(folder, log, json)
+
+
+def _one_of(task: str | None, named: str | None) -> str:
+    if task and named and task != named:
+        raise HeadlabError(f"two tasks given, {task} and {named}; give one of them", code="option.two_tasks")
+    return task or named or FINETUNED_TASK
+
+
+def _embedded(base: str | None) -> bool:
+    from headlab.training.output import EMBEDDED_BASE
+
+    return base is None or base == EMBEDDED_BASE
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _train(
+    base: str | None, labels: tuple[str, ...], examples: tuple[Example, ...], measured: Task, size: int, out: Path,
+    options: FinetuneOptions, device: str | None,
+) -> tuple[Path, list[dict[str, float]]]:  # fmt: skip
+    """Train with a bar; the folder, and a line for each step."""
+    from headlab.models.load import pick_device
+    from headlab.training.finetune import finetune as train
+    from headlab.training.finetune import on_dev
+    from headlab.training.output import check_out, find_base
+
+    check_out(out)
+    place = pick_device(device)
+    log: list[dict[str, float]] = []
+    with shown("training") as say:
+
+        def progress(step: FinetuneStep) -> None:
+            log.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
+            say(step_words(step), step.step, step.steps)
+
+        evaluate = on_dev(measured, size, lambda language, done: say(f"measuring {language}", done, size))
+        folder = train(
+            find_base(base), examples, labels, out=out, options=options, device=str(place), progress=progress,
+            evaluate=evaluate,
+        )  # fmt: skip
+    return folder, log
+
+
+def report(folder: Path, log: list[dict[str, float]], json: bool) -> None:
+    """What the training wrote down about itself."""
+    from headlab.files import read_json
+
+    record: dict[str, Any] = read_json(folder / "training.json")
+    if json:
+        print_json({"folder": str(folder), "training": record, "steps": log})
+        return
+    for entry in log[:: max(1, len(log) // 20)]:
+        typer.echo(f"step {entry['step']:4.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
+    for name, value in record.items():
+        if name != "files":  # their sha256 is for whoever replaces the folder
+            typer.echo(f"{name}: {value}")
+
+
+# `headlab train lm` and `headlab train lm-prune`: a language model from a text, and its heads removed for good.
+
+TextData = Annotated[
+    Path, typer.Option("--data", help="text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph")
+]
+Words = Annotated[int | None, typer.Option(min=1, help="take so many words of the training text; default all")]
+OutFolder = Annotated[Path, typer.Option(help="folder to write")]
+Others = Annotated[
+    list[str] | None, typer.Option("--option", "-o", help="name=value of what has no option here, like clip=0.5")
+]
+Micro = Annotated[int | None, typer.Option(help=OPTIONS["micro_batch"].help)]
+Batch = Annotated[int, typer.Option(help=OPTIONS["batch"].help)]
+
+
+def lm(
+    data: TextData,
+    out: OutFolder = Path("lm"),
+    kind: Annotated[str, typer.Option(help=OPTIONS["kind"].help)] = LmOptions.kind,
+    tokenizer: Annotated[str, typer.Option(help=OPTIONS["tokenizer"].help)] = LmOptions.tokenizer,
+    vocabulary: Annotated[int, typer.Option(help=OPTIONS["vocabulary"].help)] = LmOptions.vocabulary,
+    layers: Annotated[int, typer.Option(help=OPTIONS["layers"].help)] = LmOptions.layers,
+    heads: Annotated[int, typer.Option(help=OPTIONS["heads"].help)] = LmOptions.heads,
+    width: Annotated[int, typer.Option(help=OPTIONS["width"].help)] = LmOptions.width,
+    persistent: Annotated[int, typer.Option(help=OPTIONS["persistent"].help)] = LmOptions.persistent,
+    positions: Annotated[str, typer.Option(help=OPTIONS["positions"].help)] = LmOptions.positions,
+    block: Annotated[int, typer.Option(help=OPTIONS["block"].help)] = LmOptions.block,
+    batch: Batch = LmOptions.batch,
+    micro_batch: Micro = None,
+    steps: Annotated[int, typer.Option(help=OPTIONS["steps"].help)] = LmOptions.steps,
+    learning_rate: Annotated[float, typer.Option(help=OPTIONS["learning_rate"].help)] = LmOptions.learning_rate,
+    dropout: Annotated[float, typer.Option(help=OPTIONS["dropout"].help)] = LmOptions.dropout,
+    option: Others = None,
+    words: Words = None,
+    device: Device = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Train a language model on a text and measure its perplexity on held-out parts.
+
+    Interrupt it when you like: the same command goes on where it was.
+    """
+    flags = {
+        "kind": kind, "tokenizer": tokenizer, "vocabulary": vocabulary, "layers": layers, "heads": heads,
+        "width": width, "persistent": persistent, "positions": positions, "block": block, "batch": batch,
+        "micro_batch": micro_batch, "steps": steps, "learning_rate": learning_rate, "dropout": dropout, "seed": seed,
+    }  # fmt: skip
+    options = lm_options(flags | _others(option, OPTIONS, flags))
+    from headlab.models.load import pick_device
+    from headlab.training.lm.text import read_lines
+    from headlab.training.lm.train import train_lm
+
+    with _watch() as watch:
+        train_lm(read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
+    _report(out, json)
+
+
+def lm_prune(
+    model: Annotated[Path, typer.Argument(help="folder that headlab train lm wrote")],
+    data: TextData,
+    out: OutFolder = Path("lm-pruned"),
+    weight: Annotated[float, typer.Option(help=GATE_OPTIONS["weight"].help)] = LmGateOptions.weight,
+    warm_up: Annotated[bool, typer.Option(help=GATE_OPTIONS["warm_up"].help)] = True,
+    open_start: Annotated[bool, typer.Option(help=GATE_OPTIONS["open_start"].help)] = True,
+    scale: Annotated[bool, typer.Option(help=GATE_OPTIONS["scale"].help)] = True,
+    steps: Annotated[int, typer.Option(help=GATE_OPTIONS["steps"].help)] = LmGateOptions.steps,
+    tune_steps: Annotated[int, typer.Option(help=GATE_OPTIONS["tune_steps"].help)] = LmGateOptions.tune_steps,
+    gate_rate: Annotated[float, typer.Option(help=GATE_OPTIONS["gate_rate"].help)] = LmGateOptions.gate_rate,
+    model_rate: Annotated[
+        float, typer.Option(help=GATE_OPTIONS["model_rate"].help + ", and of the fine-tuning")
+    ] = LmGateOptions.model_rate,
+    batch: Batch = LmGateOptions.batch,
+    micro_batch: Micro = None,
+    option: Others = None,
+    words: Words = None,
+    device: Device = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Learn a gate a head, remove heads whose gates closed for good, and fine-tune what is left (Shim et al., 2021).
+
+    Interrupt it when you like: the same command goes on where it was.
+    """
+    flags = {
+        "weight": weight, "warm_up": warm_up, "open_start": open_start, "scale": scale, "steps": steps,
+        "tune_steps": tune_steps, "gate_rate": gate_rate, "model_rate": model_rate, "batch": batch,
+        "micro_batch": micro_batch, "seed": seed,
+    }  # fmt: skip
+    others = _others(option, GATE_OPTIONS, flags)
+    if "block" in others:
+        raise HeadlabError("block is that of the model's own training; leave it out", code="lm.block_fixed")
+    options = lm_gate_options({"tune_rate": model_rate} | flags | others | {"block": _block_of(model)})
+    from headlab.models.load import pick_device
+    from headlab.training.lm.prune import prune_lm
+    from headlab.training.lm.text import read_lines
+
+    with _watch() as watch:
+        prune_lm(model, read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
+    _report(out, json)
+
+
+def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Options given as name=value. Raises HeadlabError for one that has an option of its own."""
+    given = parse_options(pairs or [], options)
+    for name in given:
+        if name in flags:
+            raise HeadlabError(f"{name} is set by --{name.replace('_', '-')}, not by -o", code="option.set_elsewhere")
+    return given
+
+
+def _block_of(model: Path) -> int:
+    """Tokens a window of the model's own training. Raises HeadlabError for another folder."""
+    from headlab.files import read_json
+    from headlab.training.lm.train import FILE
+
+    if not (model / FILE).is_file():
+        raise HeadlabError(
+            f"{model} is not a folder that headlab train lm wrote; train a model first", code="lm.folder_missing"
+        )
+    found = read_json(model / FILE)
+    block = found.get("block") if isinstance(found, dict) else None
+    if type(block) is not int or block < 1:
+        raise HeadlabError(
+            f"{model / FILE} does not give the window length; train the model again", code="lm.window_unknown"
+        )
+    return block
+
+
+@contextmanager
+def _watch() -> Iterator[Watch]:
+    """What follows a training."""
+    from headlab.training.lm.train import Watch
+
+    with shown("reading") as say:
+
+        def progress(step: LmStep) -> None:
+            say(lm_words(step), step.step, step.steps)
+
+        yield Watch(progress)
+
+
+def _report(out: Path, json: bool) -> None:
+    """What the training wrote down about itself."""
+    from headlab.files import read_json
+
+    record: dict[str, Any] = read_json(out / "training.json")
+    if json:
+        print_json({"folder": str(out), "training": record})
+        return
+    heads, sizes = record["heads"], record["parameters"]
+    typer.echo(f"{out}: {sum(heads)} heads ({'/'.join(map(str, heads))} by layer)")
+    typer.echo(f"parameters: {sizes['whole']:,}, {sizes['layers']:,} of them in the layers")
+    for split, found in record["perplexity"].items():
+        words = f"perplexity {_number(found['word'])} a word [{_number(found['low'])}, {_number(found['high'])}]"
+        told = f"{found['words']:,} words in {found['passages']} passages"
+        typer.echo(f"{split}: {words}, {_number(found['token'])} a token, over {told}")
+    for split, ratio in record.get("ratios", {}).get("tuned", {}).items():
+        value, low, high = (_number(ratio[name], 3) for name in ("value", "low", "high"))
+        typer.echo(f"{split}: × {value} [{low}, {high}] the unpruned model's, which was not trained on")
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+# `headlab train translation`: a translation model of Marian's shape from a TSV, its vocabulary included.
+
+TASK = "translation"
+OptionsHelp = "name=value, like steps=2000 or encoder_heads=4; docs/translation.md lists them"
+
+
+def translation(
+    out: Annotated[Path, typer.Option(help="folder to write")],
+    data: DataFolder = None,
+    language: Annotated[str, typer.Option(help="the pair, source first")] = "en-de",
+    task: Annotated[str, typer.Option(help="translation, or a declaration of your own (.toml)")] = TASK,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", help=OptionsHelp)] = None,
+    mask: Annotated[Path | None, typer.Option(help="mask file: its heads are off from the first step on")] = None,
+    size: Annotated[int, typer.Option(min=1, help="dev sentences that are measured at the end")] = DEV_SIZE,
+    beams: Annotated[int, typer.Option(min=1, help="of the translations that BLEU is counted of; 1: greedy")] = 1,
+    device: Device = None,
+    seed: Seed = 0,
+    json: AsJson = False,
+) -> None:
+    """Train on the train split, then measure dev: token accuracy, log-probability, BLEU. Run it again to go on."""
+    import headlab
+    from headlab.generation import Decoding, check_bleu
+    from headlab.models.load import pick_device
+    from headlab.training.scratch.options import OPTIONS, translation_options
+    from headlab.training.scratch.translation import train_translation
+
+    given = parse_options(option or [], OPTIONS)
+    if "seed" in given:
+        raise HeadlabError("give the seed with --seed", code="option.seed_elsewhere")
+    options = translation_options(given | {"seed": seed})
+    chosen, decoding = headlab.task(task, [language], data=data), Decoding(beams)
+    check_bleu(chosen, language, "dev", decoding)
+    steps: list[dict[str, float]] = []
+    with shown("reading") as say:
+
+        def progress(step: FinetuneStep) -> None:
+            steps.append({"step": step.step, "loss": round(step.loss, 4), "seconds": round(step.seconds, 1)})
+            say(step_words(step), step.step, step.steps)
+
+        folder = train_translation(
+            chosen.examples(language, "train"), pair=language, out=out, options=options,
+            mask=None if mask is None else load_mask(mask), device=str(pick_device(device)), progress=progress,
+            measure=dev_measure(chosen, language, size, decoding, say),
+        )  # fmt: skip
+    report_translation(folder, steps, json)
+
+
+def dev_measure(
+    task: Task, language: str, size: int, decoding: Decoding, say: Say
+) -> Callable[[Model], Mapping[str, Any]]:
+    """What measures a model on dev: token accuracy, log-probability and BLEU with their intervals, ready for JSON."""
+
+    def measure(model: Model) -> Mapping[str, Any]:
+        from headlab.evaluator import Evaluator, accuracy_interval
+        from headlab.generation import translated_bleu
+        from headlab.likelihood import likelihood
+
+        say("measuring", 0, size)
+        evaluator = Evaluator(model, task, language, "dev", size)
+        found = evaluator.evaluate()
+        low, high = accuracy_interval(found)
+        bleu = translated_bleu(evaluator, decoding=decoding)
+        accuracy = {"accuracy": found.accuracy, "accuracy_low": low, "accuracy_high": high, "tokens": found.n}
+        sure = {name: value for name, value in likelihood(evaluator).record().items() if name != "answers"}
+        return {"dev": accuracy | sure | bleu.record() | decoding.record()}
+
+    return measure
+
+
+def report_translation(folder: Path, steps: list[dict[str, float]], json: bool) -> None:
+    """What the training wrote down about itself."""
+    from headlab.files import read_json
+
+    record: dict[str, Any] = read_json(folder / "training.json")
+    if json:
+        print_json({"folder": str(folder), "training": record, "steps": steps})
+        return
+    for entry in steps[:: max(1, len(steps) // 20)]:
+        typer.echo(f"step {entry['step']:5.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
+    heads = ", ".join(f"{name} {sum(layers)}" for name, layers in record["heads"].items())
+    typer.echo(f"heads: {heads}; {len(record['removed'])} of them off from the start")
+    typer.echo(f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary")
+    dev = record["measured"]["dev"]
+    typer.echo(f"dev: {dev['accuracy']:.1%} of the tokens [{dev['accuracy_low']:.1%}, {dev['accuracy_high']:.1%}]")
+    low, high = dev["log_probability_low"], dev["log_probability_high"]
+    typer.echo(f"dev: log-probability {dev['log_probability']:.3f} nats a token [{low:.3f}, {high:.3f}]")
+    typer.echo(f"dev: BLEU {dev['bleu']:.1f} [{dev['bleu_low']:.1f}, {dev['bleu_high']:.1f}]  {dev['signature']}")
+
+
+# `headlab train`: models trained from scratch, on files of one's own.
 
 
 def group() -> typer.Typer:

@@ -1,10 +1,11 @@
-"""A model whose heads are known and can be switched, and the proof on a made-up input that switching works."""
+"""A model whose heads are known and can be switched, where they are, and the proof that switching works."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,14 @@ from headlab.hooks.state import (
     wrap_feed_forward,
     wrap_layer,
 )
-from headlab.masks import Mask
+from headlab.masks import Mask, Place, architecture_of
+from headlab.masks.snippet import UNVERSIONED
 from headlab.models.checkpoint import Checkpoint
+from headlab.models.embedded import EMBEDDED, is_delta
 from headlab.models.load import read
 from headlab.records import HeadGrid
+
+# A model whose heads are known and can be switched, and the proof on a made-up input that switching works.
 
 # A model whose heads are known and can be switched: the one object the rest of headlab works with.
 
@@ -357,3 +362,18 @@ def load(name: str, *, revision: str | None = None, device: str | None = None, d
     comes with a model is run.  Raises HeadlabError for an unknown or unfitting model.
     """
     return attach(read(name, revision=revision, device=device, dtype=dtype))
+
+
+# Where a loaded model's heads meet its output projections, by the paths that transformers gives its modules.
+
+
+def place_of(model: Model) -> Place:
+    """Paths, class and source of a model, for scripts that run without headlab, wherever they are started."""
+    name, revision = model.name, model.checkpoint.revision
+    paths = {module: path for path, module in model.module.named_modules()}
+    projections = [paths[projection] for projection in model.projections]
+    kind = architecture_of(model.module)
+    if revision == UNVERSIONED:  # a relative path would be taken for a hub id in another folder
+        folder = str(Path(name).resolve())
+        return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
+    return Place(projections, kind, None if name in EMBEDDED else name, revision, name)

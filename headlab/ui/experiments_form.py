@@ -10,13 +10,11 @@ import streamlit as st
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.tasks.base import DEV_SIZE
-from headlab.ui import jobs_forecast, option_widget
-from headlab.ui.experiments_link import remember
-from headlab.ui.experiments_plan import ABLATIONS, Plan, command
+from headlab.ui import form_values, job_actions
+from headlab.ui.experiments import ABLATIONS, Plan, command, remember
 from headlab.ui.form_values import entered, remembered
-from headlab.ui.jobs_do import start
-from headlab.ui.jobs_follow import asked, progress
-from headlab.ui.jobs_offer import refusal
+from headlab.ui.job_actions import asked, progress, start
+from headlab.ui.job_offer import refusal
 from headlab.ui.presses import button
 
 PREFIX = "plan-"  # of the keys of its widgets
@@ -51,7 +49,7 @@ def _options(plan: Plan, kept: dict[str, Any]) -> None:
     for name, place in zip(names, st.columns(len(names)) if names else (), strict=True):
         with place:
             key, option = plan.option_key(name), plan.about.options[name]
-            option_widget.draw(name, option, key, kept.get(key, option.default))
+            form_values.draw(name, option, key, kept.get(key, option.default))
 
 
 def _more(plan: Plan, kept: dict[str, Any]) -> None:
@@ -73,7 +71,7 @@ def _more(plan: Plan, kept: dict[str, Any]) -> None:
         st.markdown(f"###### {method.title}")
     for name in plan.method_options():
         option, its = method.options[name], plan.method_key(name)
-        option_widget.draw(name, option, its, kept.get(its, option.default))
+        form_values.draw(name, option, its, kept.get(its, option.default))
 
 
 def _begin(plan: Plan, spec: dict[str, Any]) -> None:
@@ -83,7 +81,7 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
         st.warning(trouble)
     else:
         text = caution(plan.choice.method) if plan.uses_method else ""
-        jobs_forecast.draw("experiment", spec, f"{f'Caution: {text}. ' if text else ''}What it will take:", "")
+        job_actions.draw("experiment", spec, f"{f'Caution: {text}. ' if text else ''}What it will take:", "")
     button(
         "Start", kind="primary", icon="play_arrow", key="plan-start", disabled=bool(trouble), on_press=_start,
         args=(plan,), form=PREFIX,

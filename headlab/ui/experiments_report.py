@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,14 +12,57 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.plots import report_figures
+from headlab.records import Head
 from headlab.store import ReportResult
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import NOTHING, Report, Table
-from headlab.ui import experiments_heads
-from headlab.ui.experiments_plan import command
-from headlab.ui.experiments_store import WEIGHTS, differences, facts, job_spec, label, made_at
+from headlab.ui.attention_page import KINDS
+from headlab.ui.experiments import WEIGHTS, command, differences, facts, job_spec, label, made_at
 from headlab.ui.figures import figure
-from headlab.ui.names import language_title
+from headlab.ui.names import head_from, head_key, head_words, language_title, page_link
+
+# From tables of heads to what these look at: a head of every language and one of few, side by side.
+
+AGNOSTIC, SPECIFIC = KINDS
+# The tables of heads of a kind, the surer ones first.
+TABLES = {AGNOSTIC: ("heads-agnostic",), SPECIFIC: ("heads-specific", "heads-few")}
+
+
+def heads_of(table: Table) -> Iterator[Head]:
+    """The heads that a table is about, each once, in its order."""
+    names = ("stack", "layer", "head")
+    if all(name in table.columns for name in names):
+        rows = zip(*(table.column(name) for name in names), strict=True)
+        yield from dict.fromkeys(Head(str(stack), int(layer), int(head)) for stack, layer, head in rows)
+
+
+def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
+    """Heads by kind: those of the first table of the kind that holds any."""
+    found: dict[str, list[Head]] = {}
+    for kind, names in TABLES.items():
+        heads = (list(heads_of(table)) for name in names for table in tables if table.name == name)
+        if first := next(filter(None, heads), None):
+            found[kind] = first
+    return found
+
+
+def draw_heads(tables: Sequence[Table]) -> None:
+    """A head of each kind to choose, and a link to their attention; nothing where the tables name none."""
+    kinds = kinds_in(tables)
+    if not kinds:
+        return
+    st.markdown("##### What do they look at?")
+    chosen: dict[str, str] = {}
+    for (kind, heads), place in zip(kinds.items(), st.columns(len(kinds)), strict=True):
+        keys = [head_key(head) for head in heads]
+        chosen[kind] = place.selectbox(f"A language-{kind} head", keys, format_func=_words, key=f"look-{kind}")
+    what = "Their attention, side by side" if len(chosen) > 1 else "Its attention"
+    page_link("attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen})
+
+
+def _words(key: str) -> str:
+    return head_words(head_from(key))
+
 
 LANGUAGE, TALL = "language", 420
 FEW = 3  # figures that are drawn below each other; of more, one is chosen
@@ -60,7 +103,7 @@ def draw(result: ReportResult, wanted: Mapping[str, Any]) -> None:
     for note in report.notes:
         st.markdown(f"- {note}")
     _figures(report)
-    experiments_heads.draw(report.tables)
+    draw_heads(report.tables)
     for table in report.tables:
         show(table, result.key)
     _made(result)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import streamlit as st
 
 from headlab.l0_gates import LearnedGates
 from headlab.records import canonical_json
@@ -83,7 +84,7 @@ class Sweep:
     @property
     def along(self) -> bool:
         """Whether the model was trained jointly, so that each run's mask is of a model of its own."""
-        return options_of(self.first).get(TRAINED) == ALL
+        return learned_with(self.first).get(TRAINED) == ALL
 
     @property
     def weights(self) -> list[str]:
@@ -91,7 +92,7 @@ class Sweep:
         return [f"{run.gates.weight:.12g}" for run in self.runs]
 
 
-def options_of(gates: LearnedGates) -> dict[str, Any]:
+def learned_with(gates: LearnedGates) -> dict[str, Any]:
     """What the learning was told."""
     given = gates.spec.get(OPTIONS)
     return dict(given) if isinstance(given, Mapping) else {}
@@ -101,7 +102,7 @@ def sweeps(results: Sequence[GatesResult]) -> list[Sweep]:
     """Runs of one language put together, the sweep with most runs first."""
     groups: dict[str, list[GatesResult]] = {}
     for result in results:
-        same = {name: value for name, value in options_of(result.gates).items() if name != WEIGHT}
+        same = {name: value for name, value in learned_with(result.gates).items() if name != WEIGHT}
         groups.setdefault(canonical_json({**result.gates.spec, OPTIONS: same}), []).append(result)
     made = [Sweep(tuple(sorted(runs, key=lambda run: (run.gates.weight, run.key)))) for runs in groups.values()]
     return sorted(made, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
@@ -161,7 +162,7 @@ def table_of(sweep: Sweep) -> Table:
 def learned_on(gates: LearnedGates) -> str:
     """The split that the gates were learned on."""
     task = gates.spec.get("task")
-    return str(task.get("split") if isinstance(task, Mapping) else None or options_of(gates).get("split") or "?")
+    return str(task.get("split") if isinstance(task, Mapping) else None or learned_with(gates).get("split") or "?")
 
 
 def _kept_cells(gates: LearnedGates, stacks: Sequence[str]) -> tuple[Cell, ...]:
@@ -193,3 +194,29 @@ def every_gate(gates: LearnedGates) -> Table:
                "has a gate")  # fmt: skip
     title = f"Every gate at λ = {gates.weight:g}"
     return Table(f"gates-heads-{gates.language}", title, columns, ("", "d", "d", *(".3f",) * 3, "", ""), tuple(rows))
+
+
+# Which run the Gates page turns to when another page names one.
+
+ASKED = "_gates_run"
+
+
+def remember(run: str) -> None:
+    """Let the page open at the run of this key, whatever was shown before."""
+    st.session_state[ASKED] = run
+
+
+def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
+    """Put the run that was asked for in place of the widgets' values, once; one that is not here changes nothing."""
+    asked = st.session_state.pop(ASKED, None)
+    for language, every in by_language.items():
+        for sweep in every:
+            for run, weight in zip(sweep.runs, sweep.weights, strict=True):
+                if run.key == asked:
+                    st.session_state["focus"], st.session_state["weight"] = language, weight
+                    st.session_state[sweep_key(language, every)] = sweep.runs[0].key
+
+
+def sweep_key(language: str, every: Sequence[Sweep]) -> str:
+    """Key of the widget that chooses one of a language's sweeps."""
+    return f"gates-sweep-{language}-{len(every)}"

@@ -1,8 +1,11 @@
-"""Learned gates as the page finds them: the runs of a model and task, language by language, sweep by sweep."""
+"""Learned gates as pages ask for them and find them: the job's spec, and the runs of a model and task."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,14 +13,123 @@ from typing import Any
 
 import streamlit as st
 
+from headlab.errors import HeadlabError
+from headlab.options import option_words
 from headlab.records import canonical_json
 from headlab.store import GatesListing, GatesResult
-from headlab.ui.cache_folder import Stamp, listed, store
-from headlab.ui.experiments_store import part, told, weights_of
-from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, options_of, sweeps
-from headlab.ui.jobs_words import duration
+from headlab.training.l0.options import OPTIONS, options_of
+from headlab.ui.experiments import part, told, weights_of
+from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, learned_with, sweeps
+from headlab.ui.job_format import duration
 from headlab.ui.names import language_title
-from headlab.ui.shell import Choice, languages_of
+from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
+
+# Gates that are to be learned: at which weights, with which options; the job's spec and the command line.
+
+WEIGHTS = "0.003, 0.01, 0.03, 0.1"
+MAIN = ("steps", "trained", "stacks", "start")  # those that most people set
+FLAGS = {"stacks": "--stacks", "trained": "--train-model"}  # options that have a flag of their own
+MOST = 20  # weights of one job
+COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal point
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one job would learn: gates of a model on a task, in some languages, at every weight."""
+
+    choice: Choice
+    languages: tuple[str, ...]
+
+    def spec(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults.
+
+        Raises HeadlabError for weights that are none.
+        """
+        return {
+            "model": self.choice.model,
+            "task": self.choice.task,
+            "languages": list(self.languages),
+            "weights": weights_from(str(state.get(key("weights"), WEIGHTS))),
+            "options": {name: state.get(key(name), OPTIONS[name].default) for name in others()},
+            "seed": state.get(key("seed"), 0),
+        }
+
+
+def key(name: str) -> str:
+    """Key of a widget."""
+    return f"gates-plan-{name}"
+
+
+def others() -> tuple[str, ...]:
+    """Every option but the weight, those that most people set first."""
+    return (*MAIN, *(name for name in OPTIONS if name not in MAIN and name != WEIGHT))
+
+
+def weights_from(text: str) -> list[float]:
+    """'0.01, 0.03' as numbers, each once and rising. Raises HeadlabError for what is not a weight, or may be two."""
+    if (unclear := COMMA.search(text)) is not None:
+        one = unclear.group()
+        raise HeadlabError(
+            f"{one!r:.40} may be one weight or two; write {one.replace(',', '.'):.40} for one, a space after the comma "
+            "for two",
+            code="gate.weight_ambiguous",
+        )
+    words = text.replace(";", " ").replace(",", " ").split()
+    found = {_weight(word) for word in words}
+    if not found or len(found) > MOST:
+        raise HeadlabError(
+            f"{len(found)} weights are given; name 1 to {MOST}, with commas between, such as {WEIGHTS}",
+            code="gate.weight_count_out_of_range",
+        )
+    return sorted(found)
+
+
+def _weight(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise HeadlabError(
+            f"{word!r:.40} is not a weight; name numbers of 0 or more, with commas between: {WEIGHTS}",
+            code="gate.weight_invalid",
+        )
+    return value
+
+
+def trouble(spec: Mapping[str, Any]) -> str:
+    """Why this cannot be started, or empty."""
+    try:
+        options_of(dict(spec["options"]), spec["seed"])
+    except HeadlabError as error:
+        return f"{error}."
+    return ""
+
+
+def command(spec: Mapping[str, Any], dtype: str = "") -> str:
+    """The command lines that do the same as a spec, one a language. dtype: of the model, where it is not the usual."""
+    more = ["--dtype", dtype] if dtype else []
+    return "\n".join(shlex.join([*_words(spec, language), *more]) for language in spec.get("languages") or ())
+
+
+def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
+    yield from ("headlab", "gates", "--model", str(spec["model"]), "--task", str(spec["task"]), "--language", language)
+    for weight in _listed(spec.get("weights")):
+        yield from ("--weight", repr(weight))  # all its digits: another weight is another run
+    options = spec.get("options") or {}
+    for name, flag in FLAGS.items():
+        if options.get(name, OPTIONS[name].default) != OPTIONS[name].default:
+            yield from (flag, str(options[name])) if name == "stacks" else (flag,)
+    yield from option_words("-o", {name: value for name, value in options.items() if name not in FLAGS}, OPTIONS)
+    if spec.get("seed"):
+        yield from ("--seed", str(spec["seed"]))
+
+
+def _listed(weights: Any) -> Sequence[float]:
+    return [w for w in weights if isinstance(w, int | float)] if isinstance(weights, list | tuple) else []
+
+
+# Learned gates as the page finds them: the runs of a model and task, language by language, sweep by sweep.
 
 SHORT = 12  # of a fingerprint, enough to tell weights apart
 TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label names in its own words
@@ -73,7 +185,7 @@ def _same(sweep: Sweep, weights: str | None) -> bool:
 
 def label(sweep: Sweep, weights: str | None = None) -> str:
     """A sweep in a line: how many runs, what was learned, on what."""
-    options, spec = options_of(sweep.first), sweep.first.spec
+    options, spec = learned_with(sweep.first), sweep.first.spec
     many = f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
     words = [many, "model trained jointly" if sweep.along else "model frozen"]
     gated = {head.stack for head, has in zip(sweep.first.grid.heads, sweep.first.gated, strict=True) if has}
@@ -104,7 +216,7 @@ def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
 
 def _settings(sweep: Sweep) -> dict[str, Any]:
     """What a sweep was told that its label does not name."""
-    options = {name: value for name, value in options_of(sweep.first).items() if name not in TOLD}
+    options = {name: value for name, value in learned_with(sweep.first).items() if name not in TOLD}
     return {**options, "dtype": dtype(sweep.runs[0]) or "float32", "version": sweep.first.spec.get("version")}
 
 
@@ -117,7 +229,7 @@ def facts(result: GatesResult) -> list[tuple[str, str]]:
     gates, spec = result.gates, result.gates.spec
     rows = [(name, str(part(spec, *path))) for name, path in (("Model", ("model", "name")), ("Task", ("task", "name")))]
     rows += [("Language", language_title(gates.language)), ("λ", f"{gates.weight:g}")]
-    rows += [(f"Option {name}", told(value)) for name, value in options_of(gates).items() if name != WEIGHT]
+    rows += [(f"Option {name}", told(value)) for name, value in learned_with(gates).items() if name != WEIGHT]
     rows += [("Model's fingerprint", str(part(spec, "model", "fingerprint") or ""))]
     if gates.trained:
         rows += [("Trained model", f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}")]
@@ -140,7 +252,7 @@ def _when(created: Any) -> str:
 
 def job_spec(result: GatesResult) -> dict[str, Any]:
     """The details of the job that makes a run."""
-    spec, options = result.gates.spec, options_of(result.gates)
+    spec, options = result.gates.spec, learned_with(result.gates)
     return {
         "model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": [result.gates.language],
         "weights": [result.gates.weight], "seed": spec.get("seed", 0),

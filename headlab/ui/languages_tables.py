@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 import streamlit as st
 
+from headlab.methods.costs import spec_of
 from headlab.scores import HeadScores
 from headlab.studies.agreement import Compared, compare_languages
-from headlab.ui.results import spec_of
 
 
 def compared(scores: Mapping[str, HeadScores]) -> Compared:

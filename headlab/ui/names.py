@@ -1,9 +1,16 @@
-"""How languages and heads are written on the pages and in links."""
+"""How languages, heads and text from outside are written on pages, and links that carry what they are about."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+import streamlit as st
+
 from headlab.errors import HeadlabError
 from headlab.records import Head
+
+# How languages and heads are written on the pages and in links.
 
 LANGUAGES = {
     "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
@@ -49,3 +56,35 @@ def head_words(head: Head, several: bool = False) -> str:
         if several
         else f"Layer {head.layer}, head {head.head}"
     )
+
+
+# Links between pages that carry what they are about.
+
+PAGES = {
+    "overview": ("Overview", ":material/space_dashboard:"),
+    "heads": ("Heads", ":material/grid_on:"),
+    "languages": ("Languages", ":material/translate:"),
+    "roles": ("Roles", ":material/category:"),
+    "gates": ("Gates", ":material/door_open:"),
+    "prune": ("Prune", ":material/content_cut:"),
+    "masks": ("Masks", ":material/compare:"),
+    "experiments": ("Experiments", ":material/science:"),
+    "attention": ("Attention", ":material/visibility:"),
+    "jobs": ("Jobs", ":material/checklist:"),
+}
+
+
+def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
+    """A link to a page with `more` parameters; the shared choice goes along by itself."""
+    title, usual = PAGES[name]
+    st.page_link(f"pages/{name}.py", label=label or title, icon=icon or usual, query_params=dict(more or {}))
+
+
+# Text from outside, shown as it is written.
+
+MARKS = re.compile(r"([\\`*_\[\]<>~$])")
+
+
+def plain(text: str) -> str:
+    """Markdown that shows a text as it is, without links, images or formulas."""
+    return MARKS.sub(r"\\\1", text)

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from headlab.methods.costs import cost_of, target_of
+from headlab.methods.costs import cost_of, spec_of, target_of
 from headlab.methods.table import METHODS, Method
 from headlab.options import option_words
 from headlab.scores import HeadScores
 from headlab.ui.names import language_title
-from headlab.ui.results import Found, spec_of
+from headlab.ui.results import Found
 from headlab.value_functions import shown_unit
 
 USUAL: Mapping[str, Mapping[str, Any]] = {

@@ -10,13 +10,11 @@ import streamlit as st
 
 from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
-from headlab.ui.headgrid import head_switches, score_marks, score_tips, symmetric_limit
-from headlab.ui.heads_maps import is_signed
+from headlab.ui.headgrid import head_switches, is_signed, score_marks, score_tips, symmetric_limit
 from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title
 from headlab.ui.presses import Button, button, row
-from headlab.ui.prune_suggest import MEAN, RULES, Suggestion, how_chosen, pooled, risk, rules_for, suggest
-from headlab.ui.results import Found
+from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.value_functions import shown_unit
 
 GRID = "prune-grid"

@@ -1,4 +1,4 @@
-"""Finding roles: on which sentences, what that will cost, Start, and how far it is."""
+"""Finding roles: on which sentences, at what cost, Start; and which roles remain as heads leave."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.plots.heads import stacked
 from headlab.roles.table import OPTIONS
+from headlab.studies.remaining import remaining
+from headlab.tables import Table
 from headlab.tasks.base import SPLITS, VARIABLE
 from headlab.tasks.udpos import treebank_languages
-from headlab.ui import jobs_forecast, option_widget
+from headlab.ui import form_values, job_actions, job_offer
+from headlab.ui.experiments_report import show
+from headlab.ui.figures import figure
 from headlab.ui.form_values import entered, remembered
-from headlab.ui.jobs_do import start
-from headlab.ui.jobs_follow import asked, progress
-from headlab.ui.jobs_words import spelled
+from headlab.ui.job_actions import asked, progress, start
+from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title
 from headlab.ui.presses import button
-from headlab.ui.roles_plan import SOURCES, SPLIT, TEXTS, TREES, Plan, command, key, plans, trouble
-from headlab.ui.roles_store import Shelf
-from headlab.ui.shell import Choice, languages_of
+from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, Shelf, command, key, plans, trouble
+from headlab.ui.shell import Choice, found, languages_of
+
+# Finding roles: on which sentences, what that will cost, Start, and how far it is.
 
 KEPT = "_roles_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
 SIZE_HELP = "Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev."
@@ -31,7 +36,7 @@ def values() -> dict[str, Any]:
     return remembered(KEPT, key(""))
 
 
-def draw(choice: Choice, shelf: Shelf) -> None:
+def draw_form(choice: Choice, shelf: Shelf) -> None:
     """The form for the languages without a report; where all have one, folded, for others or other thresholds."""
     if shelf.missing or not shelf.by_language:
         st.subheader("What will it cost?")
@@ -51,7 +56,7 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
         places = st.columns(3)
         for number, (name, option) in enumerate(OPTIONS.items()):
             with places[number % len(places)]:
-                option_widget.draw(name, option, key(name), _kept(name, option.default))
+                form_values.draw(name, option, key(name), _kept(name, option.default))
     made = plans(choice, chosen, there, offered, source)
     if not chosen:
         st.info("No language is chosen. Pick some here, or in the sidebar.")
@@ -108,7 +113,7 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
     if wrong:
         st.warning(wrong)
     else:
-        jobs_forecast.draw("roles", spec, "What it will take:", "")
+        job_actions.draw("roles", spec, "What it will take:", "")
     name = f"roles-start-{plan.source}"
     button(
         "Start", kind="primary", icon="play_arrow", key=name, disabled=bool(wrong), on_press=_start, args=(plan,),
@@ -125,3 +130,53 @@ def _followed() -> None:
     """What became of the last click on Start, and the jobs under way."""
     asked("Its roles appear on this page when it is done.")
     progress()
+
+
+# Which roles the heads have that are left when the others go, lowest score first, at each size.
+
+STEPS = 12  # sizes that are shown
+
+
+def draw_remaining(choice: Choice, kept: Kept) -> None:
+    """The roles left at each size, by the scores of the sidebar's method; where there are none, how to have some."""
+    results = found(choice)
+    if not results.scores:
+        st.info(
+            f"The heads' order is that of their {choice.method} scores on task {choice.task}, and none are cached for "
+            "the chosen languages."
+        )
+        if results.missing:
+            with st.container(border=True, key="offer"):
+                job_offer.offer(choice, results.missing, folded=True)  # its progress is shown with the roles' own
+        return
+    languages = list(results.scores)
+    start = languages.index(kept.language) if kept.language in languages else 0
+    chosen = st.selectbox(
+        "Heads leave by the scores of", languages, start, format_func=language_title, key=f"roles-order-{kept.language}"
+    )
+    scores = results.scores[chosen]
+    try:
+        table = remaining(kept.result.report, scores, sizes(scores.grid.size))
+    except HeadlabError as error:
+        st.info(f"These scores cannot order the heads of this report: {error}.")
+        return
+    left, counts = stacks(table)
+    fig = stacked(left, counts, "heads with the role")
+    figure(fig, f"roles-left-{kept.language}", key="roles-left", alt="Heads left with each role, at every size")
+    st.caption(f"By {choice.method} scores of {language_title(chosen)}. A head with several roles counts in each.")
+    show(table, kept.key)
+
+
+def sizes(heads: int) -> list[int]:
+    """Counts of heads that are left, evenly from all of them down, each once."""
+    return list(dict.fromkeys(round(heads * part / STEPS) for part in range(STEPS, 0, -1)))
+
+
+def stacks(table: Table) -> tuple[list[int], dict[str, list[float]]]:
+    """Sizes, and {role: heads with it at each size}."""
+    left, roles, heads = (table.column(name) for name in ("heads left", "role", "heads"))
+    every = list(dict.fromkeys(left))
+    counts = {role: [0.0] * len(every) for role in roles}
+    for size, role, count in zip(left, roles, heads, strict=True):
+        counts[role][every.index(size)] = count
+    return every, counts

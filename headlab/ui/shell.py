@@ -6,25 +6,75 @@ import gc
 import importlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
+from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
-from headlab.store import Listing
-from headlab.tasks import names, task
-from headlab.ui import shell_tasks, shell_worker
-from headlab.ui.cache_folder import Stamp, listed, store
+from headlab.store import Listing, Store, default_root
+from headlab.tasks import names, problems, source, task
+from headlab.ui import shell_worker
 from headlab.ui.presses import Button, row, uninterrupted
-from headlab.ui.results import Found, matching, select, spec_of
+from headlab.ui.results import Found, matching, select
 from headlab.ui.shell_worker import client
+
+# What the cache folder holds, read again only when one of its files changed.
+
+Stamp = tuple[tuple[str, int, int], ...]  # name, time and size of files
+L = TypeVar("L")
+
+
+def listed(scan: Callable[[Path, Stamp], L]) -> L:
+    """What a scan lists of the cache folder. scan: of folder and stamp, cached by both. Raises HeadlabError."""
+    root = default_root()
+    try:
+        return scan(root, _stamp(root))
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
+            code="store.unreadable",
+        ) from error
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def store(root: Path) -> Store:
+    """The store of a folder, one for all sessions: it reads again only the results that changed."""
+    return Store(root)
+
+
+def _stamp(root: Path) -> Stamp:
+    """Name, time and size of every file that makes a result: changes whenever the listing may."""
+    names = ("spec.json", "result.npz")
+    stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
+    return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
+
+
+# What the sidebar says of a task: whether it can be made, and what is missing before its examples can be read.
+
+
+def unreadable(name: str) -> str:
+    """Why a task cannot be made; empty if it can."""
+    try:
+        task(name)
+    except HeadlabError as error:
+        return str(error)
+    return ""
+
+
+def notes(name: str) -> list[str]:
+    """What to know before a task's examples are asked for: where they are missing, and declarations left out."""
+    known = name in names()
+    found = [unreadable(name) or source(name).advice if known else "", *problems()]
+    return [note for note in found if note]
+
 
 __all__ = [
     "Choice",
@@ -161,7 +211,7 @@ def known_models() -> list[str]:
 
 def languages_of(name: str) -> list[str]:
     """A task's languages; of a task that is not known here or cannot be read, those of its results."""
-    if name in names() and not shell_tasks.unreadable(name):
+    if name in names() and not unreadable(name):
         return list(task(name).languages)
     return sorted({r.scores.language for r in matching(listing().results, task=name)})
 
@@ -276,7 +326,7 @@ def sidebar() -> Choice:
         model = _pick_model(known_models())
         _note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params")
-        for note in shell_tasks.notes(name):
+        for note in notes(name):
             st.caption(note)
         _note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")

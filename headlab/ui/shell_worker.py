@@ -1,27 +1,82 @@
-"""The worker as pages see it: started once per server, its state in one line, a client to ask it."""
+"""The worker as pages see it: started once per server, its state in one line, and asked without holding up a click."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.ui.background import Latest
 from headlab.ui.live import follow
 from headlab.worker import process
 from headlab.worker.client import Client
+
+# An iterator read in a thread of its own, so that no click waits for its next value.
+
+T = TypeVar("T")
+
+
+class Latest(Generic[T]):
+    """The newest value of an iterator that a thread reads from now on.
+
+    Streamlit lets a click in a fragment wait for the end of the run under way, so a run must be short:
+    the page looks at `value` again and again instead of reading the iterator itself.  error: what ended
+    the iterator, if anything did.
+    """
+
+    def __init__(self, make: Callable[[], Generator[T]]) -> None:
+        self.value: T | None = None
+        self.error: Exception | None = None
+        self.done = False
+        self._begun = time.monotonic()
+        self._make = make
+        self._seen = 0
+        self._news = threading.Condition()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._read, name="figures", daemon=True).start()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was begun."""
+        return time.monotonic() - self._begun
+
+    def stop(self) -> None:
+        """Close the iterator at its next value."""
+        self._stopped.set()
+
+    def wait(self, values: int, seconds: float) -> None:
+        """Return once so many values have come, or the end, or the time is up."""
+        with self._news:
+            self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
+
+    def _read(self) -> None:
+        try:
+            with closing(self._make()) as values:
+                for value in values:
+                    with self._news:
+                        self.value, self._seen = value, self._seen + 1
+                        self._news.notify_all()
+                    if self._stopped.is_set():
+                        break
+        except Exception as error:  # it belongs to whoever looks, not to this thread
+            self.error = error
+        with self._news:
+            self.done = True
+            self._news.notify_all()
+
+
+# The worker as pages see it: started once per server, its state in one line, a client to ask it.
 
 WAIT_SECONDS = 60.0
 FRESH_SECONDS = 2.0
 RETRY_SECONDS = 10.0
 LOOK_SECONDS, GIVE_WAY_SECONDS = 3.0, 0.1
-T = TypeVar("T")
 # The first page needs the processor too, and needs no worker.
 HEAD_START_SECONDS = 1.5
 SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circle:", "busy": ":material/sync:"}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.tasks import Example, Task, names, source, task
-from headlab.worker.imports import IMPORTING
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
+
+# One thread at a time imports torch and its kin: two at once see each other's modules half made, and fail.
+
+IMPORTING = threading.Lock()
 
 
 def models() -> list[ModelCard]:

@@ -18,8 +18,7 @@ from headlab.errors import HeadlabError
 from headlab.files import read_json, unwritable
 from headlab.store import default_root
 from headlab.worker.client import Client, told_error
-from headlab.worker.home import NAME
-from headlab.worker.tokens import token_of_environment
+from headlab.worker.state_dir import NAME, token_of_environment
 
 VARIABLE = "HEADLAB_WORKER"
 START_SECONDS = 30.0

@@ -1,23 +1,216 @@
-"""One job after another: taken off the list, run, and its end written down whatever happens."""
+"""One job after another: taken off the list, run, told to stop, and its end written down whatever happens."""
 
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from headlab.errors import HeadlabError
+from headlab.files import unwritable
 from headlab.scores import HeadScores
-from headlab.worker.bench import Bench
-from headlab.worker.failures import log_failure, sentence_of
 from headlab.worker.jobs import Jobs
-from headlab.worker.leftovers import clear, needed_by
-from headlab.worker.running import Cancelled, Running, Stopping
+from headlab.worker.schemas import (
+    AttentionRequest,
+    EvaluateRequest,
+    Figure,
+    GradientRequest,
+    Job,
+    LoadedModel,
+    Measured,
+    MeasureRequest,
+    Scores,
+    Weights,
+    log_failure,
+    sentence_of,
+)
+
+# A job while it runs: how its handler reports, gives way to live requests, and is told to stop.
 
 log = logging.getLogger(__name__)
+BETWEEN_SECONDS = 0.2  # between two looks at, or writes to, the job list
+
+
+class Cancelled(Exception):
+    """Raised inside a running job when it is to end: not an error, someone asked for it."""
+
+
+class Stopping(Cancelled):
+    """The worker is going down: the job goes back into the queue."""
+
+
+class Running:
+    """What a running job's handler sees: it reports through `progress` and calls `tick` between batches.
+
+    model: what the job keeps in memory; set by the handler once it does.  look: gives the scores so far
+    of the language under way, or None; set by the handler, called from any thread, so it may not wait
+    for the device.
+    """
+
+    def __init__(
+        self, jobs: Jobs, job: Job, breathe: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.job, self._jobs, self._breathe, self._clock = job, jobs, breathe, clock
+        self.model: str | None = None
+        self.look: Callable[[], HeadScores | None] = lambda: None
+        self._looked = -1.0
+        self._written = -1.0
+        self._first: tuple[float, int] | None = None
+        self._trouble = ""
+        self._attempts = job.attempts
+
+    def tick(self) -> None:
+        """Serve live requests, then honour a cancellation. Raises Cancelled."""
+        self._breathe()
+        now = self._clock()
+        if now - self._looked >= BETWEEN_SECONDS:
+            self._looked = now
+            if self._try(lambda: self._jobs.cancelling(self.job.id)):
+                raise Cancelled
+
+    def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
+        """Note how far the job is. fresh: the pace so far says nothing about what is left."""
+        now = self._clock()
+        if fresh or self._first is None or done < self._first[1]:
+            self._first = (now, done)
+        began, at = self._first
+        left = (total - done) * (now - began) / (done - at) if done > at else None
+        if now - self._written >= BETWEEN_SECONDS or fresh or done >= total:
+            self._written = now
+            self._try(lambda: self._jobs.progress(self.job.id, done, total, note, left))
+        self.tick()
+
+    def kept(self) -> None:
+        """Something new is kept, so the next attempt will start further on: it is not the job that kills its worker."""
+        if self._attempts > 1:
+            self._attempts = 1
+            self._try(lambda: self._jobs.gets_on(self.job.id))
+
+    def log(self, line: str) -> None:
+        """Add a line to the job's log: never a sentence or a token of a user's."""
+        self._try(lambda: self._jobs.tell(self.job.id, line))
+
+    def began(self, folder: str, language: str) -> None:
+        """The job writes to a folder below the cache; what is unfinished there goes when the job is deleted."""
+        self._try(lambda: self._jobs.began(self.job.id, folder, language))
+
+    def _try(self, ask: Callable[[], bool | None]) -> bool:
+        """Ask the job list; a job goes on where the list cannot be read or written, as its results are elsewhere."""
+        try:
+            return bool(ask())
+        except HeadlabError as error:
+            if str(error) != self._trouble:  # once, not at every batch
+                log_failure(log, f"job {self.job.id}: the job list", error)
+            self._trouble = str(error)
+            return False
+
+
+# The work itself, as the engine sees it.
+
+
+class Bench(Protocol):
+    """The work itself. Made and called in the engine's thread only; `tick` runs between its batches."""
+
+    tick: Callable[[], None]
+
+    @property
+    def device(self) -> str:
+        """Where the model lives."""
+        ...
+
+    @property
+    def resident(self) -> str | None:
+        """Name of the model in memory."""
+        ...
+
+    def fetch(self, model: str) -> Future[None]:
+        """Bring a model's files to this machine; may be called from any thread."""
+        ...
+
+    def load(self, model: str) -> LoadedModel:
+        """Make a model the resident one, freeing the one before."""
+        ...
+
+    def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
+        """Accuracy of a mask, figure by figure."""
+        ...
+
+    def attention(self, request: AttentionRequest) -> Weights:
+        """Attention of some heads for one sentence."""
+        ...
+
+    def gradient(self, request: GradientRequest) -> Scores:
+        """Gradient importance of one language, kept in the store."""
+        ...
+
+    def measure(self, request: MeasureRequest) -> Measured:
+        """How many heads a model has, and how long a forward pass takes now."""
+        ...
+
+    def run(self, running: Running) -> Mapping[str, Any]:
+        """Do a job; results go to the store, what it returns to the job list."""
+        ...
+
+
+# What an unfinished job leaves below the cache, and which other job would go on from it.
+
+RUN = re.compile(r"[0-9a-f]{64}")
+ADAPTER = re.compile(r"adapters/[0-9a-f]{24}")
+LIVE = ("queued", "running")
+PUT_TOGETHER = {"experiment", "front"}  # kinds that are made of pieces which others need too
+# Details that may differ between jobs that share a run: a curve needs the scores that a score job computes.
+OWN = ("languages", "split", "size", "points", "weights")
+CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
+TRAINED = "model"  # below a run: the model that was trained along with gates
+
+
+def needed_by(other: Job, job: Job, language: str) -> bool:
+    """Whether a waiting or running job may come to a run that another job began. Rather too often than not."""
+    if other.state in LIVE and PUT_TOGETHER & {other.kind, job.kind}:  # one may need any piece of its model and task
+        return all(other.params.get(name) == job.params.get(name) for name in ("model", "task"))
+    theirs, ours = ({k: v for k, v in one.params.items() if k not in OWN} for one in (other, job))
+    return other.state in LIVE and theirs == ours and language in other.params.get("languages", [language])
+
+
+def clear(root: Path, folder: str) -> None:
+    """Delete the checkpoint of an unfinished run; a finished result stays. Raises HeadlabError.
+
+    folder: below the cache, as the job list has it; any other name is left alone.
+    """
+    try:
+        if RUN.fullmatch(folder):
+            _clear_run(root / folder)
+        elif ADAPTER.fullmatch(folder):
+            name = Path(folder).name
+            for path in (root / folder).parent.glob(f".{name}-*.checkpoint.safetensors"):
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(root / folder, error) from error
+
+
+def _clear_run(folder: Path) -> None:
+    for name in CHECKPOINTS:
+        (folder / name).unlink(missing_ok=True)
+    if (folder / "result.npz").exists():
+        return
+    for left in (folder / TRAINED, *folder.glob(f".{TRAINED}.*")):  # the latter: killed while it was written
+        if left.is_dir():
+            shutil.rmtree(left)
+    for name in ("spec.json", "log.txt"):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):  # gone already, or it holds something that is not ours to delete
+        folder.rmdir()
+
+
+# One job after another: taken off the list, run, and its end written down whatever happens.
 
 
 class End(NamedTuple):

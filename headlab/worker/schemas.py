@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from headlab.errors import HeadlabError
-from headlab.worker.loaded import LoadedModel as LoadedModel
-from headlab.worker.loaded import Strict as Strict
+
+# What the worker tells of the model it holds, and the record that all its shapes are made of.
+
+
+class Strict(BaseModel):
+    """A record that takes no field it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoadedModel(Strict):
+    """The resident model; grid is {stack: heads per layer}.
+
+    architecture: its class and model_type in transformers.  projections: for each layer, in the grid's order, the path
+    of the module that takes the heads' outputs.  source: what `from_pretrained` takes to load it without headlab,
+    None where it is not a folder of its own.  costs: of its heads, as `headlab.studies.savings.Costs` has them.
+    """
+
+    name: str
+    revision: str
+    fingerprint: str
+    grid: dict[str, list[int]]
+    device: str
+    note: str
+    architecture: dict[str, str] = Field(default_factory=dict)
+    projections: list[str] = Field(default_factory=list)
+    source: str | None = None
+    costs: dict[str, Any] | None = None
+
 
 MAX_BODY = 1 << 20
 MAX_CHARACTERS = 2000
@@ -284,3 +313,53 @@ class Problem(Strict):
 
     error: str
     code: str
+
+
+# The scores that a job asks for.
+
+Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Literal["all"]
+Options = Annotated[dict[Name, bool | int | float | str | None], Field(max_length=32)]
+
+
+class ScoreSpec(Strict):
+    """Head scores of a model by one method, in some languages of a task ("all": in every one)."""
+
+    model: Name
+    task: Name
+    languages: Languages
+    method: Name = "shapley"
+    options: Options = Field(default_factory=dict)
+    seed: Seed = 0
+    split: SplitName = "dev"
+    size: Size = 512
+    ablation: Ablation = "zero"
+
+
+# What is said and what is logged when something fails: neither ever carries a sentence or a token.
+
+LOG_NAME = "worker.log"
+
+
+def sentence_of(error: BaseException) -> str:
+    """What the asker is told."""
+    if isinstance(error, HeadlabError):
+        return str(error)
+    return f"the worker failed ({type(error).__name__}); see the worker's log, .worker/{LOG_NAME} below the cache"
+
+
+def code_of(error: BaseException) -> str:
+    """The code that goes with `sentence_of`."""
+    return error.code if isinstance(error, HeadlabError) else "worker.failed"
+
+
+def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
+    """Log types and places, not messages: those of foreign exceptions may quote what a user wrote."""
+    lines = [f"{what}: {type(error).__name__}"]
+    seen: BaseException | None = error
+    while seen is not None:
+        lines += [f"  {type(seen).__name__}"]
+        lines += [
+            f"    {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(seen.__traceback__)
+        ]
+        seen = seen.__cause__ or seen.__context__
+    log.error("%s", "\n".join(lines))

@@ -23,16 +23,14 @@ from headlab.errors import HeadlabError
 from headlab.files import write_json
 from headlab.store import Store
 from headlab.worker import catalogue
-from headlab.worker.admission import Allowed, admit_local, named_models
-from headlab.worker.bench import Bench
-from headlab.worker.connections import REQUEST_SECONDS, Connection
+from headlab.worker.catalogue import IMPORTING
 from headlab.worker.engine import Engine
-from headlab.worker.failures import LOG_NAME
-from headlab.worker.home import Home, announce, take_home
-from headlab.worker.imports import IMPORTING
 from headlab.worker.jobs import Jobs
+from headlab.worker.middleware import REQUEST_SECONDS, Allowed, Connection, admit_local, named_models
+from headlab.worker.runner import Bench
+from headlab.worker.schemas import LOG_NAME
 from headlab.worker.server import LOCAL_HOSTS, create_app
-from headlab.worker.tokens import token_of_environment
+from headlab.worker.state_dir import Home, announce, take_home, token_of_environment
 
 log = logging.getLogger(__name__)
 PORT = 8700
@@ -144,7 +142,7 @@ def _real_bench(settings: Settings) -> Bench:
     # Imported in the device's thread: torch takes seconds, and /health answers meanwhile.
     with IMPORTING:
         from headlab.cluster.rays import team
-        from headlab.worker.resident import Resident
+        from headlab.worker.model_host import Resident
 
     helping = None if settings.ray is None else partial(team, address=settings.ray, workers=settings.workers)
     return Resident(settings.cache, settings.device, helping=helping)

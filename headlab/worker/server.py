@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -18,29 +20,208 @@ from starlette.responses import Response, StreamingResponse
 from headlab import __version__
 from headlab.errors import HeadlabError
 from headlab.worker import catalogue
-from headlab.worker.admission import admit_local
 from headlab.worker.apidocs import add_docs
-from headlab.worker.doors import TOO_LARGE, Doors, refused
-from headlab.worker.engine import Engine
+from headlab.worker.engine import End, Engine, Live, Message
+from headlab.worker.kinds.kind import Estimate, Known
+from headlab.worker.kinds.table import Submission, kind_of
+from headlab.worker.middleware import TOO_LARGE, Doors, admit_local, refused
 from headlab.worker.schemas import (
     AttentionRequest,
+    Deleted,
     EvaluateRequest,
     ExampleCard,
     Figure,
+    Forecast,
     GradientRequest,
     Health,
+    Job,
+    JobLog,
     LoadedModel,
+    Measured,
     ModelCard,
     ModelRequest,
     Problem,
     Refusal,
     Scores,
     SentencesRequest,
+    Snapshot,
+    Submitted,
     TaskCard,
     Weights,
+    code_of,
+    log_failure,
+    sentence_of,
 )
-from headlab.worker.server_jobs import add_jobs
-from headlab.worker.streams import Inbox, first_of, lines_of, only
+from headlab.worker.snapshots import told
+
+# Between the device's thread and the server's: the records of one live request as they come.
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.25
+Ask = Callable[[Callable[[Message], None]], Live]
+
+
+class Inbox:
+    """Messages of one live request, sent from the device's thread, read in the server's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+
+    def send(self, message: Message) -> None:
+        """Called from the device's thread; a server that has gone takes nothing."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+
+    async def read(self) -> BaseModel | End:
+        """The next record, or the end. Raises what ended the request."""
+        message = await self._queue.get()
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+
+async def first_of(live: Live, inbox: Inbox, http: Request) -> BaseModel | End:
+    """The first record; nothing is computed for a client that has gone while it waited."""
+    reading = asyncio.ensure_future(inbox.read())
+    try:
+        while not (await asyncio.wait({reading}, timeout=LOOK_SECONDS))[0]:
+            live.stopped = live.stopped or await http.is_disconnected()
+    except asyncio.CancelledError:
+        live.stopped = True
+        reading.cancel()
+        raise
+    return reading.result()
+
+
+async def only(http: Request, ask: Ask) -> BaseModel:
+    """The one record of a request."""
+    inbox = Inbox()
+    record = await first_of(ask(inbox.send), inbox, http)
+    if isinstance(record, End):
+        raise Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down")
+    return record
+
+
+async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIterator[str]:
+    """All records, the first one included, a line of JSON each."""
+    record = first
+    try:
+        while not isinstance(record, End):
+            yield record.model_dump_json(exclude_none=True) + "\n"
+            record = await inbox.read()
+        if record.superseded:
+            yield '{"superseded": true, "done": false}\n'
+    except Exception as error:  # the status has been sent: the sentence travels as the last line
+        yield json.dumps(_told(error)) + "\n"
+    finally:
+        live.stopped = True
+
+
+def _told(error: Exception) -> dict[str, str]:
+    """What the asker is told; what nobody expected goes to the log."""
+    if not isinstance(error, HeadlabError):
+        log_failure(log, "a live request", error)
+    return {"error": sentence_of(error), "code": code_of(error)}
+
+
+# What a job will cost, from what the store knows and, where that is too little, from what was just timed.
+
+
+def estimated(engine: Engine, request: Submission, measured: Measured | None = None) -> Estimate:
+    """A job's cost as far as it is known; reads the store, so it waits for the disk but not for the device.
+
+    Raises HeadlabError for params that do not fit, Refusal (503) before the device is there.
+    """
+    params, store, device = engine.check(request.kind, request.spec.model_dump()), engine.store, engine.device
+    if device is None:
+        raise Refusal(
+            engine.trouble or "the worker is getting its device ready; try again in a moment",
+            503,
+            code=engine.trouble_code or "worker.starting",
+        )
+    known = Known(store.scan().results, store.curves().results, device.split(":")[0], store.root, measured)
+    return kind_of(request.kind).forecast(params, known)
+
+
+# The routes about jobs: what they will cost, submitting, following and ending them.
+
+JobId = Annotated[int, Path(ge=1, lt=1 << 63)]
+
+
+def add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
+    """Routes about jobs. admit: refuses models that may not be asked for."""
+    _add_list(app, engine, admit)
+    _add_one(app, engine, admit)
+
+
+def _add_list(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
+    @app.post("/jobs", status_code=202)
+    def submit(request: Submission) -> Submitted:
+        """Queue a job; the same work asked for twice is one job, wherever it is computed."""
+        _admit(request, admit)
+        return engine.submit(request.kind, request.spec.model_dump(), request.place)
+
+    @app.post("/forecast")
+    async def forecast(request: Submission, http: Request) -> Forecast:
+        """What a job will cost; where nothing is known of such work, a few batches of it are timed."""
+        await run_in_threadpool(_admit, request, admit)
+        first = await run_in_threadpool(estimated, engine, request)
+        if first.ask is None:
+            return first.forecast
+        ask = first.ask
+        try:
+            seen = await only(http, lambda send: engine.measure(ask, send))
+        except Refusal as refusal:  # a job holds another model, or too many wait: what is known is told
+            return first.forecast.model_copy(update={"basis": f"{first.forecast.basis} ({refusal})"})
+        assert isinstance(seen, Measured)
+        return (await run_in_threadpool(estimated, engine, request, seen)).forecast
+
+    @app.get("/jobs")
+    def jobs() -> list[Job]:
+        return engine.jobs.list()
+
+
+def _add_one(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
+    @app.get("/jobs/{job}")
+    def one(job: JobId) -> Job:
+        return engine.jobs.get(job)
+
+    @app.get("/jobs/{job}/snapshot")
+    def snapshot(job: JobId) -> Snapshot:
+        found, scores = engine.jobs.get(job), engine.look(job)
+        return Snapshot(job=found, scores=None if scores is None else Scores(**told(scores)))
+
+    @app.get("/jobs/{job}/log")
+    def lines(job: JobId) -> JobLog:
+        """What happened to a job: its last 500 lines."""
+        return JobLog(lines=list(engine.jobs.log(job)))
+
+    @app.delete("/jobs/{job}")
+    def delete(job: JobId) -> Deleted:
+        """Take a job that does not run off the list, with its log and checkpoints; results stay."""
+        engine.delete(job)
+        return Deleted()
+
+    @app.post("/jobs/{job}/cancel")
+    def cancel(job: JobId) -> Job:
+        return engine.jobs.cancel(job)
+
+    @app.post("/jobs/{job}/resume")
+    def resume(job: JobId) -> Job:
+        """Queue a cancelled or failed job again; it goes on from its checkpoint."""
+        model = engine.jobs.get(job).params.get("model")
+        if model is not None:
+            admit(str(model))  # it may be of a time when the worker was on loopback
+        return engine.resume(job)
+
+
+def _admit(request: Submission, admit: Callable[[str], str]) -> None:
+    """Refuse a job on a model that may not be asked for; a fine-tuning has its own base."""
+    model = getattr(request.spec, "model", None)
+    if model is not None:
+        admit(str(model))
+
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PROBLEMS: dict[int | str, dict[str, Any]] = {

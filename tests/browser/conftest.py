@@ -25,7 +25,7 @@ from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.hooks.model import load
-from headlab.ui.jobs_words import LIVE
+from headlab.ui.job_format import LIVE
 from headlab.worker.client import Client
 
 ROOT = Path(__file__).parents[2]

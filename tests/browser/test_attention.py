@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from headlab.ui.attention_view import Panel, head_view
+from headlab.ui.attention_page import Panel, head_view
 
 HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
 EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"

@@ -18,7 +18,7 @@ from playwright.sync_api import TimeoutError, expect
 from benchmarks.suite import busy
 from headlab.records import HeadGrid, Stack
 from headlab.ui.history import History
-from headlab.ui.jobs_words import LIVE
+from headlab.ui.job_format import LIVE
 from headlab.worker.client import Client
 
 GRID = HeadGrid((Stack("encoder", (12,) * 12),))

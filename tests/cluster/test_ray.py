@@ -26,7 +26,7 @@ from headlab.methods.run import score
 from headlab.store import Store
 from headlab.tasks import task
 from headlab.worker.client import Client
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'headlab[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402

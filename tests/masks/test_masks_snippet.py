@@ -12,10 +12,9 @@ import torch
 from errors import raises
 from tiny import tiny_batch, tiny_model, tiny_module
 
-from headlab.hooks.model import attach, gated
+from headlab.hooks.model import attach, gated, place_of
 from headlab.masks import Mask, Place, parse_grid, snippet
 from headlab.models.checkpoint import Checkpoint, alone
-from headlab.places import place_of
 
 FAMILIES = ("bert", "marian", "gpt2", "llama")
 # Runs a snippet as a script where headlab cannot be imported, and keeps what its model then answers.
@@ -189,7 +188,7 @@ def test_what_a_script_cannot_do_is_said():
 
 
 def test_the_worker_tells_where_a_model_has_its_projections(tmp_path):
-    from headlab.worker.resident import Resident
+    from headlab.worker.model_host import Resident
 
     model = tiny_model("marian")
     told = Resident(tmp_path, "cpu", loader=lambda _: model).load("tiny-marian")

@@ -19,7 +19,7 @@ pytest.importorskip("sentencepiece")
 pytest.importorskip("sacrebleu")
 
 from headlab.cli.main import FAILED, OK, main
-from headlab.cli.reproduce_gates import Pace
+from headlab.cli.reproduce import Pace
 from headlab.l0_gates import LearnedGates
 from headlab.records import HeadGrid, Progress
 from headlab.reproduce import gates, gates_classifiers, gates_translation
@@ -290,7 +290,7 @@ def test_which_type_goes_first_is_read_from_the_history() -> None:
 
 def test_time_left_is_told_of_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 110.0, 200.0])
-    monkeypatch.setattr("headlab.cli.reproduce_gates.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("headlab.cli.reproduce.time.monotonic", lambda: next(times))
     pace = Pace()
     assert pace.left("a", Progress(4, 20)) == ""  # where it went on
     assert pace.left("a", Progress(9, 20)) == ", 0:00:22 left"

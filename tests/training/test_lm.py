@@ -19,7 +19,7 @@ from lm_text import TINY, made_up, text, tiny_lm, write_text
 from safetensors.torch import load_file
 
 import headlab
-from headlab.cli import steps_shown
+from headlab.cli import output
 from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
@@ -329,7 +329,7 @@ def test_the_command_trains_and_tells_the_perplexity(tmp_path: Path, capsys: pyt
 def test_a_training_tells_how_it_goes_where_there_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps_shown, "SILENCE", 0.0)
+    monkeypatch.setattr(output, "SILENCE", 0.0)
     data, out = write_text(tmp_path / "data"), tmp_path / "lm"
     command = ["train", "lm", "--data", str(data), "--out", str(out), "--device", "cpu", "--tokenizer=word"]
     sizes = ["--layers=1", "--heads=2", "--width=8", "--persistent=3", "--block=8", "--batch=4", "--steps=2"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from headlab.ui.form_values import class_of, entered, number
-from headlab.ui.jobs_draft import Draft
+from headlab.ui.job_form import Draft
 
 
 @pytest.mark.parametrize(

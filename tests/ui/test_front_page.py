@@ -19,10 +19,10 @@ from headlab.plots.lines import front_figure, front_figures
 from headlab.store import Store
 from headlab.studies.pareto import mask_at, resolve
 from headlab.studies.savings import Left, Ratio, Speed, Worth
-from headlab.ui import jobs_results, jobs_words, prune_front
+from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
-from headlab.ui.prune_front_read import HEADS, MEAN, PARAMETERS, WEAKEST, command, dots_of, label, matching, read_front
-from headlab.ui.prune_worth import newest, spec_of
+from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, command, dots_of, label, matching, read_front
+from headlab.ui.prune_savings import newest, spec_of
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -174,11 +174,11 @@ def test_the_answer_takes_its_question_and_its_test_accuracies_along_and_other_p
     keep_front(tmp_path, within=1.0)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now = History(GRID)
-    monkeypatch.setattr(prune_front.st, "session_state", {})
-    prune_front.put(front, now, "weakest", 2)
+    monkeypatch.setattr(prune_pareto.st, "session_state", {})
+    prune_pareto.put(front, now, "weakest", 2)
     assert now.chosen["within"] == 1.0
     assert set(now.chosen["evaluated"]["test"]["languages"]) == {"de", "th"}
-    prune_front.put(front, now, "mean", 2)
+    prune_pareto.put(front, now, "mean", 2)
     assert now.chosen["order"] == "mean"
     assert not {"within", "evaluated"} & set(now.chosen)
 
@@ -187,17 +187,17 @@ def test_a_dot_that_is_clicked_becomes_the_present_mask_and_an_empty_selection_d
     keep_front(tmp_path)
     front = read_front(Store(tmp_path).reports().results[0], GRID)
     now, state = History(GRID), {}
-    monkeypatch.setattr(prune_front.st, "session_state", state)
-    prune_front.picked("figure", front, now)
+    monkeypatch.setattr(prune_pareto.st, "session_state", state)
+    prune_pareto.picked("figure", front, now)
     state["figure"] = {"selection": {"points": []}}
-    prune_front.picked("figure", front, now)
+    prune_pareto.picked("figure", front, now)
     assert now.kept.all()
     state["figure"] = {"selection": {"points": [{"customdata": ["weakest", 2]}]}}
-    prune_front.picked("figure", front, now)
+    prune_pareto.picked("figure", front, now)
     assert now.kept.tolist() == [False, True, True, False, True, True]
     assert now.chosen["rule"] == "front"
     state["figure"] = {"selection": {"points": [{"customdata": {"0": "mean", "1": 4}}]}}
-    prune_front.picked("figure", front, now)
+    prune_pareto.picked("figure", front, now)
     assert now.kept.tolist() == [False, False, False, False, True, True]
 
 
@@ -261,15 +261,15 @@ def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
 def test_the_new_kinds_of_jobs_are_told_in_words():
     params = {**spec_of(CHOICE, mask(0, 3)), "rounds": 15}
     row = job(3, "done", kind="worth", params=params, result={"worth": measured().to_json()})
-    assert jobs_words.title(row) == "Speed of a mask for German (de), Thai (th)"
-    details = dict(jobs_words.details(row))
+    assert job_format.title(row) == "Speed of a mask for German (de), Thai (th)"
+    details = dict(job_format.details(row))
     assert details["Heads off"] == "2"
     assert "Mask" not in details
-    assert jobs_results.terminal(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
+    assert job_views.terminal(row).startswith("headlab worth --mask MASK.json --model e5-small-intents")
     front = job(4, "done", kind="front", params={**CHOICE_SPEC, "experiment": "front"})
-    assert jobs_words.title(front) == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
-    assert "Experiment" not in dict(jobs_words.details(front))
-    assert jobs_results.terminal(front).startswith("headlab front --model e5-small-intents")
+    assert job_format.title(front) == "Front of smaller models, Shapley value (TMAB) for German (de), Thai (th)"
+    assert "Experiment" not in dict(job_format.details(front))
+    assert job_views.terminal(front).startswith("headlab front --model e5-small-intents")
 
 
 CHOICE_SPEC = {

@@ -11,12 +11,10 @@ from cached_scores import GRID, HARMFUL, MODEL, fill
 from streamlit.testing.v1 import AppTest
 
 from headlab.masks import Mask, Place, compare, noted, parse_grid
-from headlab.ui import mask_export
+from headlab.ui import mask_files
 from headlab.ui.history import History
-from headlab.ui.mask_export import file_name, shrink_command
-from headlab.ui.masks_compare import difference_values
-from headlab.ui.masks_sources import HISTORY, NOW, Target, read_files
-from headlab.ui.masks_take import trouble
+from headlab.ui.mask_files import file_name, shrink_command
+from headlab.ui.mask_pages import HISTORY, NOW, Target, difference_values, read_files, trouble
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -51,9 +49,9 @@ def made(*off, grid=GRID, model=None, **more):
 
 def test_masks_without_a_fingerprint_among_others_are_told():
     def body(masks, choice, target):
-        from headlab.ui import masks_take
+        from headlab.ui import mask_pages
 
-        masks_take.combiner(choice, masks, list(masks), target)
+        mask_pages.combiner(choice, masks, list(masks), target)
 
     masks = {"A": made(1), "B": made(2, model={"name": None, "fingerprint": None})}
     choice = Choice(MODEL, "intents", ("de",), "shapley")
@@ -134,11 +132,11 @@ def test_a_mask_opens_only_on_its_own_model():
 
 def test_masks_of_other_grids_are_shown_without_a_comparison():
     def body(here, there):
-        from headlab.ui import masks_compare
+        from headlab.ui import mask_pages
 
-        found = masks_compare.maps(("here", "there"), here, there)
+        found = mask_pages.maps(("here", "there"), here, there)
         if found is not None:
-            masks_compare.tables(here, there, found)
+            mask_pages.tables(here, there, found)
 
     app = AppTest.from_function(body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30).run()
     assert not app.exception
@@ -148,11 +146,11 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
 
 def test_accuracies_that_masks_carry_stand_side_by_side():
     def body(here, there):
-        from headlab.ui import masks_compare
+        from headlab.ui import mask_pages
 
-        found = masks_compare.maps(("here", "there"), here, there)
+        found = mask_pages.maps(("here", "there"), here, there)
         if found is not None:
-            masks_compare.tables(here, there, found)
+            mask_pages.tables(here, there, found)
 
     chosen = noted({}, "test", "intents", {"th": FIGURE})
     app = AppTest.from_function(body, args=(made(1, chosen=chosen), made(2)), default_timeout=30).run()
@@ -163,9 +161,9 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
-        from headlab.ui import mask_export
+        from headlab.ui import mask_files
 
-        mask_export.dialog(mask, "owner/bert", place)
+        mask_files.dialog(mask, "owner/bert", place)
 
     place = Place(
         [f"bert.layer.{i}.out" for i in range(12)], {"class": "BertModel", "model_type": "bert"}, "owner/bert"
@@ -189,14 +187,14 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
 def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
     told = {"name": "theirs", "revision": "c0ffee", "architecture": {"class": "BertModel", "model_type": "bert"}}
     told |= {"projections": [f"bert.layer.{i}.out" for i in range(12)], "source": "owner/bert"}
-    monkeypatch.setattr(mask_export, "client", lambda: None)
+    monkeypatch.setattr(mask_files, "client", lambda: None)
     for known, words in (
         (told, "from_pretrained('owner/bert', revision='c0ffee')"),
         (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
         (told | {"source": None}, "headlab.load('mine').module"),
     ):
-        monkeypatch.setattr(mask_export, "told_of", lambda *_, known=known: known)
-        assert words in mask_export.snippet(made(0), mask_export.loaded_place("mine", WEIGHTS))
+        monkeypatch.setattr(mask_files, "told_of", lambda *_, known=known: known)
+        assert words in mask_files.snippet(made(0), mask_files.loaded_place("mine", WEIGHTS))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():

@@ -13,12 +13,12 @@ import numpy as np
 from errors import raises
 
 from headlab.records import Head, HeadGrid, Stack
-from headlab.ui import attention_view
-from headlab.ui.attention_choose import heads_of_link
-from headlab.ui.attention_view import (
+from headlab.ui import attention_page
+from headlab.ui.attention_page import (
     MAX_TOKENS,
     Panel,
     head_view,
+    heads_of_link,
     separator_words,
     shading,
     strongest_links,
@@ -171,7 +171,7 @@ def test_the_strongest_links_are_the_largest_weights_in_order():
 
 def test_a_missing_package_gives_the_command_to_run():
     with raises("package.bertviz_missing", "pip install XStatic-Nothing"):
-        attention_view.package_file("XStatic-Nothing", "nothing.js")
+        attention_page.package_file("XStatic-Nothing", "nothing.js")
 
 
 def test_heads_of_a_link_that_do_not_exist_are_named():

@@ -21,8 +21,8 @@ from headlab.store import ReportResult
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import experiments_heads, experiments_report, experiments_store, jobs_results, jobs_words
-from headlab.ui.experiments_plan import Plan, command, resolvable
+from headlab.ui import experiments, experiments_report, job_format, job_views
+from headlab.ui.experiments import Plan, command, resolvable
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -196,7 +196,7 @@ def test_a_report_of_other_settings_says_which(cache):
 @pytest.mark.parametrize("created", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
     result = ReportResult("0" * 64, tmp_path, made_up("heads"), {"created": created})
-    assert "1 Jan 1970" in experiments_store.label(result)
+    assert "1 Jan 1970" in experiments.label(result)
 
 
 def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
@@ -257,8 +257,8 @@ def test_options_of_orderings_count_as_settings_and_their_spelling_does_not():
     wanted = Plan("iterative", CHOICE).spec({})
 
     def other(options: dict[str, Any]) -> list[str]:
-        spec = experiments_store.job_spec({**made_up("iterative").spec, "options": options})
-        return experiments_store.differences(spec, {**wanted, "test_size": None})
+        spec = experiments.job_spec({**made_up("iterative").spec, "options": options})
+        return experiments.differences(spec, {**wanted, "test_size": None})
 
     assert other(about.resolve({})) == []
     assert other({**about.resolve({}), "monte_carlo_options": {}, "method_options": {}}) == []  # as kept before
@@ -306,14 +306,14 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
 
 def test_heads_of_both_kinds_lead_to_their_attention():
     report = made_up("heads")
-    assert experiments_heads.kinds_in(report.tables) == {
+    assert experiments_report.kinds_in(report.tables) == {
         "agnostic": [Head("encoder", 9, 0), Head("encoder", 3, 7)],
         "specific": [Head("encoder", 5, 1)],
     }
     table = Table("heads-specific", "X.", ("language",), ("",), (("de",),))
-    assert list(experiments_heads.heads_of(table)) == []
+    assert list(experiments_report.heads_of(table)) == []
     unsure = dataclasses.replace(report, tables=(table, dataclasses.replace(report.tables[1], name="heads-few")))
-    assert experiments_heads.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
+    assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
 
 
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
@@ -347,8 +347,8 @@ def test_the_jobs_page_knows_an_experiment(worker):
 
 def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
-    assert jobs_words.describe(row) == "transfer for de, th"
-    line = jobs_results.terminal(row)
+    assert job_format.describe(row) == "transfer for de, th"
+    line = job_views.terminal(row)
     assert line == command(row["params"])
     assert line.startswith("headlab experiment transfer --model e5-small-intents --task intents --languages de,th ")
     assert "--option k=3" in line
@@ -378,7 +378,7 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
 def test_the_command_of_a_report_gives_its_options_again(key, options):
     full = EXPERIMENTS[key].resolve(options)
     report = made_up(key)
-    line = command(experiments_store.job_spec({**report.spec, "options": full}))
+    line = command(experiments.job_spec({**report.spec, "options": full}))
     read, given = read_back(key, line)
     assert read == full
     assert given["--dtype"] == []
@@ -388,7 +388,7 @@ def test_the_command_of_a_report_gives_its_options_again(key, options):
 
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
-    line = command(experiments_store.job_spec(of_weights("1", dtype="bfloat16").spec))
+    line = command(experiments.job_spec(of_weights("1", dtype="bfloat16").spec))
     assert line.endswith(" --dtype bfloat16")
     assert "--dtype" in {word for o in get_command(build()).commands["experiment"].params for word in o.opts}
 
@@ -410,20 +410,20 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
-    (result,) = experiments_store.listing().results
-    spec = experiments_store.job_spec(result.report.spec)
+    (result,) = experiments.listing().results
+    spec = experiments.job_spec(result.report.spec)
     wanted = Plan("heads", CHOICE).spec({})
     assert {name: spec[name] for name in wanted if name != "test_size"} == {
         name: value for name, value in wanted.items() if name != "test_size"
     }
     assert spec["test_size"] == 1000
-    assert experiments_store.differences(spec, wanted) == []
+    assert experiments.differences(spec, wanted) == []
     turned = {**wanted, "languages": ["th", "de"], "test_size": 64, "options": {**wanted["options"], "top": 5}}
-    assert experiments_store.differences(spec, turned) == ["test size 1000", "top 20"]
+    assert experiments.differences(spec, turned) == ["test size 1000", "top 20"]
 
 
 def test_every_kind_of_job_and_every_language_has_words():
     assert len(KEY_ROWS) == 2
-    assert jobs_words.title(job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})) == (
+    assert job_format.title(job(1, kind="experiment", params={"experiment": "old", "languages": list(LANGUAGES)})) == (
         f"Experiment old for {len(LANGUAGES)} languages"
     )

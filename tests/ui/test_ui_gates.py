@@ -39,13 +39,11 @@ from headlab.plots.gates import (
 from headlab.plots.style import printed
 from headlab.store import GatesResult, Store
 from headlab.tables import Report, Table
-from headlab.ui import gates_tradeoff, jobs_results, jobs_words
-from headlab.ui.gates_against import as_many, mask_of, overlap
-from headlab.ui.gates_plan import Plan, command, key, weights_from
+from headlab.ui import gates_figures, job_format, job_views
+from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
+from headlab.ui.gates_page import of_each_size, roles_left
 from headlab.ui.gates_read import Sweep, every_gate, splits_of, sweeps, table_of, worth
-from headlab.ui.gates_roles import of_each_size, roles_left
-from headlab.ui.gates_store import dtype, facts, job_spec
-from headlab.ui.gates_tradeoff import clicked
+from headlab.ui.gates_store import Plan, command, dtype, facts, job_spec, key, weights_from
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 
@@ -396,12 +394,12 @@ def test_a_dot_that_is_clicked_names_its_run(cache, monkeypatch):
     assert dots["customdata"] == ["0.01", "0.03", "0.06"]
     event = {"selection": {"points": [{"curve_number": 0, "customdata": dots["customdata"][2]}]}}
     state = {"gates-tradeoff": event, "weight": "0.03"}
-    monkeypatch.setattr(gates_tradeoff.st, "session_state", state)
-    gates_tradeoff.choose()
+    monkeypatch.setattr(gates_figures.st, "session_state", state)
+    gates_figures.choose()
     assert state["weight"] == "0.06"
     for nothing in (None, {"selection": {"points": []}}, {"selection": {"points": [{"curve_number": 1}]}}):
         state["gates-tradeoff"] = nothing
-        gates_tradeoff.choose()
+        gates_figures.choose()
     assert state["weight"] == "0.06"
     assert clicked({"selection": {"points": [{"customdata": ["0.01"]}]}}) == "0.01"
 
@@ -442,7 +440,7 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     app = run()
     assert "No gradient scores of this model in this language are cached" in said(app)
     chosen = "The heads of shapley (shapley-top50) were chosen on dev itself, which flatters them: compare on test."
-    reading = next(caption.value for caption in app.caption if caption.value.startswith(gates_tradeoff.READING))
+    reading = next(caption.value for caption in app.caption if caption.value.startswith(gates_figures.READING))
     assert chosen in reading
     assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)
     app.button(key="gates-compare").click().run()
@@ -576,11 +574,11 @@ def spec_of(**state: Any) -> dict[str, Any]:
 
 def test_a_job_has_words_and_its_command(worker):
     row = job(1, "failed", kind="gates", params=spec_of(weights="0.1", seed=3), error="it broke")
-    assert jobs_words.title(row) == "Learned gates for German (de)"
-    assert jobs_words.describe(row) == "gates for de"
-    assert ("Weights", "0.1") in jobs_words.details(row)
+    assert job_format.title(row) == "Learned gates for German (de)"
+    assert job_format.describe(row) == "gates for de"
+    assert ("Weights", "0.1") in job_format.details(row)
     line = "headlab gates --model e5-small-intents --task intents --language de --weight 0.1 --seed 3"
-    assert jobs_results.terminal(row) == line
+    assert job_views.terminal(row) == line
 
 
 def test_the_command_line_knows_what_the_page_writes():

@@ -19,23 +19,12 @@ from waiting import until
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import (
-    jobs_do,
-    jobs_draft,
-    jobs_follow,
-    jobs_forecast,
-    jobs_gradient,
-    jobs_results,
-    jobs_words,
-    overview_coverage,
-    shell,
-    shell_worker,
-)
+from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, overview_coverage, shell, shell_worker
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
 
-DRAFT = jobs_draft.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
+DRAFT = job_form.Draft("e5-small-intents", "intents", ("de", "th"), "shapley")
 
 
 @pytest.fixture
@@ -59,7 +48,7 @@ def press(app: AppTest, key: str) -> AppTest:
 
 def new(name: str, *of: str) -> str:
     """Key of a widget of the form where the sidebar shows everything."""
-    return jobs_draft.Draft("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
+    return job_form.Draft("e5-small-intents", "intents", tuple(LANGUAGES), "shapley").key(name, *of)
 
 
 # The queue.
@@ -348,13 +337,13 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
     timers: list[float] = []
     drawn = st.fragment
     monkeypatch.setattr(
-        jobs_forecast.st, "fragment", lambda look, run_every=None: timers.append(run_every) or drawn(look)
+        job_actions.st, "fragment", lambda look, run_every=None: timers.append(run_every) or drawn(look)
     )
     connect = [no_worker]
     with app_on(cache, lambda: connect[-1]()):
         app = run("languages", method="leave-one-out", langs=["hu", "ml"])
         assert "Here at most" in said(app)
-        assert jobs_forecast.AGAIN_SECONDS in timers
+        assert job_actions.AGAIN_SECONDS in timers
         connect.append(lambda: FakeWorker(client))
         monkeypatch.setattr(shell_worker, "RETRY_SECONDS", 0.0)
         shell_worker.supervisor().client()
@@ -382,52 +371,52 @@ def session(monkeypatch):
     """A session's state, and a page that says when it is to run again."""
     held: dict[str, object] = {}
     again: list[bool] = []
-    monkeypatch.setattr(jobs_do.st, "session_state", held)
-    monkeypatch.setattr(jobs_follow.st, "rerun", lambda: again.append(True))
+    monkeypatch.setattr(job_actions.st, "session_state", held)
+    monkeypatch.setattr(job_actions.st, "rerun", lambda: again.append(True))
     return again
 
 
 def test_a_list_from_before_the_click_does_not_forget_the_clicks_job(session):
     before = [job(1, "done"), job(2, "running")]
-    jobs_do.asked_for().mine.add(3)
-    jobs_follow.settle(before)
-    assert jobs_do.asked_for().mine == {3}
+    job_actions.asked_for().mine.add(3)
+    job_actions.settle(before)
+    assert job_actions.asked_for().mine == {3}
     assert session == []
-    jobs_follow.settle([*before, job(3, "queued")])
-    jobs_follow.settle([*before, job(3, "failed", error="it broke")])
+    job_actions.settle([*before, job(3, "queued")])
+    job_actions.settle([*before, job(3, "failed", error="it broke")])
     assert session == [True]
-    assert "it broke" in jobs_do.asked_for().said
-    assert jobs_do.asked_for().mine == set()
+    assert "it broke" in job_actions.asked_for().said
+    assert job_actions.asked_for().mine == set()
 
 
 def test_the_page_runs_again_when_a_job_that_someone_else_asked_for_ends(session):
-    jobs_follow.settle([job(1, "running")])
-    jobs_follow.settle([job(1, "failed", error="it broke")])
+    job_actions.settle([job(1, "running")])
+    job_actions.settle([job(1, "failed", error="it broke")])
     assert session == [True]
-    assert not jobs_do.asked_for().said  # it is theirs
-    jobs_follow.settle([job(1, "failed", error="it broke")])
+    assert not job_actions.asked_for().said  # it is theirs
+    job_actions.settle([job(1, "failed", error="it broke")])
     assert session == [True]
 
 
 def test_a_job_that_was_deleted_is_not_waited_for(session):
-    jobs_do.asked_for().mine.update({1, 2})
-    jobs_follow.settle([job(2, "running")])
-    assert jobs_do.asked_for().mine == {2}
+    job_actions.asked_for().mine.update({1, 2})
+    job_actions.settle([job(2, "running")])
+    assert job_actions.asked_for().mine == {2}
 
 
 def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
     client = FakeClient()
     spec = {"model": "m", "task": "intents", "languages": ["de", "th"], "method": "gradient"}
     spec |= {"options": {"form": "token", "normalise": True}, "seed": 0, "ablation": "zero"}
-    asked = jobs_gradient.ask_all(client, spec)  # type: ignore[arg-type]
+    asked = job_offer.ask_all(client, spec)  # type: ignore[arg-type]
     assert next(asked) == "de"
     assert client.calls == []
     assert list(asked) == ["th", ""]
     assert [call[3] for call in client.calls] == ["de", "th"]
     assert client.calls[0][4] == {"form": "token", "normalise": True}
-    assert jobs_gradient.fits(spec)
+    assert job_offer.fits(spec)
     for other in ({"seed": 1}, {"ablation": "mean"}, {"method": "confidence"}, {"options": {"batch_size": 8}}):
-        assert not jobs_gradient.fits({**spec, **other})
+        assert not job_offer.fits({**spec, **other})
 
 
 def test_the_gradient_offer_asks_live(worker, tmp_path):
@@ -472,43 +461,43 @@ def test_a_live_request_is_followed_on_once_the_first_language_is_there(worker, 
 def test_times_and_states_in_words():
     now = datetime(2026, 11, 21, 14, 30, tzinfo=UTC).timestamp()
     row = job(1, "done", started=now - 200, ended=now - 20, done=2000)
-    assert jobs_words.ended_line(row, now) == "done · 14:29 UTC · 3 min after its start"
+    assert job_format.ended_line(row, now) == "done · 14:29 UTC · 3 min after its start"
     row |= {"state": "failed", "attempts": 3, "done": 500}
-    assert jobs_words.ended_line(row, now).endswith("25% done · attempt 3")
+    assert job_format.ended_line(row, now).endswith("25% done · attempt 3")
     row |= {"started": None, "state": "cancelled", "total": 0, "attempts": 0}
-    assert jobs_words.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
-    assert jobs_words.clock(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
+    assert job_format.ended_line(row, now) == "cancelled · 14:29 UTC, before it began"
+    assert job_format.clock(now - 86400, now) == "20 Nov 2026, 14:30 UTC"
     assert (
-        jobs_words.waiting_line(job(2, created=now, attempts=1), 1, now)
+        job_format.waiting_line(job(2, created=now, attempts=1), 1, now)
         == "next in line · since 14:30 UTC · attempts so far: 1"
     )
 
 
 def test_progress_in_words():
     row = job(1, "running", note="de: 3 of 144", seconds_left=200.0)
-    assert jobs_words.progress_line(row) == "34 % · de: 3 of 144 · about 3 min left"
-    assert jobs_words.progress_line(job(2)) == "queued"
-    assert jobs_words.share(job(1, "running", done=5000)) == 1.0
+    assert job_format.progress_line(row) == "34 % · de: 3 of 144 · about 3 min left"
+    assert job_format.progress_line(job(2)) == "queued"
+    assert job_format.share(job(1, "running", done=5000)) == 1.0
 
 
 def test_what_differs_from_the_default_is_said():
-    rows = dict(jobs_words.details(job(1, params={**SPEC, "options": {"level": 0.9}}, place="ray")))
+    rows = dict(job_format.details(job(1, params={**SPEC, "options": {"level": 0.9}}, place="ray")))
     assert rows["Option level"] == "0.9 (default 0.95)"
     assert (rows["Where"], rows["Languages"]) == ("Ray", "German (de), Thai (th)")
     curve = {**SPEC, "split": "test", "points": None, "size": None}
-    assert dict(jobs_words.details(job(1, kind="curve", params=curve)))["Examples"] == "all of test"
+    assert dict(job_format.details(job(1, kind="curve", params=curve)))["Examples"] == "all of test"
 
 
 def test_titles_and_commands_of_every_kind():
     many = {**SPEC, "languages": ["de", "th", "fi", "hu"]}
-    assert jobs_words.title(job(1, params=many)) == "Leave one out for 4 languages"
+    assert job_format.title(job(1, params=many)) == "Leave one out for 4 languages"
     curve = {**SPEC, "split": "dev", "points": 5, "size": None}
-    assert jobs_words.title(job(1, kind="curve", params=curve)).startswith("Pruning curve, Leave one out for German")
-    assert jobs_words.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
+    assert job_format.title(job(1, kind="curve", params=curve)).startswith("Pruning curve, Leave one out for German")
+    assert job_format.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
     assert overview_coverage.command(curve, "curve").endswith("--method leave-one-out --split dev --points 5")
-    assert jobs_results.terminal(job(1, kind="other", params={})) == ""
-    assert jobs_follow.failure(job(1, "failed", error="it broke")) == "leave-one-out for de, th: failed. it broke"
+    assert job_views.terminal(job(1, kind="other", params={})) == ""
+    assert job_actions.failure(job(1, "failed", error="it broke")) == "leave-one-out for de, th: failed. it broke"
 
 
 def test_no_time_is_no_time():
-    assert jobs_words.forecast_line({"forwards": 0, "seconds": 0.0, "basis": "all there"}) == "**No time**: all there."
+    assert job_format.forecast_line({"forwards": 0, "seconds": 0.0, "basis": "all there"}) == "**No time**: all there."

@@ -14,11 +14,11 @@ from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
-from headlab.ui.background import Latest
 from headlab.ui.history import History
+from headlab.ui.mask_files import mask_text, take
 from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
-from headlab.ui.prune_files import mask_text, take
-from headlab.ui.prune_suggest import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.results import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.shell_worker import Latest
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64

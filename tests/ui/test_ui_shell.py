@@ -27,16 +27,7 @@ from headlab.records import Head
 from headlab.stats import holm
 from headlab.store import Result, Store
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import (
-    heads_maps,
-    heads_table,
-    jobs_offer,
-    jobs_sharpening,
-    names,
-    overview_coverage,
-    shell,
-    shell_worker,
-)
+from headlab.ui import head_card, headgrid, heads_live, job_offer, names, overview_coverage, shell, shell_worker
 from headlab.ui.results import matching, select
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -118,12 +109,12 @@ def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):
 
 def test_computing_without_a_worker_is_a_sentence(cache):
     def body():
-        from headlab.ui import jobs_offer, shell
+        from headlab.ui import job_offer, shell
         from headlab.ui.results import Found
 
         with shell.guarded():
             choice = shell.Choice("e5-small-intents", "intents", ("fi",), "shapley")
-            jobs_offer.panel(choice, Found(missing=("fi",)), "They help.")
+            job_offer.panel(choice, Found(missing=("fi",)), "They help.")
 
     app = AppTest.from_function(body, default_timeout=30).run()
     app.button(key="compute").click().run()
@@ -345,27 +336,27 @@ def test_a_head_in_a_link_is_read_or_refused(text):
 
 def test_holm_runs_over_all_heads_of_all_languages():
     scores = {code: made_up(code, "shapley") for code in ("de", "th", "fi")}
-    got = heads_table.adjusted(scores)
+    got = head_card.adjusted(scores)
     whole = holm(np.concatenate([s.p_values for s in scores.values()]))
     np.testing.assert_array_equal(np.concatenate(list(got.values())), whole)
-    assert heads_table.adjusted({"de": made_up("de", "gradient")}) == {}
+    assert head_card.adjusted({"de": made_up("de", "gradient")}) == {}
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
-    table = heads_table.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
+    table = head_card.every_head({"de": made_up("de", "shapley"), "th": made_up("th", "shapley")})
     assert len(table) == 2 * GRID.size
     row = table[(table.language == "th") & (table.layer == 9) & (table["head"] == 0)].iloc[0]
     assert row.value == pytest.approx(0.08)
     assert row["rank"] == 1
     assert {"low", "p_holm", "samples"} <= set(table.columns)
-    plain = heads_table.every_head({"de": made_up("de", "gradient")})
+    plain = head_card.every_head({"de": made_up("de", "gradient")})
     assert not {"low", "high", "p", "p_holm", "samples"} & set(plain.columns)
 
 
 def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
     scores = {code: made_up(code, "shapley") for code in ("de", "th")}
     sure = {"th": made_up("th", "confidence")}
-    table = heads_table.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
+    table = head_card.one_head(scores, GRID.heads[HARMFUL], sure).set_index("language")
     assert table["value"].tolist() == pytest.approx([-5.0, -5.0])
     assert table["half_width"].tolist() == pytest.approx([0.6, 0.6])
     assert table.loc["th", "confidence"] == sure["th"].values[HARMFUL]
@@ -374,11 +365,11 @@ def test_one_head_is_shown_in_points_with_confidence_where_there_is_one():
 
 def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
-    assert heads_table.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
-    assert heads_table.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    assert head_card.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
+    assert head_card.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
-    assert heads_table.verdict(scores, GRID.heads[undecided]).startswith("undecided")
-    assert heads_table.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")
+    assert head_card.verdict(scores, GRID.heads[undecided]).startswith("undecided")
+    assert head_card.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")
 
 
 def test_coverage_counts_and_names_what_is_missing():
@@ -415,10 +406,10 @@ def test_the_table_of_costs_is_the_records():
 def test_the_command_computes_exactly_what_is_missing():
     choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert overview_coverage.command(jobs_offer.work_of(choice, ("de", "th"), None)) == plain
-    assert overview_coverage.command(jobs_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
+    assert overview_coverage.command(job_offer.work_of(choice, ("de", "th"), None)) == plain
+    assert overview_coverage.command(job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
     other = respecced("de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}})
-    beside = jobs_offer.work_of(choice, ("th",), other.scores)
+    beside = job_offer.work_of(choice, ("th",), other.scores)
     assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
     assert "samples" not in beside["options"]
     assert overview_coverage.command(beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
@@ -444,8 +435,8 @@ def test_what_a_method_costs_is_said_before_it_is_computed(cache):
 
 def test_the_caution_about_intervals_stands_with_the_maps():
     scores = dataclasses.replace(made_up("de", "shapley"), method="paper")
-    assert "not anytime-valid" in heads_maps.reading({"de": scores})
-    assert "not anytime-valid" not in heads_maps.reading({"de": made_up("de", "shapley")})
+    assert "not anytime-valid" in headgrid.reading({"de": scores})
+    assert "not anytime-valid" not in headgrid.reading({"de": made_up("de", "shapley")})
 
 
 def test_a_missing_language_offers_to_be_computed_in_the_place_of_its_map(cache):
@@ -472,7 +463,7 @@ def test_computing_one_language_without_a_worker_is_a_sentence(cache):
 
 def sharpening(method="shapley", drawn=160, note="de: samples; 12 of 144 heads done", left=180.0):
     scores = dataclasses.replace(made_up("de", method), samples=np.full(GRID.size, drawn, np.int64))
-    return jobs_sharpening.line({"note": note, "seconds_left": left}, scores)
+    return heads_live.line({"note": note, "seconds_left": left}, scores)
 
 
 def test_a_sharpening_map_says_how_far_it_is():

@@ -11,7 +11,7 @@ import pytest
 from errors import raises
 
 from headlab.worker.client import MANY, Client, told_error
-from headlab.worker.connections import REQUEST_SECONDS
+from headlab.worker.middleware import REQUEST_SECONDS
 from headlab.worker.serve import server_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"

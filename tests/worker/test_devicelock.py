@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 from errors import raises
 
-from headlab.worker.devicelock import hold, hold_device
+from headlab.worker.model_host import hold, hold_device
 
 HOLDER = """
 import sys
 from pathlib import Path
-from headlab.worker.devicelock import hold
+from headlab.worker.model_host import hold
 kept = hold("GPU-1", "cuda:0", Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

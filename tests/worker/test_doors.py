@@ -29,10 +29,10 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running
 
-from headlab.worker import connections, doors, tokens
+from headlab.worker import middleware, state_dir
 from headlab.worker.__main__ import main
-from headlab.worker.admission import VARIABLE, Allowed, admit_local, embedded_names, named_models
 from headlab.worker.apidocs import described, markdown, page
+from headlab.worker.middleware import VARIABLE, Allowed, admit_local, embedded_names, named_models
 from headlab.worker.process import Local, Remote
 from headlab.worker.schemas import Refusal
 from headlab.worker.serve import Settings, open_entrance, server_of
@@ -60,7 +60,7 @@ OURS = "e5-small-intents"
 
 @pytest.fixture(autouse=True)
 def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (tokens.VARIABLE, VARIABLE, "HEADLAB_WORKER"):
+    for name in (state_dir.VARIABLE, VARIABLE, "HEADLAB_WORKER"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -104,7 +104,7 @@ def example(schema: dict[str, Any], every: dict[str, Any]) -> Any:
 def test_a_weak_token_is_refused_at_start_and_not_repeated(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(tokens.VARIABLE, token)
+    monkeypatch.setenv(state_dir.VARIABLE, token)
     for host in ("127.0.0.1", "0.0.0.0"):
         assert main(["--host", host, "--port", "0", "--cache", str(tmp_path)]) == 2
         said = capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_a_weak_token_is_refused_at_start_and_not_repeated(
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_beyond_this_machine_a_token_is_required(host: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if token is not None:
-        monkeypatch.setenv(tokens.VARIABLE, token)
+        monkeypatch.setenv(state_dir.VARIABLE, token)
     with raises("worker.token_missing", host):
         open_entrance(Settings(Path(), host=host, port=0))
 
@@ -149,7 +149,7 @@ def test_the_address_that_was_taken_decides_not_its_name(monkeypatch: pytest.Mon
 def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
+    monkeypatch.setenv(state_dir.VARIABLE, TOKEN)
     monkeypatch.setenv(VARIABLE, "some/model, other/model")
     entrance = open_entrance(Settings(tmp_path, host="0.0.0.0", port=0, warm="warm/model", allow=("third/model",)))
     entrance.listener.close()
@@ -171,14 +171,14 @@ def test_an_open_worker_asks_for_the_token_and_serves_what_its_owner_named(
 def test_an_address_that_cannot_be_taken_is_a_sentence(
     host: str, expected: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
+    monkeypatch.setenv(state_dir.VARIABLE, TOKEN)
     with raises(*expected):
         open_entrance(Settings(Path(), host=host, port=0))
 
 
 def test_the_check_of_the_token_takes_the_same_time_wherever_it_differs() -> None:
     """`hmac.compare_digest`, and no comparison of the token beside it."""
-    tree = ast.parse((ROOT / "headlab/worker/doors.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "headlab/worker/middleware.py").read_text(encoding="utf-8"))
     assert "hmac.compare_digest" in ast.unparse(tree)
     compared = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Compare)]
     assert [text for text in compared if "_token" in text] == ["self._token is None"]
@@ -233,7 +233,7 @@ def test_the_embedded_models_are_known_without_torch() -> None:
 
     assert set(embedded_names()) == set(EMBEDDED)
     code = (
-        "import sys, headlab.worker.admission as a; a.Allowed()('e5-small-intents'); sys.exit('torch' in sys.modules)"
+        "import sys, headlab.worker.middleware as a; a.Allowed()('e5-small-intents'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
@@ -387,8 +387,8 @@ def rest(connection: socket.socket) -> bytes:
 @pytest.fixture
 def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """A worker behind the server that `serve` starts, which waits for a third of a second only."""
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(doors, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(middleware, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
     served = SimpleNamespace(Config=uvicorn.Config, Server=lambda config: server_of(config.app))
     monkeypatch.setattr(worker_running, "uvicorn", served)
     with running(tmp_path, lambda: FakeBench(tmp_path, 0.04)) as run:
@@ -431,12 +431,12 @@ def test_a_body_that_does_not_come_is_not_waited_for(hurried: Running) -> None:
 
 def test_an_answer_may_take_longer_than_its_question(hurried: Running) -> None:
     hurried.client.model(MODEL)
-    assert connections.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
+    assert middleware.REQUEST_SECONDS < 13 * 0.04  # thirteen batches
     assert list(hurried.client.evaluate(MODEL, "intents", "de"))[-1]["done"]
 
 
 def test_too_many_requests_at_once_are_refused(worker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MAX_REQUESTS", 0)
+    monkeypatch.setattr(middleware, "MAX_REQUESTS", 0)
     answer = httpx.get(f"{worker.url}/jobs")
     assert answer.status_code == 503
     assert "try again in a moment" in answer.json()["error"]
@@ -445,7 +445,7 @@ def test_too_many_requests_at_once_are_refused(worker: Running, monkeypatch: pyt
 
 
 def test_a_request_that_ended_no_longer_counts(worker: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(middleware, "MAX_REQUESTS", 2)
     for _ in range(5):
         assert httpx.get(f"{worker.url}/jobs").status_code == 200
 
@@ -571,7 +571,7 @@ def test_no_body_makes_a_route_crash_or_talk(
 def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(tokens.VARIABLE, TOKEN)
+    monkeypatch.setenv(state_dir.VARIABLE, TOKEN)
     local = Local(tmp_path, command=FAKE)
     try:
         client, url = local.client(), local.url

@@ -22,7 +22,7 @@ from headlab.studies.pareto_run import find_front
 from headlab.studies.pieces import Pieces
 from headlab.studies.savings import Worth
 from headlab.worker.kinds.table import KINDS
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
 
 OPTIONS: dict[str, Any] = {"points": 3, "within": 5.0, "by": "estimate", "orders": "mean"}
 

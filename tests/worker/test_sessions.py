@@ -31,8 +31,8 @@ from headlab.records import Head, canonical_json
 from headlab.store import Store
 from headlab.tasks import Example, Task
 from headlab.ui.prune_figures import Question, figures
-from headlab.worker.live import MAX_OF_ONE, PATIENCE, Live, Waiting
-from headlab.worker.resident import Resident
+from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
+from headlab.worker.model_host import Resident
 from headlab.worker.schemas import EvaluateRequest, Figure, Refusal
 
 NAME = "tiny-bert"

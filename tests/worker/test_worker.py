@@ -28,15 +28,15 @@ from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
 from headlab.worker import process, serve
 from headlab.worker.__main__ import main
-from headlab.worker.admission import admit_embedded
 from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
-from headlab.worker.home import take_home
 from headlab.worker.jobs import ATTEMPTS, Jobs
+from headlab.worker.middleware import admit_embedded
 from headlab.worker.process import Local, Remote
-from headlab.worker.running import Running as RunningJob
+from headlab.worker.runner import Running as RunningJob
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
 from headlab.worker.snapshots import WatchedStore
+from headlab.worker.state_dir import take_home
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
 SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
@@ -194,7 +194,7 @@ def test_another_model_is_refused_while_a_job_runs(worker: Fixture) -> None:
 
 
 def test_too_many_waiting_requests_are_refused(slow_worker: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headlab.worker.live.MAX_WAITING", 1)
+    monkeypatch.setattr("headlab.worker.engine.MAX_WAITING", 1)
     first = slow_worker.evaluate()
     next(first)
     with ThreadPoolExecutor(6) as pool:

@@ -26,8 +26,8 @@ from headlab.studies.run import run_experiment
 from headlab.tasks.base import Task
 from headlab.worker.kinds import experiment
 from headlab.worker.kinds.table import KINDS
-from headlab.worker.leftovers import needed_by
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
+from headlab.worker.runner import needed_by
 from headlab.worker.schemas import Job, Refusal
 
 METHOD = "leave-one-out"

@@ -31,7 +31,7 @@ from headlab.worker.kinds import gates as kind
 from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
 from headlab.worker.kinds.kind import Known
 from headlab.worker.kinds.table import KINDS
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
 from headlab.worker.schemas import Measured, Refusal
 
 SHORT: dict[str, Any] = {"steps": 6, "batch": 4, "history": 3, "dev_size": 8, "test_size": 10, "gate_rate": 1.0}
@@ -187,7 +187,7 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
             go_on.wait(30)
 
     step = kind.RunProgress.step
-    monkeypatch.setattr("headlab.worker.running.BETWEEN_SECONDS", 0.0)  # else it may be done before it looks
+    monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)  # else it may be done before it looks
     monkeypatch.setattr(kind.RunProgress, "step", lambda watch, made: (stop_at(made), step(watch, made))[1])
     job = submit(worker, spec_of(model, weights=[0.5], options=long))
     assert reached.wait(60)

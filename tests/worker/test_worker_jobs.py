@@ -22,9 +22,8 @@ from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running
 
 from headlab.store import Run
-from headlab.worker.database import FIRST, VERSION
-from headlab.worker.jobs import LINES, Jobs
-from headlab.worker.leftovers import clear
+from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
+from headlab.worker.runner import clear
 from headlab.worker.schemas import Refusal
 
 SPEC: dict[str, Any] = {"model": MODEL, "task": "intents", "languages": ["de"], "method": "random", "seed": 1}
@@ -313,7 +312,7 @@ def test_a_change_of_version_is_whole_or_not_at_all(tmp_path: Path, monkeypatch:
     old_list(tmp_path / "jobs.db")
     broken = (FIRST, ("alter table jobs add column place text not null default 'here'", "create nonsense"))
     with monkeypatch.context() as patch:
-        patch.setattr("headlab.worker.database.STEPS", broken)
+        patch.setattr("headlab.worker.jobs.STEPS", broken)
         with raises("job.list_unusable"):
             Jobs(tmp_path / "jobs.db")
     jobs = Jobs(tmp_path / "jobs.db")

@@ -40,11 +40,11 @@ from headlab.tasks.base import Example, Split, Task
 from headlab.training.finetune import finetune
 from headlab.training.options import FinetuneOptions
 from headlab.training.output import embedded_base
-from headlab.worker import pacing
+from headlab.worker import answers
+from headlab.worker.answers import Stopwatch
 from headlab.worker.kinds import finetune as tuning
 from headlab.worker.kinds.table import KINDS
-from headlab.worker.pacing import Stopwatch
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
 from headlab.worker.schemas import MeasureRequest, Refusal
 
 SAMPLED = {"samples": 96, "target": 0.2}
@@ -500,7 +500,7 @@ def test_what_others_do_between_batches_does_not_count(monkeypatch: pytest.Monke
     class Counted:
         forwards = 0
 
-    monkeypatch.setattr(pacing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(answers, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     evaluator = Counted()
     watch = Stopwatch(evaluator, others)  # type: ignore[arg-type] # it reads one number
     for forwards in (10, 0, 10):  # batches are told of once they are whole

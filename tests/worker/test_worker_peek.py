@@ -24,7 +24,7 @@ from headlab.methods.table import METHODS
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
 from headlab.worker.snapshots import scores_of, told
 
 SIZE = 24
@@ -179,7 +179,7 @@ def worker(model: Model, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyP
 
         return real(*given, on_progress=both, **more)
 
-    monkeypatch.setattr("headlab.worker.resident.score", slowed)
+    monkeypatch.setattr("headlab.worker.model_host.score", slowed)
     make = partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
     monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
     with running(tmp_path, make) as run:

@@ -27,8 +27,7 @@ from headlab.methods.run import score
 from headlab.records import Head, HeadGrid
 from headlab.store import Store
 from headlab.tasks import Example, Task
-from headlab.worker.fetching import MOST
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import MOST, Resident
 from headlab.worker.schemas import EvaluateRequest
 
 NAME = "tiny-bert"

@@ -23,7 +23,7 @@ from headlab.tasks.udpos import treebank
 from headlab.ui.roles_read import read
 from headlab.worker.kinds import roles
 from headlab.worker.kinds.table import KINDS
-from headlab.worker.resident import Resident
+from headlab.worker.model_host import Resident
 from headlab.worker.schemas import Refusal
 
 SENTENCES = 12
@@ -196,7 +196,7 @@ def test_a_cancelled_job_goes_on_with_the_languages_it_has(
         return real(lab, spec, language, size)
 
     monkeypatch.setattr(roles, "sentences_of", sentences)
-    monkeypatch.setattr("headlab.worker.running.BETWEEN_SECONDS", 0.0)
+    monkeypatch.setattr("headlab.worker.runner.BETWEEN_SECONDS", 0.0)
     job = submit(worker, spec_of(model))
     come_to(worker, job, "cancelled")
     (first,) = (tmp_path / "cache").glob("*/result.npz")

@@ -8,8 +8,8 @@ from errors import raises
 from saved import save_family
 
 from headlab.hooks.model import load
+from headlab.worker.answers import weights_of
 from headlab.worker.schemas import AttentionRequest
-from headlab.worker.weights import weights_of
 
 
 def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_path: Path) -> None:

@@ -12,11 +12,34 @@ from headlab.records import content_key
 from headlab.scores import Curve
 from headlab.tasks import task
 from headlab.worker.kinds import score
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named, reporter
-from headlab.worker.kinds.price import Part, heads_of, measured, scores_part, told, total
-from headlab.worker.kinds.scorespec import Languages, Options, ScoreSpec
-from headlab.worker.running import Running
-from headlab.worker.schemas import Ablation, MeasureRequest, Name, Seed, Size, SplitName, Strict
+from headlab.worker.kinds.kind import (
+    PART,
+    Estimate,
+    Kind,
+    Known,
+    Lab,
+    Part,
+    heads_of,
+    measured,
+    named,
+    reporter,
+    scores_part,
+    told,
+    total,
+)
+from headlab.worker.runner import Running
+from headlab.worker.schemas import (
+    Ablation,
+    Languages,
+    MeasureRequest,
+    Name,
+    Options,
+    ScoreSpec,
+    Seed,
+    Size,
+    SplitName,
+    Strict,
+)
 
 
 class CurveSpec(Strict):

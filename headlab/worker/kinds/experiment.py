@@ -17,9 +17,20 @@ from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment
 from headlab.tasks import Example, Split, Task, task
 from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, named
 from headlab.worker.kinds.score import checked
-from headlab.worker.kinds.scorespec import Languages, Options
-from headlab.worker.running import Running
-from headlab.worker.schemas import Ablation, Forecast, Measured, MeasureRequest, Name, Refusal, Seed, Size, Strict
+from headlab.worker.runner import Running
+from headlab.worker.schemas import (
+    Ablation,
+    Forecast,
+    Languages,
+    Measured,
+    MeasureRequest,
+    Name,
+    Options,
+    Refusal,
+    Seed,
+    Size,
+    Strict,
+)
 from headlab.worker.snapshots import KeptStore
 
 if TYPE_CHECKING:  # they import torch

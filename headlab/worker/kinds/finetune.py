@@ -19,7 +19,7 @@ from headlab.tasks import Task, task
 from headlab.tasks.base import DEV_SIZE
 from headlab.training.options import FinetuneOptions
 from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab
-from headlab.worker.running import Running
+from headlab.worker.runner import Running
 from headlab.worker.schemas import Forecast, Name, Seed, Strict
 
 if TYPE_CHECKING:

@@ -13,12 +13,22 @@ from headlab.studies.pareto import ABOUT, resolve
 from headlab.studies.table import METHOD, METHOD_OPTIONS
 from headlab.tasks import task
 from headlab.worker.kinds.experiment import ExperimentSpec, modest, pieces_of
-from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, named
-from headlab.worker.kinds.price import Part, heads_of, measured, scores_part, told, total
+from headlab.worker.kinds.kind import (
+    Estimate,
+    Kind,
+    Known,
+    Lab,
+    Part,
+    heads_of,
+    measured,
+    named,
+    scores_part,
+    told,
+    total,
+)
 from headlab.worker.kinds.score import checked
-from headlab.worker.kinds.scorespec import ScoreSpec
-from headlab.worker.running import Running
-from headlab.worker.schemas import MeasureRequest, Refusal
+from headlab.worker.runner import Running
+from headlab.worker.schemas import MeasureRequest, Refusal, ScoreSpec
 
 if TYPE_CHECKING:  # it imports torch
     from headlab.records import Progress

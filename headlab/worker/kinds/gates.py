@@ -13,11 +13,9 @@ from headlab.records import content_key
 from headlab.store import GatesResult, Store
 from headlab.tasks import Task, task
 from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, learned_on, options_of
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named
-from headlab.worker.kinds.price import Part, measured, total
-from headlab.worker.kinds.scorespec import Languages, Options
-from headlab.worker.running import Running
-from headlab.worker.schemas import MeasureRequest, Name, Refusal, Seed, Strict
+from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, total
+from headlab.worker.runner import Running
+from headlab.worker.schemas import Languages, MeasureRequest, Name, Options, Refusal, Seed, Strict
 
 if TYPE_CHECKING:  # it imports torch
     from headlab.training.l0.learn import Watch

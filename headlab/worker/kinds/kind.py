@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
-from headlab.scores import HeadScores
+from headlab.methods import costs
+from headlab.methods.costs import spec_of
+from headlab.methods.table import method
+from headlab.scores import Curve, HeadScores
 from headlab.store import CurveResult, Result, Store
-from headlab.worker.kinds.scorespec import ScoreSpec
-from headlab.worker.running import Running
-from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Strict
+from headlab.tasks import task
+from headlab.worker.runner import Running
+from headlab.worker.schemas import Forecast, Measured, MeasureRequest, ScoreSpec, Strict
 
-if TYPE_CHECKING:  # they import torch, which a worker does after it has opened its door
+if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.records import Progress
     from headlab.tasks import Task
+
 
 PART = 1000  # a job's progress is counted in thousandths of a language
 Spec = TypeVar("Spec", bound=Strict)
@@ -131,3 +135,102 @@ def reporter(running: Running, language: str, at: int, languages: int) -> Callab
         fresh = False
 
     return report
+
+
+# What a job will cost: parts of so many forward passes, each at the pace of its kind.
+
+# Their batches are walks of many forwards, too long to be timed while someone waits: plain forwards stand for them.
+WALKS = ("monte-carlo", "paper")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a job.  forwards, pace (seconds a forward): None where unknown.  words: what both rest on."""
+
+    forwards: int | None
+    pace: float | None
+    words: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float | None:
+        """What it will take."""
+        if self.forwards == 0:
+            return 0.0
+        return None if self.forwards is None or self.pace is None else self.forwards * self.pace
+
+
+def total(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
+    """The sum of the parts; `ask` goes with it where a part's cost is unknown."""
+    forwards, seconds = [part.forwards for part in parts], [part.seconds for part in parts]
+    words = dict.fromkeys(word for part in parts for word in part.words)
+    forecast = Forecast(
+        forwards=None if None in forwards else sum(f for f in forwards if f is not None),
+        seconds=None if None in seconds else sum(s for s in seconds if s is not None),
+        basis="; ".join(words),
+    )
+    return Estimate(forecast, ask if None in seconds else None)
+
+
+def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Part:
+    """Cost of the scores that the store lacks. Raises HeadlabError where the method cannot be run on so many heads."""
+    own = [r for r in known.results if _of(r.scores, asked.model, asked.task)]
+    stored = {r.scores.language for r in own if r.scores.language in languages and _same(r.scores, asked)}
+    left = [name for name in languages if name not in stored]
+    if not left:
+        return Part(0, None, ("the scores are in the cache already",))
+    there = len(languages) - len(left)
+    before = (f"{there} of {len(languages)} languages {'is' if there == 1 else 'are'} in the cache already",)
+    chosen, heads = method(asked.method), heads_of(asked.model, known)
+    pace, paced = _pace(asked, known)
+    if heads is None:
+        return Part(None, pace, ("how many heads the model has is not known yet",))
+    costs.refuse(chosen, heads)
+    examples = len(task(asked.task).examples(left[0], asked.split, asked.size))
+    seen = [r.scores for r in own if costs.alike(r.scores, chosen, asked.options)]
+    resumable = known.measured is None or known.measured.resumable
+    each, why = costs.expected_forwards(chosen, asked.options, heads, examples, seen, resumable=resumable)
+    return Part(each * len(left), pace, (*(before if there else ()), why, *((paced,) if each else ())))
+
+
+def heads_of(model: str, known: Known) -> int | None:
+    """Heads of a model, from its stored results or from what was just measured."""
+    stored = (r.scores.grid.size for r in known.results if spec_of(r.scores, "model", "name") == model)
+    return next(stored, None if known.measured is None else known.measured.heads)
+
+
+def told(pace: float, why: str) -> str:
+    """A pace in words."""
+    return f"{1000 * pace:.3g} ms a forward, {why}"
+
+
+def measured(known: Known, method_name: str | None = None) -> tuple[float | None, str]:
+    """The pace just measured, and in words that it was."""
+    if known.measured is None:
+        return None, "how long a forward takes here is not known yet"
+    whole = " on whole ones" if method_name in WALKS else ""
+    return known.measured.seconds, told(known.measured.seconds, f"measured now{whole}")
+
+
+def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
+    here = [r.scores for r in known.results if r.meta.get("device") == known.device]
+    here = [s for s in here if _of(s, asked.model, asked.task) and costs.current(s, method(asked.method))]
+    pace = costs.pace(here, asked.model, asked.task, asked.method)
+    if pace is None:
+        return measured(known, asked.method)
+    plural = "s" if len(here) > 1 else ""
+    return pace, told(pace, f"as in {len(here)} result{plural} computed on such a device ({known.device})")
+
+
+def _of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
+    spec = record.spec
+    return bool((spec["model"]["name"], spec["task"]["name"]) == (model, task_name))
+
+
+def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
+    """Whether a result is what a job would compute, as far as can be told without the model."""
+    got, of = scores.spec, scores.spec["task"]
+    by = (got["method"]["name"], got["method"]["options"])  # whatever its version: see `headlab.methods.run.stored`
+    same = (*by, got["seed"], got["ablation"], of["split"])
+    want = (asked.method, dict(asked.options), asked.seed, asked.ablation, asked.split)
+    # A split may have fewer examples than were asked for; then all of them were taken.
+    return same == want and bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))

@@ -18,11 +18,20 @@ from headlab.store import ReportResult, Store
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, VARIABLE, Split, subfolder
 from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named, reporter
-from headlab.worker.kinds.price import Part, measured, told
-from headlab.worker.kinds.scorespec import Languages, Options
-from headlab.worker.running import Running
-from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Name, Refusal, Size, SplitName, Strict
+from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, reporter, told
+from headlab.worker.runner import Running
+from headlab.worker.schemas import (
+    Forecast,
+    Languages,
+    Measured,
+    MeasureRequest,
+    Name,
+    Options,
+    Refusal,
+    Size,
+    SplitName,
+    Strict,
+)
 
 MOST_EXAMPLES = 100  # sentences shown of a role; a request may not ask for more
 WARMING, TIMED = 4, 32  # sentences of a forecast

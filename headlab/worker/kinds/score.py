@@ -8,11 +8,9 @@ from typing import Any
 from headlab.methods.table import method
 from headlab.records import content_key
 from headlab.tasks import task
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, named, reporter
-from headlab.worker.kinds.price import WALKS, scores_part, total
-from headlab.worker.kinds.scorespec import ScoreSpec
-from headlab.worker.running import Running
-from headlab.worker.schemas import MeasureRequest, Refusal
+from headlab.worker.kinds.kind import PART, WALKS, Estimate, Kind, Known, Lab, named, reporter, scores_part, total
+from headlab.worker.runner import Running
+from headlab.worker.schemas import MeasureRequest, Refusal, ScoreSpec
 
 # Options that say how much is held in memory at once; a request may not ask for more.
 LARGEST = {"batch_size": 1024}

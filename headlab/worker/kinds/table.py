@@ -16,9 +16,8 @@ from headlab.worker.kinds.gates import GATES, GatesSpec
 from headlab.worker.kinds.kind import Kind
 from headlab.worker.kinds.roles import ROLES, RolesSpec
 from headlab.worker.kinds.score import SCORE
-from headlab.worker.kinds.scorespec import ScoreSpec
 from headlab.worker.kinds.worth import WORTH, WorthSpec
-from headlab.worker.schemas import Place, Refusal, Strict
+from headlab.worker.schemas import Place, Refusal, ScoreSpec, Strict
 
 KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
     {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES, FRONT, WORTH)}

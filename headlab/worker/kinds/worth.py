@@ -9,11 +9,9 @@ from pydantic import Field
 
 from headlab.masks import mask_from_json
 from headlab.tasks import task
-from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, named
-from headlab.worker.kinds.price import Part, measured, total
-from headlab.worker.kinds.scorespec import Languages
-from headlab.worker.running import Running
-from headlab.worker.schemas import MeasureRequest, Name, Seed, Strict
+from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab, Part, measured, named, total
+from headlab.worker.runner import Running
+from headlab.worker.schemas import Languages, MeasureRequest, Name, Seed, Strict
 
 # Each timed pass follows one that is not; rows of a pass as in headlab.studies.savings_run.
 MODELS, PASSES, ROWS = 3, 2, 32

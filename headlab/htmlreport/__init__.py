@@ -1,1 +1,0 @@
-"""Results as one self-contained HTML file: maps, curves, tables, masks, and the commands that make them again."""

@@ -1,0 +1,379 @@
+"""From what a user names to one HTML file that needs no network and no script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from headlab import __version__
+from headlab.errors import HeadlabError
+from headlab.files import read_json, write_atomic
+from headlab.l0_gates import LearnedGates
+from headlab.masks import Mask, mask_from_json
+from headlab.masks.mask import FORMAT as MASK
+from headlab.records import content_key
+from headlab.report import result_sections
+from headlab.report.commands import part
+from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
+from headlab.scores import Curve, HeadScores
+from headlab.store import GATES, REPORT, Store
+from headlab.store.codecs import CURVE, read_curve, read_gates, read_report, read_result
+from headlab.store.folder import SCORE, kind_of
+from headlab.tables import Report, Table
+
+# From what a user names to results: a key or its beginning, a run's folder, a report's JSON file or a mask file.
+
+KEY, SHORTEST, SHOWN = re.compile(r"[0-9a-f]+"), 4, 12
+FITS = (
+    "give the key of a run or its beginning (headlab cache lists them), a run's folder, a report's JSON file or a mask "
+    "file"
+)
+DEEP = 3  # reports within reports: {"reports": {task: {experiment: report}}}
+
+
+def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
+    """What the words name, each result once. Raises HeadlabError for a word that names nothing, or too much."""
+    found: dict[str, Item] = {}
+    for word in words:
+        for item in _named(word, store):
+            found.setdefault(_content(item), item)
+    if not found:
+        raise HeadlabError(f"nothing to report; {FITS}", code="report.nothing_named")
+    return tuple(_told_apart(found.values()))
+
+
+def _named(word: str, store: Store) -> Iterator[Item]:
+    path = Path(word)
+    if word and path.is_dir():
+        yield from _folder(path.resolve())
+    elif word and path.is_file():
+        yield from _file(path)
+    elif KEY.fullmatch(word):
+        yield _run(_by_key(word, store))
+    else:
+        raise HeadlabError(f"there is no run and no file {word!r:.200}; {FITS}", code="report.unknown")
+
+
+def _content(item: Item) -> str:
+    """What tells a result from all others, wherever it lies: a report is kept as a run and written as a file."""
+    try:
+        match item.record:
+            case Report() as report:
+                took = ("example_forwards", "seconds")
+                return content_key({name: value for name, value in report.to_json().items() if name not in took})
+            case Mask() as mask:
+                return content_key([mask.digest, dict(mask.model), dict(mask.chosen)])
+    except ValueError:  # no number, or half a surrogate pair: a file may hold anything
+        return f"{item.file}: {item.key}"
+    return item.key
+
+
+def _told_apart(items: Iterable[Item]) -> Iterator[Item]:
+    """The items; those of a file are called by as much of its path as tells it from the other files here."""
+    items = list(items)
+    paths = {item.file: Path(item.file).parts for item in items if item.file}
+    short = {file: _end(own, paths.values()) for file, own in paths.items()}
+    for item in items:
+        within = item.key[len(Path(item.file).name) :]
+        yield replace(item, key=short[item.file] + within, file=short[item.file]) if item.file else item
+
+
+def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
+    """The shortest end of a path that no other one has."""
+    n = next(n for n in range(1, len(own) + 1) if n == len(own) or sum(p[-n:] == own[-n:] for p in every) == 1)
+    return Path(*own[-n:]).as_posix()
+
+
+def _by_key(word: str, store: Store) -> Path:
+    """The one run folder whose name begins so."""
+    if len(word) < SHORTEST:
+        raise HeadlabError(
+            f"{word!r} is too short for the beginning of a key; give {SHORTEST} letters or more",
+            code="report.key_too_short",
+        )
+    found = [folder for folder in store.folders() if folder.name.startswith(word)]
+    if not found:
+        raise HeadlabError(f"no run in {store.root} begins with {word:.80}; {FITS}", code="report.key_unknown")
+    if len(found) > 1:
+        keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise HeadlabError(
+            f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more letters",
+            code="report.key_ambiguous",
+        )
+    return found[0]
+
+
+def _folder(folder: Path) -> Iterator[Item]:
+    if (folder / "spec.json").exists():
+        yield _run(folder)
+    elif (folder / "report.json").exists():
+        yield from _file(folder / "report.json")
+    else:
+        raise HeadlabError(
+            f"{folder.name} holds neither a run (spec.json) nor a report (report.json); {FITS}",
+            code="report.folder_empty",
+        )
+
+
+def _run(folder: Path) -> Item:
+    """A finished run. Raises HeadlabError for one that is not finished, torn, or holds no result of its own."""
+    kind = kind_of(read_json(folder / "spec.json"))
+    if kind not in READERS:
+        raise HeadlabError(
+            f"{folder.name[:SHOWN]} holds {kind or 'nothing known'}, of which there is no report; {FITS}",
+            code="report.kind_unknown",
+        )
+    if not (folder / "result.npz").exists():
+        raise HeadlabError(
+            f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report",
+            code="report.run_unfinished",
+        )
+    return READERS[kind](folder)
+
+
+def _score(folder: Path) -> Item:
+    found = read_result(folder)
+    return Item(found.scores, found.key, dict(found.meta))
+
+
+def _curve(folder: Path) -> Item:
+    found = read_curve(folder)
+    return Item(found.curve, found.key, dict(found.meta))
+
+
+def _report(folder: Path) -> Item:
+    found = read_report(folder)
+    return Item(found.report, found.key, dict(found.meta))
+
+
+def _gates(folder: Path) -> Item:
+    found = read_gates(folder)
+    return Item(found.gates, found.key, dict(found.meta))
+
+
+READERS: Mapping[str, Callable[[Path], Item]] = {SCORE: _score, CURVE: _curve, REPORT: _report, GATES: _gates}
+
+
+def _file(path: Path) -> Iterator[Item]:
+    items = list(_reports(read_json(path), path.name, "", DEEP))
+    if not items:
+        raise HeadlabError(f"{path} holds neither a report nor a mask; {FITS}", code="report.file_unknown")
+    yield from (replace(item, file=str(path.absolute())) for item in items)
+
+
+def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:
+    """Every report and mask in parsed JSON, in its order."""
+    if not isinstance(value, dict):
+        return
+    if value.get("format") == MASK:
+        yield Item(mask_from_json(value, key), key)
+        return
+    command = value["command"] if isinstance(value.get("command"), str) else command
+    if "tables" in value:
+        try:
+            yield Item(Report.from_json(value), key, {}, command)
+        except HeadlabError as error:
+            raise HeadlabError(f"{key}: {error}", code=error.code) from error
+        return
+    for name, inner in value.items() if deep else ():
+        if isinstance(inner, dict):
+            yield from _reports(inner, f"{key}: {name}", command, deep - 1)
+
+
+# Results put together to a document: sections by model, the runs they rest on, and what to know of all of them.
+
+DevSize = Callable[[str], int | None]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document. models: name and fingerprint of each, as the sections come.  written: when, in UTC."""
+
+    title: str
+    sections: Sequence[Section]
+    models: Sequence[tuple[str, str]]
+    written: str
+    version: str
+
+
+def document(items: Sequence[Item], *, title: str = "", dev_size: DevSize = lambda _: None) -> Document:
+    """The document about results. title: by default what they are of.  dev_size: as `of_curves.section` takes it."""
+    by_model: dict[tuple[str, str], list[Section]] = {}
+    for section in _sections(items, dev_size):
+        by_model.setdefault(section.model, []).append(section)
+    sections = [section for group in by_model.values() for section in group]
+    names = list(dict.fromkeys(name for name, _ in by_model))
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return Document(title or f"Attention heads of {', '.join(names)}", sections, list(by_model), now, __version__)
+
+
+def _sections(items: Sequence[Item], dev_size: DevSize) -> Iterator[Section]:
+    """Scores, curves and gates that belong together share a section; reports and masks have their own."""
+    several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
+    for group in _groups(items):
+        match group[0].record:
+            case HeadScores():
+                yield result_sections.scores_section(_with(group, HeadScores))
+            case Curve():
+                yield result_sections.curves_section(_with(group, Curve), dev_size)
+            case LearnedGates():
+                yield result_sections.gates_section(_with(group, LearnedGates))
+            case Report() as report:
+                yield result_sections.reports_section(group[0], report)
+            case Mask() as mask:
+                number += several
+                yield result_sections.masks_section(group[0], mask, number)
+
+
+def _with(group: Sequence[Item], kind: type[Any]) -> list[tuple[Item, Any]]:
+    return [(item, item.record) for item in group if isinstance(item.record, kind)]
+
+
+def _groups(items: Sequence[Item]) -> list[list[Item]]:
+    found: dict[tuple[object, ...], list[Item]] = {}
+    for at, item in enumerate(items):
+        found.setdefault(_group(item.record, at), []).append(item)
+    return list(found.values())
+
+
+def _group(record: object, at: int) -> tuple[object, ...]:
+    match record:
+        case HeadScores():
+            return ("scores", *result_sections.scores_group(record))
+        case Curve():
+            return ("curve", *result_sections.curves_group(record))
+        case LearnedGates():
+            return ("gates", *result_sections.gates_group(record))
+    return ("alone", at)
+
+
+def ordered_on(store: Store) -> DevSize:
+    """How many examples the scores of a key are from, where the store has them."""
+
+    def size(key: str) -> int | None:
+        if not KEY.fullmatch(key):
+            return None
+        try:
+            found = part(read_json(store.root / key / "spec.json"), "task", "size")
+        except HeadlabError:  # the scores are not here; the command says so
+            return None
+        return found if isinstance(found, int) else None
+
+    return size
+
+
+# A document as one HTML file that needs no network and no script.
+
+LIMIT = 5_000_000  # bytes of a file
+STARTS, HTML = 200, (b"<!doctype html", b"<html")  # bytes that are looked at, and what an HTML file begins with
+SHORT = (MOST_ROWS, 100, 25)  # rows of a table at most: the first that keeps the file below the limit
+# C0 and C1 controls but for tab and line ends, halves of surrogate pairs, and what may not stand in a text at all.
+UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
+}
+
+
+def write_report(words: Sequence[str], out: Path, store: Store, *, title: str = "") -> tuple[Document, int]:
+    """Write the report about what the words name, whole or not at all; the document, and how many bytes it took.
+
+    words: as `headlab.report.build.find` reads them.  Raises HeadlabError for a word that names nothing, a result
+    that cannot be read, a report that would be too large, a file that cannot be written, or one that is there and is
+    no HTML.
+    """
+    items = find(words, store)
+    check_replaceable(out)
+    found = document(items, title=title, dev_size=ordered_on(store))
+    data = html(found)
+    write_atomic(out, data)
+    return found, len(data)
+
+
+def check_replaceable(out: Path) -> None:
+    """Raise HeadlabError where a report would take the place of another kind of file, like a mask that it is about."""
+    if not out.is_file():  # what is not a file cannot be written, and says so then
+        return
+    try:
+        with out.open("rb") as file:
+            begins = file.read(STARTS)
+    except OSError as error:
+        raise HeadlabError(
+            f"{out} is there and cannot be read ({error.strerror}); give --out another name", code="output.unreadable"
+        ) from error
+    if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
+        raise HeadlabError(
+            f"{out} exists and is not an HTML file, so it is not a report; give --out another name: report.html",
+            code="output.not_html",
+        )
+
+
+def html(found: Document) -> bytes:
+    """The document as an HTML file in UTF-8, below 5 MB: long tables are cut further where it would be more.
+
+    Raises HeadlabError where it is more even then.
+    """
+    data = b""
+    for most in SHORT:
+        data = rendered(found, most)
+        if len(data) <= LIMIT:
+            return data
+    raise HeadlabError(
+        f"the report of these results would have {len(data) / 1e6:.1f} MB, {LIMIT / 1e6:.0f} MB at most are allowed; "
+        "name fewer results, and make several reports",
+        code="report.too_large",
+    )
+
+
+def rendered(found: Document, most: int) -> bytes:
+    """The HTML file, with so many rows a table at most; letters that HTML cannot hold are replaced."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    text = environment.from_string(file_text("report.html")).render(
+        document=found,
+        css=file_text("report.css"),
+        table=partial(_table, most=most),
+        origin=origin,
+        several=len(found.models) > 1,
+    )
+    return text.translate(UNFIT).encode("utf-8")
+
+
+def _table(given: Table | Folded, most: int) -> Printed:
+    return printed(given.table, folded=True, most=most) if isinstance(given, Folded) else printed(given, most=most)
+
+
+def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
+    """What all runs of a section share, and a table of what sets them apart; None of one run alone."""
+    if len(made) == 1:
+        return (("run or file", made[0].key), *made[0].facts), None
+    every = [dict(one.facts) for one in made]
+    names = list(dict.fromkeys(name for facts in every for name in facts))
+    shared = [name for name in names if len({facts.get(name) for facts in every}) == 1]
+    apart = [name for name in names if name not in shared]
+    rows = tuple(
+        (one.title, one.key, *(facts.get(name) for name in apart)) for one, facts in zip(made, every, strict=True)
+    )
+    columns = ("result", "run or file", *apart)
+    table = Table("runs", "What sets these runs apart", columns, ("",) * len(columns), rows)
+    return tuple((name, every[0][name]) for name in shared), printed(table, folded=False)
+
+
+def file_text(name: str) -> str:
+    """A file of those that a report is made of."""
+    return (resources.files("headlab.report") / name).read_text("utf-8")
+
+
+def summary(found: Document) -> list[dict[str, Any]]:
+    """What a document holds, ready for JSON: its sections with the runs they rest on."""
+    return [
+        {"title": section.title, "kind": section.kind, "model": section.model[0], "runs": [m.key for m in section.made]}
+        for section in found.sections
+    ]

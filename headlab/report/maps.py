@@ -1,0 +1,237 @@
+"""Head maps as SVG: a cell a head, layers from top to bottom, a drawing a stack; of roles too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headlab.records import Bools, Floats, Head, HeadGrid, Stack
+from headlab.report.svg import DIVERGING, SEQUENTIAL, element, hint, ink_on, on_scale, picture, width_of, words
+from headlab.tables import Report, Table
+
+# Head maps as SVG: a cell a head, layers from top to bottom, a drawing a stack.
+
+CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of one where a layer has more heads than FEW
+LEFT, TOP, FOOT = 34, 32, 4
+KEY_WIDTH, KEY_HEIGHT, SHADES = 240, 34, 24
+
+
+class Cell(NamedTuple):
+    """How a head is drawn: its colour, the words on it, what the pointer shows, and whether it is ringed."""
+
+    colour: str
+    words: str
+    told: str
+    ringed: bool = False
+
+
+def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, ...]:
+    """A drawing for every stack. cells: in the grid's order.  label: what they show, for those who cannot see it."""
+    out, at, several = [], 0, len(grid.stacks) > 1
+    for stack in grid.stacks:
+        mine = cells[at : at + stack.size]
+        at += stack.size
+        out.append(_map(stack, mine, f"{label}, {stack.name}" if several else label, stack.name if several else ""))
+    return tuple(out)
+
+
+def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
+    wide = max(stack.heads, default=0)
+    size = CELL if wide <= FEW else SMALL
+    width, height = LEFT + size * max(wide, 1) + 2, TOP + size * stack.layers + FOOT
+    parts = [words(LEFT, 11, f"{title} · head" if title else "head", class_="axis")]
+    step = 1 if size == CELL else 4
+    for head in range(0, wide, step):
+        parts.append(words(LEFT + size * (head + 0.5), TOP - 5, str(head), class_="tick", text_anchor="middle"))
+    parts.append(words(2, TOP - 5, "layer", class_="axis"))
+    rest = iter(cells)
+    for layer, heads in enumerate(stack.heads):
+        y = TOP + size * layer
+        if layer % step == 0:
+            parts.append(words(LEFT - 6, y + size / 2 + 4, str(layer), class_="tick", text_anchor="end"))
+        parts += [_cell(next(rest), LEFT + size * head, y, size) for head in range(heads)]
+    return picture(width, height, label, *parts)
+
+
+def _cell(cell: Cell, x: float, y: float, size: int) -> str:
+    inner = size - 1.5
+    ring, thick = (ink_on(cell.colour), 2.0) if cell.ringed else (None, None)
+    inset = 1.0 if cell.ringed else 0.0
+    box = element(
+        "rect", x=x + inset, y=y + inset, width=inner - 2 * inset, height=inner - 2 * inset, fill=cell.colour,
+        stroke=ring, stroke_width=thick,
+    )  # fmt: skip
+    if not cell.words or size != CELL:
+        return element("g", hint(cell.told), box)
+    font = min(10.0, (size - 3) / (0.56 * len(cell.words)))
+    written = words(
+        x + inner / 2, y + inner / 2 + 0.36 * font, cell.words, fill=ink_on(cell.colour), font_size=font,
+        text_anchor="middle",
+    )  # fmt: skip
+    return element("g", hint(cell.told), box, written)
+
+
+def coloured_around(values: Floats, low: Floats | None) -> bool:
+    """Whether scores belong on a scale around 0: some are negative, or their intervals could be."""
+    return low is not None or bool((values < 0).any())
+
+
+def scores_cells(
+    grid: HeadGrid, values: Floats, low: Floats | None, high: Floats | None, limit: float, unit: str, signed: bool
+) -> list[Cell]:
+    """Cells of scores: colours run to `limit`, around 0 if signed; ringed where the interval excludes 0.
+
+    values, low, high: float [head] in `unit`.
+    """
+    out = []
+    for place, head in enumerate(grid.heads):
+        value = float(values[place])
+        span = "" if low is None or high is None else f" [{low[place]:+.2f}, {high[place]:+.2f}]"
+        sure = low is not None and high is not None and bool(low[place] > 0 or high[place] < 0)
+        out.append(
+            Cell(coloured(value, limit, signed), brief(value, limit), f"{named(head)}: {value:+.3g} {unit}{span}", sure)
+        )
+    return out
+
+
+def coloured(value: float, limit: float, signed: bool) -> str:
+    """The colour of a value on the scale that ends at `limit`."""
+    return on_scale(DIVERGING, 0.5 + value / limit / 2) if signed else on_scale(SEQUENTIAL, value / limit)
+
+
+def brief(value: float, limit: float) -> str:
+    """A value in at most five letters: with one digit, or with two where all lie between -1 and 1."""
+    if limit <= 1:
+        return f"{value:.2f}".replace("0.", ".", 1) if abs(value) >= 0.005 else "0"
+    if abs(value) >= 9.95:
+        return f"{value:.0f}" if abs(value) < 99999 else f"{value:.0e}"
+    return f"{value:.1f}" if abs(value) >= 0.05 else "0"
+
+
+def share_cells(grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | None = None) -> list[Cell]:
+    """Cells of shares from 0 to 1, on the scale of gates: orange at 0, blue at 1.
+
+    blank: bool [head], heads that have none.
+    """
+    out = []
+    for place, head in enumerate(grid.heads):
+        if blank is not None and blank[place]:
+            out.append(Cell("#e4e6ea", "", f"{named(head)}: no gate"))
+            continue
+        share = float(shares[place])
+        out.append(Cell(on_scale(DIVERGING, share), f"{share:.0%}"[:-1], f"{named(head)}: {what} {share:.1%}"))
+    return out
+
+
+def mask_cells(grid: HeadGrid, kept: Bools) -> list[Cell]:
+    """Cells of a mask: kept heads are blue, removed ones pale with a cross."""
+    looks = {True: (on_scale(DIVERGING, 0.8), "", "kept"), False: ("#f3e3d3", "×", "removed")}
+    drawn = [looks[bool(stays)] for stays in kept.tolist()]
+    return [
+        Cell(colour, mark, f"{named(head)}: {told}")
+        for head, (colour, mark, told) in zip(grid.heads, drawn, strict=True)
+    ]
+
+
+def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
+    """Cells that say as which a head leaves: 1 is the first, dark the last. order: flat indices as they go."""
+    turn = np.empty(grid.size, np.int64)
+    turn[list(order)] = np.arange(1, grid.size + 1)
+    return [
+        Cell(on_scale(SEQUENTIAL, place / grid.size), str(place), f"{named(head)}: leaves as number {place}")
+        for head, place in zip(grid.heads, turn.tolist(), strict=True)
+    ]
+
+
+def named(head: Head) -> str:
+    """A head in words."""
+    stack = "" if head.stack == "encoder" else f"{head.stack} "
+    return f"{stack}layer {head.layer}, head {head.head}"
+
+
+def scale_key(limit: float, unit: str, signed: bool) -> str:
+    """What the colours of `scores_cells` mean."""
+    scale, ends = (DIVERGING, (-limit, 0.0, limit)) if signed else (SEQUENTIAL, (0.0, limit / 2, limit))
+    return key(scale, [f"{end:+.3g}" if signed and end else f"{end:.3g}" for end in ends], unit)
+
+
+def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> str:
+    """A strip of a scale's colours with words at its start, middle and end."""
+    step, left = KEY_WIDTH / SHADES, max(8.0, width_of(ends[0], 12) / 2)
+    shades = [
+        element("rect", x=left + step * i, y=2, width=step + 0.3, height=10, fill=on_scale(scale, i / (SHADES - 1)))
+        for i in range(SHADES)
+    ]
+    marks = [
+        words(left + KEY_WIDTH * i / (len(ends) - 1), 25, end, class_="tick", text_anchor="middle")
+        for i, end in enumerate(ends)
+    ]
+    right = left + KEY_WIDTH + max(14.0, width_of(ends[-1], 12) / 2 + 4)
+    unit_words = words(right, 12, unit, class_="tick")
+    label = f"colours from {ends[0]} to {ends[-1]} {unit}"
+    return picture(right + width_of(unit, 12) + 8, KEY_HEIGHT, label, *shades, *marks, unit_words)
+
+
+# The roles of a report as a head map: the colour and the letter of each head's clearest role.
+
+NONE, LEAST_CLEAR = "#e4e6ea", ("separator", "first token")
+ROW, COLUMNS = 22, 3
+Look = tuple[str, str]  # colour and letter
+
+
+def roles_map(report: Report, kind_of: Callable[[str], str], look_of: Callable[[str], Look]) -> tuple[str, ...]:
+    """Drawings of a report on roles: a map a stack, and its legend.
+
+    kind_of: of a role's name.  look_of: colour and letter of a kind.  Raises HeadlabError for tables that lack
+    the columns.
+    """
+    having = _having(report.table("roles"), kind_of)
+    grid = _grid(report.table("measures"))
+    cells = [_role_cell(head, having.get(head, ()), kind_of, look_of) for head in grid.heads]
+    counts: dict[str, int] = {}
+    for roles in having.values():
+        for kind in dict.fromkeys(map(kind_of, roles)):
+            counts[kind] = counts.get(kind, 0) + 1
+    legend = [(*look_of(kind), f"{kind}: {count}") for kind, count in counts.items()]
+    return (*stack_maps(grid, cells, "the clearest role of every head"), *([_legend(legend)] if legend else []))
+
+
+def _having(table: Table, kind_of: Callable[[str], str]) -> Mapping[Head, Sequence[str]]:
+    """{head: its roles}, the clearest first: those that say most of what it does, farthest above chance."""
+    found: dict[Head, list[tuple[bool, float, str]]] = {}
+    names = ("stack", "layer", "head", "role", "above chance, points", "has it")
+    for stack, layer, head, role, above, has in zip(*map(table.column, names), strict=True):
+        if has is True:
+            clear = (str(kind_of(role)) in LEAST_CLEAR, -float(above or 0), str(role))
+            found.setdefault(Head(str(stack), int(layer), int(head)), []).append(clear)
+    return {head: [role for _, _, role in sorted(roles)] for head, roles in found.items()}
+
+
+def _grid(measures: Table) -> HeadGrid:
+    """The heads that were looked at."""
+    sizes: dict[str, dict[int, int]] = {}
+    for stack, layer, head in zip(*map(measures.column, ("stack", "layer", "head")), strict=True):
+        layers = sizes.setdefault(str(stack), {})
+        layers[int(layer)] = max(layers.get(int(layer), 0), min(int(head) + 1, 4096))
+    return HeadGrid(tuple(Stack(name, tuple(heads[at] for at in sorted(heads))) for name, heads in sizes.items()))
+
+
+def _role_cell(head: Head, roles: Sequence[str], kind_of: Any, look_of: Callable[[str], Look]) -> Cell:
+    if not roles:
+        return Cell(NONE, "", f"{named(head)}: no role")
+    colour, mark = look_of(kind_of(roles[0]))
+    offset = roles[0].removeprefix("position ").replace("-", "−") if roles[0].startswith("position ") else ""
+    return Cell(colour, offset or mark, f"{named(head)}: {', '.join(roles)}")
+
+
+def _legend(entries: Sequence[tuple[str, str, str]]) -> str:
+    parts, wide = list[str](), 40 + max(width_of(f"{mark}  {text}", 12) for _, mark, text in entries)
+    for at, (colour, mark, text) in enumerate(entries):
+        x, y = wide * (at % COLUMNS), ROW * (at // COLUMNS)
+        parts.append(element("rect", x=x + 1, y=y + 2, width=16, height=16, fill=colour))
+        parts.append(words(x + 24, y + 14, f"{mark}  {text}", class_="tick"))
+    rows = -(-len(entries) // COLUMNS)
+    label = "the colours of roles, and how many heads have each"
+    return picture(wide * min(len(entries), COLUMNS), ROW * rows, label, *parts)

@@ -1,0 +1,585 @@
+"""Each kind of result as a section: scores, curves, learned gates, masks, and reports of experiments."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.l0_gates import LearnedGates
+from headlab.masks import Mask
+from headlab.masks.compare import Seen, seen
+from headlab.methods.costs import caution, cost_of
+from headlab.methods.table import METHODS
+from headlab.records import Floats, by_layer
+from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined, part
+from headlab.report.figures import drawn
+from headlab.report.maps import (
+    coloured_around,
+    key,
+    mask_cells,
+    order_cells,
+    scale_key,
+    scores_cells,
+    share_cells,
+    stack_maps,
+)
+from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, facts_of, model_of, spent, told
+from headlab.report.svg import (
+    CHANCE,
+    DASHES,
+    DIVERGING,
+    FAINT,
+    LINES,
+    SHADE,
+    UNSURE,
+    Area,
+    Chart,
+    Dot,
+    Entry,
+    Line,
+    Mark,
+    axis,
+    draw,
+    widened,
+)
+from headlab.roles.table import NAME as ROLES
+from headlab.scores import Curve, HeadScores
+from headlab.stats import holm
+from headlab.studies.pareto import ABOUT as FRONT
+from headlab.studies.table import EXPERIMENTS
+from headlab.tables import Cell, Report, Table
+from headlab.value_functions import shown_unit
+
+# Scores of heads as a section: what was found in each language, a map, and every head's numbers.
+
+Scored = Sequence[tuple[Item, HeadScores]]
+
+
+def scores_group(scores: HeadScores) -> tuple[object, ...]:
+    """Scores of one group can be compared: model, task, method, estimand, unit and ablation are the same."""
+    spec = scores.spec
+    return (*model_of(spec), spec["task"]["name"], scores.method, scores.estimand, scores.unit, spec["ablation"])
+
+
+def scores_section(items: Scored) -> Section:
+    """The section of one group of scores."""
+    first = items[0][1]
+    factor, unit = shown_unit(first.unit)
+    limit = max((float(np.abs(s.values).max(initial=0.0)) for _, s in items), default=0.0) * factor or 1.0
+    around = any(coloured_around(s.values, s.low) for _, s in items)
+    figures = [_figure(s, factor, unit, limit, around, len(items)) for _, s in items]
+    figures.append(Figure((scale_key(limit, unit, around),), _legend(first, unit), wide=True))
+    tables: list[Table | Folded] = [
+        _scores_summary(items, factor, unit),
+        *(Folded(t) for t in _heads(items, factor, unit)),
+    ]
+    made = [Made(i.key, f"{s.language}, {s.method}", facts_of(s.spec, i.meta, _scores_took(s))) for i, s in items]
+    title = f"{_title(first.method)} on {first.spec['task']['name']}: {', '.join(s.language for _, s in items)}"
+    return Section(
+        title, "scores of heads", model_of(first.spec), figures, tables, list(_scores_notes(items)), made,
+        joined([again("score", s.spec) for _, s in items]),
+    )  # fmt: skip
+
+
+def _title(method: str) -> str:
+    return METHODS[method].title if method in METHODS else method
+
+
+def _figure(s: HeadScores, factor: float, unit: str, limit: float, around: bool, of: int) -> Figure:
+    low, high = (None if end is None else factor * end for end in (s.low, s.high))
+    cells = scores_cells(s.grid, factor * s.values, low, high, limit, unit, around)
+    label = f"{s.method} of every head in {s.language}, {unit}"
+    return Figure(stack_maps(s.grid, cells, label), s.language if of > 1 else f"{s.language}, {unit}")
+
+
+def _legend(first: HeadScores, unit: str) -> str:
+    words = f"{first.estimand}, in {unit}."
+    if first.method in METHODS and METHODS[first.method].signed:
+        words += " Above 0 (blue): the head helps, and that much is lost when it goes; below 0 (orange): it harms."
+    if first.low is not None:
+        words += f" Ringed: the {first.level:.0%} interval excludes 0."
+    return words
+
+
+def _scores_took(s: HeadScores) -> tuple[tuple[str, str], ...]:
+    return (*spent(s.example_forwards, s.seconds), ("values (sha256)", s.values_sha256()))
+
+
+def _scores_summary(items: Scored, factor: float, unit: str) -> Table:
+    columns = (
+        "language", "helpful", "harmful", "undecided", f"half-width, median, {unit}", f"half-width, largest, {unit}",
+        "samples a head, median", "examples", "forwards", "seconds",
+    )  # fmt: skip
+    rows = tuple(_row(s, factor) for _, s in items)
+    forms = ("", "d", "d", "d", ".2f", ".2f", ",.0f", ",d", ",d", ",.0f")
+    given = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
+    return Table(
+        "scores-summary", "What was found", tuple(columns[at] for at in given), tuple(forms[at] for at in given),
+        tuple(tuple(row[at] for at in given) for row in rows),
+    )  # fmt: skip
+
+
+def _row(s: HeadScores, factor: float) -> tuple[Cell, ...]:
+    cost, size = cost_of(s), s.spec["task"].get("size")
+    undecided = None if cost.narrow is None or cost.wide is None else cost.narrow + cost.wide
+    widths = (None if w is None else factor * w for w in (cost.median_width, cost.largest_width))
+    drawn = None if cost.samples is None else cost.samples[1]
+    known = size if isinstance(size, int) else None
+    return (s.language, cost.helpful, cost.harmful, undecided, *widths, drawn, known, cost.forwards, cost.seconds)
+
+
+def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
+    """A table a language; p-values are adjusted over all heads and languages that have any."""
+    adjusted = iter(_adjusted([s.p_values for _, s in items if s.p_values is not None]))
+    for _, s in items:
+        columns: dict[tuple[str, str], Floats | None] = {
+            (f"value, {unit}", "+.3f" if METHODS.get(s.method) is None or METHODS[s.method].signed else ".4f"):
+                factor * s.values,
+            (f"low, {unit}", "+.3f"): None if s.low is None else factor * s.low,
+            (f"high, {unit}", "+.3f"): None if s.high is None else factor * s.high,
+            ("samples", ",.0f"): None if s.samples is None else s.samples.astype(float),
+            ("p", ".4f"): s.p_values,
+            ("p (Holm)", ".4f"): None if s.p_values is None else next(adjusted),
+        }  # fmt: skip
+        given = {name: values for name, values in columns.items() if values is not None}
+        rows: tuple[tuple[Cell, ...], ...] = tuple(
+            (head.stack, head.layer, head.head, int(s.ranks[at]), *(float(values[at]) for values in given.values()))
+            for at, head in enumerate(s.grid.heads)
+        )
+        names = ("stack", "layer", "head", "rank", *(name for name, _ in given))
+        forms = ("", "d", "d", "d", *(form for _, form in given))
+        yield Table(f"scores-{s.language}", f"Every head, {s.language}", names, forms, rows)
+
+
+def _adjusted(given: Sequence[Floats]) -> list[Floats]:
+    if not given:
+        return []
+    ends = np.cumsum([len(p) for p in given])[:-1]
+    return list(np.split(holm(np.concatenate(given)), ends))
+
+
+def _scores_notes(items: Scored) -> Iterator[str]:
+    first = items[0][1]
+    if text := caution(first.method):
+        yield text
+    heads = sum(s.grid.size for _, s in items)
+    if first.low is not None:
+        yield (
+            f"{heads:,} intervals are shown, each at {first.level:.0%}: some exclude 0 by chance. p (Holm) is adjusted "
+            "over all heads and languages of this section."
+        )
+    if first.low is None:
+        yield "This method gives no intervals: what lies close together may be equal."
+    ablation = first.spec["ablation"]
+    yield f"A removed head gives {'zeros' if ablation == 'zero' else f'its {ablation}'}. Layers and heads count from 0."
+
+
+# Accuracy as heads leave, drawn: a line a curve on the area that encloses it.
+
+HEIGHT, FEW = 300.0, 3
+
+
+def names_of(curves: Sequence[Curve]) -> list[str]:
+    """What tells curves apart: language, ordering, or both; the seed too, of curves alike in these."""
+    one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
+    if len(curves) == 1:
+        return [f"{curves[0].language} by {curves[0].ordering}"]
+    if one_ordering and not one_language:
+        names = [c.language for c in curves]
+    else:
+        names = [c.ordering if one_language else f"{c.language} by {c.ordering}" for c in curves]
+    twice = {name for name in names if names.count(name) > 1}
+    return [f"{name}, seed {_seed(c)}" if name in twice else name for name, c in zip(names, curves, strict=True)]
+
+
+def _seed(curve: Curve) -> object:
+    order = curve.spec.get("order")
+    return (order if isinstance(order, Mapping) else curve.spec).get("seed")
+
+
+def curves_drawn(curves: Sequence[Curve]) -> str:
+    """Accuracy against heads removed; shaded: 95 % of the difference to the start."""
+    names, marks, entries = names_of(curves), list[Mark](), list[Entry]()
+    for at, (curve, name) in enumerate(zip(curves, names, strict=True)):
+        chance = curve.ordering == CHANCE
+        colour, dash = (UNSURE, "dot") if chance else (LINES[at % len(LINES)], DASHES[at % len(DASHES)])
+        start, gone = curve.accuracy[0], curve.removed.astype(float)
+        x = np.concatenate([gone, gone[::-1]]).tolist()
+        y = (100 * np.concatenate([start + curve.high, (start + curve.low)[::-1]])).clip(0, 100).tolist()
+        marks += [
+            Area(x, y, colour, SHADE if len(curves) < FEW else FAINT),
+            Line(gone.tolist(), (100 * curve.accuracy).tolist(), colour, dash),
+        ]
+        entries.append(Entry(name, colour, dash))
+    heights = [value for mark in marks if isinstance(mark, Area | Line) for value in mark.y]
+    low, high = widened(heights, zero=True)
+    most = max(float(curve.removed[-1]) for curve in curves)
+    x_axis = axis(0.0, most, title="heads removed", most=9)
+    y_axis = axis(low, min(high, 100.0), title="accuracy", unit=" %")
+    return draw(Chart(x_axis, y_axis, marks, HEIGHT, f"accuracy as heads leave: {', '.join(names)}", entries))
+
+
+# Pruning curves as a section: the curves, what they come to, the order of the heads, every point.
+
+POINT, MANY = 0.01, 6
+Curves = Sequence[tuple[Item, Curve]]
+
+
+def curves_group(curve: Curve) -> tuple[object, ...]:
+    """Curves of one group share a chart: model, task, split and ablation are the same."""
+    return (*model_of(curve.spec), curve.spec["task"]["name"], curve.split, curve.spec["ablation"])
+
+
+def curves_section(items: Curves, dev_size: Callable[[str], int | None]) -> Section:
+    """The section of one group of curves. dev_size: how many examples ordered the heads, by the key of their scores."""
+    curves = [curve for _, curve in items]
+    first, names = curves[0], names_of(curves)
+    enclosed = "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
+    orders = [
+        Figure(stack_maps(c.grid, order_cells(c.grid, c.order.tolist()), f"order of removal, {name}"),
+               f"{name}: as which each head leaves (1 is the first)")
+        for c, name in zip(curves, names, strict=True)
+    ]  # fmt: skip
+    points = [Folded(_points(c, name)) for c, name in zip(curves, names, strict=True)]
+    told = [again("curve", c.spec, dev_size=dev_size(str(part(c.spec, "order", "run")))) for c in curves]
+    made = [
+        Made(item.key, name, facts_of(c.spec, item.meta, _curves_took(c)))
+        for (item, c), name in zip(items, names, strict=True)
+    ]
+    listed = ", ".join(names) if len(names) <= MANY else f"{len(names)} curves"
+    title = f"Accuracy on {first.spec['task']['name']} ({first.split}) as heads leave: {listed}"
+    figures = [Figure((curves_drawn(curves),), enclosed, wide=True), *orders]
+    return Section(
+        title, "pruning curves", model_of(first.spec), figures, [_curves_summary(curves, names), *points],
+        list(_curves_notes(curves)), made, joined(told),
+    )  # fmt: skip
+
+
+def _curves_took(curve: Curve) -> tuple[tuple[str, str], ...]:
+    return (*spent(curve.example_forwards, curve.seconds), ("values (sha256)", curve.values_sha256()))
+
+
+def _curves_summary(curves: Sequence[Curve], names: Sequence[str]) -> Table:
+    columns = (
+        "curve", "ordered by", "answers", "all heads, %", "mean over the curve, %", "heads gone for 1 point, estimate",
+        "heads gone for 1 point, interval", "heads",
+    )  # fmt: skip
+    rows = tuple(
+        (name, c.ordering, c.n, 100 * float(c.accuracy[0]), 100 * c.area, c.heads_until(POINT),
+         c.heads_until(POINT, "interval"), c.grid.size)
+        for c, name in zip(curves, names, strict=True)
+    )  # fmt: skip
+    notes = (
+        "Heads gone for 1 point: the most that can go before more than 1 point is lost; by the interval, a larger loss "
+        "is ruled out at every count up to there.",
+    )
+    return Table(
+        "curve-summary", "What the curves come to", columns, ("", "", ",d", ".1f", ".1f", "d", "d", "d"), rows, notes
+    )
+
+
+def _points(curve: Curve, name: str) -> Table:
+    columns = ("heads removed", "accuracy, %", "difference, points", "low, points", "high, points", "p")
+    rows = tuple(
+        (int(gone), *(100 * float(v) for v in (accuracy, difference, low, high)), float(p))
+        for gone, accuracy, difference, low, high, p in zip(
+            curve.removed, curve.accuracy, curve.difference, curve.low, curve.high, curve.p_values, strict=True
+        )
+    )
+    return Table("curve-points", f"Every point, {name}", columns, ("d", ".1f", "+.1f", "+.1f", "+.1f", ".4f"), rows)
+
+
+def _curves_notes(curves: Sequence[Curve]) -> Iterator[str]:
+    yield from dict.fromkeys(curve.caution for curve in curves if curve.caution)
+    yield "Each interval is for its own count of heads: among many counts some are off by chance."
+
+
+# Learned gates as a section: how open each is, what each penalty keeps and costs, and how the learning went.
+
+Learned = Sequence[tuple[Item, LearnedGates]]
+SPLITS = ("test", "dev")
+ENDS = ("accuracy", "accuracy_low", "accuracy_high")
+WORTH = ("accuracy", "difference", "low", "high")
+
+
+def gates_group(gates: LearnedGates) -> tuple[object, ...]:
+    """Gates of one group make a sweep: model, task and language are the same."""
+    return (*model_of(gates.spec), gates.spec["task"]["name"], gates.language)
+
+
+def gates_section(items: Learned) -> Section:
+    """The section of one group of gates, by rising penalty."""
+    items = sorted(items, key=lambda one: one[1].weight)
+    every = [gates for _, gates in items]
+    first = every[0]
+    maps = [
+        Figure(stack_maps(g.grid, share_cells(g.grid, g.open_probability[-1], "open with", blank=~g.gated),
+                          f"P(open) of every gate at λ {g.weight:g}"),
+               f"λ = {g.weight:g}: {int(g.kept.sum())} of {g.grid.size} heads kept; percent")
+        for g in every
+    ]  # fmt: skip
+    colours = Figure((key(DIVERGING, ["closed", "undecided", "open"], "P(open)"),), wide=True)
+    made = [
+        Made(i.key, f"{g.language}, λ = {g.weight:g}", facts_of(g.spec, i.meta, spent(g.example_forwards, g.seconds)))
+        for i, g in items
+    ]
+    return Section(
+        f"Gates learned on {first.spec['task']['name']}, {first.language}", "learned gates", model_of(first.spec),
+        [*_trade_off(every), *maps, colours, _course(every)],
+        [_gates_summary(every), *map(Folded, map(_history, every))],
+        list(_gates_notes(every)), made, joined([again("gates", g.spec) for g in every]),
+    )  # fmt: skip
+
+
+def _split(gates: LearnedGates) -> str:
+    return next((split for split in SPLITS if split in gates.measured), "")
+
+
+def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
+    """Accuracy against heads kept, a dot a penalty; nothing where nothing was measured."""
+    split = _split(every[0])
+    found = [(int(g.kept.sum()), g.measured.get(split, {}), g.weight) for g in every]
+    dots = [_worth_dot(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
+    if not dots:
+        return
+    size, marks = every[0].grid.size, list[Mark](dots)
+    heights = [end for dot in dots for end in (dot.low, dot.high)]
+    base = found[0][1].get("baseline")
+    if isinstance(base, float):
+        marks.append(Line([0, size], [100 * base] * 2, UNSURE, "dot", 1))
+        heights.append(100 * base)
+    y = axis(*widened(heights), title=f"accuracy on {split}", unit=" %")
+    chart = Chart(axis(0, size, title="heads kept"), y, marks, 260, f"accuracy on {split} against heads kept")
+    yield Figure((draw(chart),), "A dot a penalty, with its 95 % interval; dotted: all heads.", wide=True)
+
+
+def _whole(worth: Mapping[str, Any]) -> bool:
+    return all(isinstance(worth.get(name), int | float) for name in ENDS)
+
+
+def _worth_dot(kept: int, worth: Mapping[str, Any], weight: float) -> Dot:
+    accuracy, low, high = (100 * float(worth[name]) for name in ENDS)
+    return Dot(kept, accuracy, LINES[0], told=f"λ = {weight:g}", low=low, high=high, along="y")
+
+
+def _course(every: Sequence[LearnedGates]) -> Figure:
+    """Task loss and penalty of one run, or the task losses of several."""
+    first = every[0]
+    series = {f"λ = {gates.weight:g}": (gates.steps, gates.loss) for gates in every}
+    if len(every) == 1:
+        series = {"task loss": (first.steps, first.loss), "penalty": (first.steps, first.penalty)}
+    marks, entries, heights = list[Mark](), list[Entry](), list[float]()
+    for at, (name, (steps, values)) in enumerate(series.items()):
+        colour, dash = LINES[at % len(LINES)], DASHES[at % len(DASHES)]
+        marks.append(Line(steps.astype(float).tolist(), values.tolist(), colour, dash))
+        entries.append(Entry(name, colour, dash))
+        heights += values.tolist()
+    what = "task loss and penalty" if len(every) == 1 else "task loss at each λ"
+    last = max(float(gates.steps[-1]) for gates in every)
+    y = axis(*widened(heights, zero=True), title="nats an answer")
+    chart = Chart(axis(0, last, title="step"), y, marks, 200, f"{what} over the steps", entries)
+    return Figure((draw(chart),), f"How the learning went: {what}", wide=True)
+
+
+def _gates_summary(every: Sequence[LearnedGates]) -> Table:
+    splits = [split for split in SPLITS if any(split in g.measured for g in every)]
+    worth = [f"{split}: {name}, {'%' if name == 'accuracy' else 'points'}" for split in splits for name in WORTH]
+    rows = tuple(
+        (g.weight, int(g.kept.sum()), int(g.gated.sum()), g.grid.size, g.undecided(),
+         *(_percent(g.measured.get(split, {}).get(name)) for split in splits for name in WORTH))
+        for g in every
+    )  # fmt: skip
+    forms = ("g", "d", "d", "d", "d", *(".1f" if name == "accuracy" else "+.1f" for _ in splits for name in WORTH))
+    columns = ("λ", "heads kept", "gates", "heads", "undecided", *worth)
+    notes = (
+        "Undecided: P(open) between 0.1 and 0.9. Differences are to the model with all heads, on the same examples.",
+    )
+    return Table("gates-summary", "What each penalty keeps", columns, forms, rows, notes)
+
+
+def _percent(value: Any) -> Cell:
+    return 100 * value if isinstance(value, int | float) else None
+
+
+def _history(gates: LearnedGates) -> Table:
+    expected = np.where(gates.gated, gates.open_probability, 1.0).sum(axis=1)
+    rows = tuple(
+        (int(step), None if np.isnan(loss) else float(loss), float(penalty), float(heads))
+        for step, loss, penalty, heads in zip(gates.steps, gates.loss, gates.penalty, expected, strict=True)
+    )
+    columns = ("step", "task loss, nats", "penalty, nats", "heads open, expected")
+    return Table("gates-history", f"Over the steps, λ = {gates.weight:g}", columns, ("d", ".4f", ".4f", ".1f"), rows)
+
+
+def _gates_notes(every: Sequence[LearnedGates]) -> Iterator[str]:
+    yield from dict.fromkeys(note for gates in every for note in gates.notes)
+    yield "A gate that is likelier open than closed is kept."
+
+
+# Masks as sections: which heads are kept, how that was chosen, and what is known of their worth.
+
+EVALUATED, UNNAMED = "evaluated", "not said"
+MODEL, MASK = "MODEL", "MASK.json"  # stand for what the file does not name
+
+
+class Number(NamedTuple):
+    """How a number that a mask carries is shown."""
+
+    column: str
+    form: str
+    factor: int = 100
+
+
+NUMBERS = {
+    "n": Number("answers", ",d", 1),
+    "accuracy": Number("accuracy, %", ".1f"),
+    "accuracy_low": Number("accuracy low, %", ".1f"),
+    "accuracy_high": Number("accuracy high, %", ".1f"),
+    "baseline": Number("all heads, %", ".1f"),
+    "difference": Number("difference, points", "+.1f"),
+    "low": Number("low, points", "+.1f"),
+    "high": Number("high, points", "+.1f"),
+    "p": Number("p", ".4f", 1),
+}
+
+
+def masks_section(item: Item, mask: Mask, number: int = 0) -> Section:
+    """The section of one mask. number: which of several it is, from 1; 0 where it is the only one."""
+    name, gone = str(mask.model.get("name") or UNNAMED), len(mask.removed)
+    model = (name, str(mask.model.get("fingerprint") or ""))
+    drawn = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
+    layers = _layers(mask)
+    tables: list[Table | Folded] = [layers if len(layers.rows) <= 12 else Folded(layers), *_worth(mask)]
+    made = Made(item.key, "mask", _facts(mask))
+    caption = f"Blue is kept, a cross is removed: {gone} of {mask.grid.size} heads."
+    return Section(
+        f"Mask {item.key}: {mask.grid.size - gone} of {mask.grid.size} heads kept", "mask", model,
+        [Figure(drawn, caption)], tables, list(_masks_notes(mask)), [made], _masks_again(item, mask, name, number),
+    )  # fmt: skip
+
+
+def _layers(mask: Mask) -> Table:
+    several = len(mask.grid.stacks) > 1
+    rows = tuple(
+        (*((stack,) if several else ()), layer, int(kept.sum()), len(kept),
+         ", ".join(str(head) for head, stays in enumerate(kept.tolist()) if not stays) or "none")
+        for stack, layer, kept in by_layer(mask.grid, mask.kept)
+    )  # fmt: skip
+    columns = ("layer", "kept", "of", "removed heads")
+    forms = ("d", "d", "d", "")
+    if several:
+        columns, forms = ("stack", *columns), ("", *forms)  # type: ignore[assignment] # one column more
+    return Table("mask-layers", "By layer", columns, forms, rows)
+
+
+def _worth(mask: Mask) -> Iterator[Table]:
+    """The accuracies that the file carries, a table a split; columns that no language has are left out."""
+    parts: dict[tuple[str, str], list[Seen]] = {}
+    for one in seen(mask):
+        parts.setdefault((one.split, one.task), []).append(one)
+    for (split, task), rows in parts.items():
+        given = [name for name in NUMBERS if any(one.figure.get(name) is not None for one in rows)]
+        cells = tuple((one.language, *(_cell(one.figure.get(name), NUMBERS[name]) for name in given)) for one in rows)
+        columns = ("language", *(NUMBERS[name].column for name in given))
+        forms = ("", *(NUMBERS[name].form for name in given))
+        yield Table(f"mask-{split}", f"Accuracy with the mask on {task}, {split}", columns, forms, cells)
+
+
+def _cell(value: Any, how: Number) -> Cell:
+    return None if value is None else float(how.factor * value) if how.factor != 1 else value
+
+
+def _facts(mask: Mask) -> Facts:
+    chosen = {name: value for name, value in mask.chosen.items() if name not in (*MADE_FROM, EVALUATED)}
+    model = {("model" if name == "name" else name): value for name, value in mask.model.items()}
+    rows = [*model.items(), ("heads", str(mask.grid)), *chosen.items(), ("digest (sha256)", mask.digest)]
+    rows += [("versions", mask.versions or None), ("written", mask.created)]
+    return tuple((name.replace("_", " "), told(value)[:LONGEST]) for name, value in rows if value is not None)
+
+
+def _masks_again(item: Item, mask: Mask, name: str, number: int) -> Again:
+    """How it is made again, judged and applied."""
+    model, file = MODEL if name == UNNAMED else name, item.key
+    notes = ["The file names no model: put yours in place of MODEL."] if name == UNNAMED else []
+    if item.key != item.file or not item.key.endswith(".json"):
+        file = MASK
+        notes.append(
+            f"{MASK} stands for this mask ({item.key}): save it under that name, or put its path in its place."
+        )
+    elif "/" in item.key:
+        notes.append(f"{item.key} is the end of its path: give the path that it has where you are.")
+    made = cut(mask, model, file)
+    about = ["--model", model, "--mask", file]
+    use = ["headlab", "evaluate", *about, "--split", "test", *_asked(mask)]
+    shrink = ["headlab", "shrink", *about, "--out", f"smaller-{number}" if number else "smaller"]
+    return joined([made, Again((tuple(use), tuple(shrink)), tuple(notes))])
+
+
+def _asked(mask: Mask) -> list[str]:
+    """Task and languages that its heads were chosen for."""
+    specs = (mask.chosen.get(name) for name in MADE_FROM)
+    task = next((found for spec in specs if (found := part(spec, "task", "name"))), None) or mask.chosen.get("task")
+    languages = mask.chosen.get("languages")
+    return [
+        *(["--task", str(task)] if task else []),
+        *([LANGUAGES, ",".join(map(str, languages))] if languages else []),
+    ]
+
+
+def _masks_notes(mask: Mask) -> Iterator[str]:
+    if 2 * len(mask.removed) > mask.grid.size:
+        yield "This mask removes more than half of the heads: few models keep their accuracy beyond that."
+    if not seen(mask):
+        yield "The file carries no accuracies: judge the mask on test, by the command below."
+    yield "A mask alone makes a model no faster: it switches heads off. headlab shrink takes them out."
+
+
+# Reports of experiments as sections: their figures, tables and notes, as they are.
+
+TITLES = {ROLES: "Roles of heads"}
+
+
+def reports_section(item: Item, report: Report) -> Section:
+    """The section of one report; figures that cannot be drawn are left out, with the reason among the notes."""
+    notes, figures = list(report.notes), list[Figure]()
+    try:
+        figures = [Figure(drawings, name.replace("-", " "), wide=True) for name, drawings in drawn(report).items()]
+    except HeadlabError as error:
+        notes.append(f"The figures are left out: {error}.")
+    about = FRONT if report.name == FRONT.key else EXPERIMENTS.get(report.name)
+    title = about.title if about else TITLES.get(report.name, f"Report {report.name}")
+    languages = told(_languages(report))
+    kind = f"experiment {report.name}" if report.name in EXPERIMENTS else report.name
+    took = spent(report.example_forwards, report.seconds)
+    if about:
+        notes.insert(0, f"{about.question} After {about.paper}.")
+    return Section(
+        f"{title}: {languages}" if languages else title, kind, model_of(report.spec), figures,
+        [table for table in report.tables if table.rows], notes,
+        [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item, report),
+    )  # fmt: skip
+
+
+def _languages(report: Report) -> str:
+    task = report.spec.get("task")
+    found = task.get("language") if isinstance(task, dict) else ""
+    return str(found or "").replace(",", ", ")
+
+
+def _reports_again(item: Item, report: Report) -> Again:
+    """The command that the file names, else that of the spec. Only a command of headlab's is passed on."""
+    given = item.command or report.spec.get("command")
+    if not isinstance(given, str) or not given:
+        return again("report", report.spec)
+    try:
+        words = tuple(shlex.split(given))
+    except ValueError:  # a quotation that does not end
+        words = ()
+    if words[:1] != ("headlab",):
+        return Again((), (f"The file says that this made it, which is not a command of headlab's: {given[:LONGEST]}",))
+    open_places = "DIR" in words or "FOLDER" in words
+    return Again((words,), ("DIR and FOLDER stand for folders of yours.",) if open_places else ())

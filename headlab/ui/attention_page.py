@@ -1,0 +1,449 @@
+"""The Attention page: which heads in which sentences, as BertViz's head view, shaded tokens, or a table."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from html import escape
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.records import Floats, Head, HeadGrid
+from headlab.ui.names import head_from, head_key, head_words, language_title
+from headlab.ui.results import MEAN, Found, pooled
+from headlab.ui.shell import Choice
+from headlab.worker.client import Client
+
+# Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
+
+MAX_TOKENS = 64
+# d3's category10, in the order in which BertViz gives them to heads.
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+MAX_HEADS = len(COLOURS)
+MEAN_QUERY = -1
+SHADE = "#2478c8"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One sentence and how heads read it.
+
+    weights: by head's name, float [query, key]; rows sum to 1 unless the sentence was cut.  separators:
+    places of the tokens that end or part texts.
+    """
+
+    title: str
+    tokens: tuple[str, ...]
+    weights: Mapping[str, Floats]
+    cut: bool = False
+    separators: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(title: str, answer: Mapping[str, Any]) -> Panel:
+        """A panel from the worker's answer (tokens, weights, separators, truncated), cut to 64 tokens.
+
+        Raises HeadlabError if the answer's parts do not fit each other.
+        """
+        tokens = tuple(map(str, answer["tokens"]))
+        weights = {name: np.asarray(rows, float) for name, rows in answer["weights"].items()}
+        for name, rows in weights.items():
+            if rows.shape != (len(tokens), len(tokens)):
+                raise HeadlabError(
+                    f"head {name} looks from {rows.shape[0]} to {rows.shape[-1]} tokens, but the sentence has "
+                    f"{len(tokens)}; this view shows heads that read one sequence",
+                    code="head.not_one_sequence",
+                )
+        n = min(len(tokens), MAX_TOKENS)
+        kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
+        ends = tuple(int(place) for place in answer.get("separators", ()) if place < n)
+        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), ends)
+
+    def heads(self) -> list[Panel]:
+        """A panel for each head alone."""
+        return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
+
+    def to_separators(self, name: str) -> int:
+        """How many tokens a head makes look most at a separator; a tie does not count."""
+        ends = np.isin(np.arange(len(self.tokens)), self.separators)
+        rows = self.weights[name]
+        on, off = (rows[:, side].max(axis=1, initial=-1.0) for side in (ends, ~ends))
+        return int((on > off).sum())
+
+
+def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
+    """A whole HTML page: BertViz's head view of every panel, side by side where there is room.
+
+    names: how to write each head.  in_row: so many panels begin a new row; None: they all follow each other.
+    Raises HeadlabError if a script's package is missing.
+    """
+    scripts = [
+        package_file("XStatic-jQuery", "jquery.min.js"),
+        package_file("XStatic-D3", "d3.js"),
+        _own("attention.js"),
+    ]
+    bodies, style = [], _own("attention.css")
+    for i, panel in enumerate(panels):
+        bodies.append(_panel_html(panel, names, f"bertviz-{i}"))
+        # Once only: the marker stands in a comment of the same line again.
+        scripts.append(_bertviz().replace("PYTHON_PARAMS", _params(panel, f"bertviz-{i}"), 1))
+    tags = "".join(f"<script>{script}</script>" for script in scripts)
+    step = in_row or len(bodies)
+    rows = "".join(f'<div class="row">{"".join(bodies[at : at + step])}</div>' for at in range(0, len(bodies), step))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_policy(scripts)}'
+        f"<title>Attention</title><style>{style}</style></head>"
+        f"<body>{rows}{tags}</body></html>"
+    )
+
+
+def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
+    heads = "".join(
+        f'<li><i style="background:{colour}"></i>{escape(names.get(name, name))}</li>'
+        for name, colour in zip(panel.weights, COLOURS, strict=False)
+    )
+    return (
+        f'<div class="panel" id="{root}"><h2>{escape(panel.title)}</h2><ul class="heads">{heads}</ul>'
+        '<select id="layer" hidden></select><div id="vis"></div></div>'
+    )
+
+
+def _params(panel: Panel, root: str) -> str:
+    """BertViz's parameters: the chosen heads as one layer, so that heads of several layers share a picture."""
+    attention = [[rows.tolist() for rows in panel.weights.values()]]
+    view = {"name": None, "attn": attention, "left_text": list(panel.tokens), "right_text": list(panel.tokens)}
+    heads = list(range(len(panel.weights)))
+    params = {"attention": {"0": view}, "default_filter": "0", "root_div_id": root, "layer": 0, "heads": heads}
+    # A token may hold </script>: no < may stand in a script's text. ASCII only, so no line separator either.
+    return json.dumps({**params, "include_layers": [0]}).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """Only these very scripts run and nothing is loaded: the second lock behind the escaping."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    content = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
+    return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
+
+
+@cache
+def _own(name: str) -> str:
+    return (resources.files("headlab.ui") / "static" / name).read_text("utf-8")
+
+
+@cache
+def _bertviz() -> str:
+    """The script of BertViz's head view; the package itself is not imported, for it would import torch."""
+    found = importlib.util.find_spec("bertviz")
+    if found is None or not found.submodule_search_locations:
+        raise _missing("bertviz", "pip install --no-deps bertviz==1.4.1")
+    return _script(Path(found.submodule_search_locations[0]) / "head_view.js")
+
+
+@cache
+def package_file(package: str, name: str) -> str:
+    """A script that came with an installed package. Raises HeadlabError where it is not there."""
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        raise _missing(package, f"pip install {package}") from None
+    for file in files:
+        if file.name == name:
+            return _script(Path(str(file.locate())))
+    raise _missing(f"{package}'s {name}", f"pip install --force-reinstall {package}")
+
+
+def _script(path: Path) -> str:
+    """A script's text, fit to stand inside a page: nothing in it may end the element early."""
+    # Browsers read every line end of a page as \n, and hash what they read.
+    text = path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _missing(what: str, remedy: str) -> HeadlabError:
+    return HeadlabError(
+        f"{what} is not installed, so the BertViz view cannot be drawn: {remedy}. The other views work without it",
+        code="package.bertviz_missing",
+    )
+
+
+def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> str:
+    """The sentence once per head, each token shaded by its share of the attention; HTML for `st.html`.
+
+    query: whose attention, an index into the tokens; MEAN_QUERY: the mean over all tokens.
+    """
+    lines = []
+    for name, rows in panel.weights.items():
+        weights = rows.mean(axis=0) if query == MEAN_QUERY else rows[query]
+        top = float(weights.max(initial=0.0)) or 1.0
+        chips = "".join(
+            _chip(t, float(w), float(w) / top, i == query)
+            for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))
+        )
+        lines.append(
+            f'<p style="margin:.3rem 0 .1rem"><b>{escape(names.get(name, name))}</b> '
+            f'<span style="opacity:.75">darkest: {top:.2f}</span></p>'
+            f'<p dir="auto" style="margin:0;line-height:2.1">{chips}</p>'
+        )
+    return "".join(lines)
+
+
+def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
+    border = "2px solid currentColor" if is_query else "1px solid color-mix(in srgb, currentColor 18%, transparent)"
+    colour = f"color-mix(in srgb, {SHADE} {70 * share:.0f}%, transparent)"
+    return (
+        f'<span title="{weight:.3f}" style="display:inline-block;line-height:1.5;margin:0 2px 2px 0;padding:0 .3em;'
+        f'border-radius:3px;border:{border};background:{colour}">{escape(token)}</span>'
+    )
+
+
+def separator_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
+    """For each head, how many tokens of each sentence give their largest weight to a separator; nothing without one."""
+    seen = [panel for panel in panels if panel.separators]
+    heads = dict.fromkeys(name for panel in seen for name in panel.weights)
+    return [f"{names.get(name, name)}: {', '.join(_counted(panel, name) for panel in seen)}" for name in heads]
+
+
+def _counted(panel: Panel, name: str) -> str:
+    count, tokens = panel.to_separators(name), len(panel.tokens)
+    return f"{panel.title} {'every one' if count == tokens else count} of {tokens}"
+
+
+def weights_table(panel: Panel, name: str) -> pd.DataFrame:
+    """One head's weights: a row per looking token, a column per token looked at; tokens are numbered."""
+    labels = [f"{i} {token}" for i, token in enumerate(panel.tokens)]
+    return pd.DataFrame(panel.weights[name], index=pd.Index(labels, name="from \\ to"), columns=labels)
+
+
+def strongest_links(panel: Panel, names: Mapping[str, str], top: int = 5) -> pd.DataFrame:
+    """The largest weights of every head, one row each."""
+    rows = []
+    for name, weights in panel.weights.items():
+        for flat in np.argsort(-weights, axis=None, kind="stable")[:top]:
+            query, key = divmod(int(flat), len(panel.tokens))
+            rows.append((names.get(name, name), panel.tokens[query], panel.tokens[key], float(weights[query, key])))
+    return pd.DataFrame(rows, columns=["Head", "From", "To", "Weight"])
+
+
+# What the Attention page shows: which heads, and which sentence in each language.
+
+SIDE_BY_SIDE = 4
+MAX_CHARACTERS = 400
+SENTENCES = 500
+TASK, OWN = "of the task", "my own"
+KINDS = ("agnostic", "specific")
+
+
+class Sentence(NamedTuple):
+    """A text to look at and what to write above it. pair: the second text of a sentence pair."""
+
+    title: str
+    text: str
+    pair: str | None = None
+
+
+def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
+    """The heads a link names, and a sentence about those it names wrongly."""
+    heads, wrong = [], []
+    for key in keys:
+        try:
+            head = head_from(key)
+            grid.index(head)
+            heads.append(head)
+        except HeadlabError as error:
+            wrong.append(str(error))
+    return heads[:MAX_HEADS], "; ".join(wrong) or None
+
+
+def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
+    """How to write each chosen head; a link may say of which kind one is."""
+    asked = {kind: st.query_params.get_all(kind) for kind in KINDS}
+    names = {}
+    for head in heads:
+        key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
+        kinds = [f"language-{kind}" for kind, keys in asked.items() if key in keys]
+        names[key] = f"{name} ({', '.join(kinds)})" if kinds else name
+    return names
+
+
+def strongest(grid: HeadGrid, found: Found) -> Head:
+    """The head with the highest mean score of these languages; the first head where there are no scores."""
+    scores = pooled(found.scores, MEAN)
+    return (
+        grid.heads[int(np.argmax(scores.values))]
+        if scores is not None and scores.grid.to_json() == grid.to_json()
+        else grid.heads[0]
+    )
+
+
+def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
+    """The widget for heads; a link's heads, else the strongest one, to begin with."""
+    keys = [head_key(head) for head in grid.heads]
+    if "heads" not in st.session_state:
+        named, wrong = heads_of_link(grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")])
+        if wrong:
+            st.warning(f"The link names a head that cannot be shown: {wrong}.")
+        st.session_state["heads"] = [head_key(head) for head in named or [strongest(grid, found)]]
+    fitting = [key for key in st.session_state["heads"] if key in keys]
+    if fitting != st.session_state["heads"]:  # another model has other heads
+        st.session_state["heads"] = fitting
+    several = len(grid.stacks) > 1
+    chosen = st.multiselect(
+        f"Heads (up to {MAX_HEADS})",
+        keys,
+        key="heads",
+        max_selections=MAX_HEADS,
+        format_func=lambda key: head_words(head_from(key), several),
+    )
+    st.query_params["heads"] = chosen
+    st.query_params.pop("head", None)
+    return [head_from(key) for key in chosen]
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _examples(_client: Client, task: str, language: str) -> list[dict[str, Any]]:
+    return _client.sentences(task, language, n=SENTENCES)
+
+
+def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
+    """The widgets for sentences, and what they say."""
+    source = st.radio("Sentence", [TASK, OWN], horizontal=True, key="source", bind="query-params")
+    return _typed() if source == OWN else _of_task(client, choice)
+
+
+def _typed() -> list[Sentence]:
+    text = st.text_area(
+        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side",
+        max_chars=MAX_CHARACTERS,
+        key="text",
+        bind="query-params",
+        placeholder="Turn on the lights in the kitchen",
+    )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > SIDE_BY_SIDE:
+        st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
+    return [
+        Sentence(f"Line {i}" if len(lines) > 1 else "Your sentence", t) for i, t in enumerate(lines[:SIDE_BY_SIDE], 1)
+    ]
+
+
+def _of_task(client: Client, choice: Choice) -> list[Sentence]:
+    shown = st.multiselect(
+        f"Languages side by side (up to {SIDE_BY_SIDE})",
+        choice.languages,
+        default=choice.languages[:SIDE_BY_SIDE],
+        max_selections=SIDE_BY_SIDE,
+        key="side",
+        bind="query-params",
+    )
+    examples = {language: _examples(client, choice.task, language) for language in shown}
+    if not examples:
+        return []
+    aligned = {task["name"]: task["aligned"] for task in client.tasks()}.get(choice.task, False)
+    return _aligned(examples) if aligned else _by_label(examples)
+
+
+def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
+    """Row i means the same in every language: one choice for all."""
+    first = next(iter(examples.values()))
+    rows = min(map(len, examples.values()))
+    row = st.selectbox("Sentence", range(rows), format_func=lambda i: first[i]["text"], key="row", bind="query-params")
+    return [_sentence(language, every[row]) for language, every in examples.items()]
+
+
+def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
+    """Rows mean different things: choose what is meant (the label), then a sentence of it in each language.
+
+    Where words have labels, or a text is made, sentences have none: all can be chosen.
+    """
+    labels = sorted({e["label"] for every in examples.values() for e in every if e["label"] is not None})
+    label = st.selectbox("What is meant (label)", labels, key="label", bind="query-params") if labels else None
+    picked = []
+    for language, place in zip(examples, st.columns(len(examples)), strict=True):
+        fitting = {e["text"]: e for e in examples[language] if e["label"] == label}
+        if not fitting:
+            place.caption(f"{language_title(language)} has no sentence with this label among its first {SENTENCES}.")
+            continue
+        chosen = place.selectbox(
+            language_title(language),
+            list(fitting),
+            key=f"sentence-{language}",
+            bind="query-params",
+        )
+        picked.append(_sentence(language, fitting[chosen]))
+    return picked
+
+
+def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:
+    return Sentence(language_title(language), example["text"], example.get("pair"))
+
+
+# The three views of the Attention page.
+
+FRAME_HEIGHT = 420
+BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights")
+
+
+def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    """Draw the panels in one of VIEWS; names: how to write each head."""
+    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
+    if told := separator_words(panels, names):
+        st.caption(f"Tokens whose largest weight goes to a separator. {_plain('; '.join(told))}.")
+    if any(panel.cut for panel in panels):
+        st.caption(f"Sentences are cut after {MAX_TOKENS} tokens.")
+
+
+def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    st.caption(
+        "Lines run from the token that looks (left) to the token looked at (right), as thick in colour as the weight. "
+        "Point at a token for its own lines; click a square to hide a head, double-click to see it alone."
+    )
+    titles = ", ".join(panel.title for panel in panels)
+    apart = len(names) > 1 and st.toggle("A picture for each head", key="apart", bind="query-params")
+    shown = [alone for panel in panels for alone in panel.heads()] if apart else panels
+    # The frame sets its own height once it has drawn.
+    st.iframe(
+        head_view(shown, names, len(names) if apart else None),
+        height=FRAME_HEIGHT,
+        alt=f"Attention of {', '.join(names.values())}: {titles}",
+    )
+
+
+def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    for i, (panel, place) in enumerate(zip(panels, st.columns(len(panels), gap="medium"), strict=True)):
+        with place:
+            queries = [MEAN_QUERY, *range(len(panel.tokens))]
+            looking = partial(_looking, panel)
+            query = st.selectbox(f"{panel.title}: who looks", queries, format_func=looking, key=f"query-{i}")
+            st.html(shading(panel, names, query))
+
+
+def _looking(panel: Panel, query: int) -> str:
+    return "mean of all tokens" if query == MEAN_QUERY else f"{query} {panel.tokens[query]}"
+
+
+def _table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    head = st.selectbox("Head", list(names), format_func=names.__getitem__, key="table-head")
+    for panel in panels:
+        st.markdown(f"**{_plain(panel.title)}**")
+        frame = weights_table(panel, head)
+        st.dataframe(frame.style.format("{:.3f}").map(_shade), key=f"weights-{panel.title}")
+        with st.expander(f"{panel.title}: the strongest links of each head"):
+            st.dataframe(strongest_links(panel, names), hide_index=True)
+
+
+def _shade(weight: float) -> str:
+    return f"background-color: rgba(36, 120, 200, {0.75 * weight:.2f})"
+
+
+def _plain(text: str) -> str:
+    return "".join("\\" + c if c in "\\`*_[]<>$:#" else c for c in text)

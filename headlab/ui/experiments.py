@@ -1,0 +1,375 @@
+"""Experiments as pages put them together and find them: links, the job's spec, reports newest first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.methods.table import METHODS
+from headlab.options import option_words
+from headlab.store import ReportListing, ReportResult
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.tasks.base import DEV_SIZE
+from headlab.ui.job_format import duration, spelled
+from headlab.ui.shell import Choice, Stamp, listed, store
+from headlab.ui.shell_worker import Latest, supervisor
+
+# Which experiment and which report the page shows: in the link, and kept over page switches.
+
+SHORT_KEY = 12  # of a report's key, enough to tell reports apart in a link
+KEPT, WRITTEN = "_experiment", "_experiment_link"  # (experiment, report) of this session; what its link said last
+
+
+def remember(experiment: str, report: str = "") -> None:
+    """Let the page turn to this experiment and report, whatever its link says now."""
+    st.session_state[KEPT] = (experiment, report[:SHORT_KEY])
+    st.session_state[WRITTEN] = _asked()
+    st.session_state.pop(f"report-{experiment}", None)
+    st.session_state.pop("experiment", None)
+
+
+def begin() -> None:
+    """Put the experiment of a link that is new in place of the widget's, else what this session had."""
+    asked = _asked()
+    kept = st.session_state.get(KEPT, ("", ""))
+    if asked[0] in EXPERIMENTS and asked != st.session_state.get(WRITTEN):
+        st.session_state["experiment"] = asked[0]
+        st.session_state[KEPT] = kept = asked
+    elif asked[0] and asked != st.session_state.get(WRITTEN):
+        named = ", ".join(EXPERIMENTS)
+        st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is not known here; choose from {named}.")
+    if "experiment" not in st.session_state and kept[0] in EXPERIMENTS:
+        st.session_state["experiment"] = kept[0]
+
+
+def _asked() -> tuple[str, str]:
+    return st.query_params.get("experiment", ""), st.query_params.get("report", "")
+
+
+def report_of(experiment: str, keys: Sequence[str]) -> str | None:
+    """The report that was asked for, by its whole key; None for the newest. One that is not there is said."""
+    kept, short = st.session_state.get(KEPT, ("", ""))
+    if kept != experiment or not short:
+        return None
+    fitting = [key for key in keys if key.startswith(short)]
+    if not fitting:
+        st.warning(f"The link asks for report {short[:80]!r}, which is not here for this model and task.")
+    return fitting[0] if fitting else None
+
+
+def write(experiment: str, report: str = "") -> None:
+    """Keep what is shown, here and in the link. report: empty for the newest."""
+    shown = experiment, report[:SHORT_KEY]
+    st.session_state[KEPT] = st.session_state[WRITTEN] = shown
+    if _asked() != shown:
+        st.query_params["experiment"] = experiment
+        if shown[1]:
+            st.query_params["report"] = shown[1]
+        else:
+            st.query_params.pop("report", None)
+
+
+# An experiment that is being put together: its widgets' keys, the job's spec, the command line. No streamlit here.
+
+ABLATIONS = ("zero", "mean")
+USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": DEV_SIZE, "test_size": None, "ablation": "zero"}
+FLAGS = {"seed": "--seed", "dev_size": "--size", "test_size": "--test-size", "ablation": "--ablation"}
+ALL = 100_000  # examples of dev, on the command line: more than any task has
+Choices = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be computed: an experiment on the sidebar's choice."""
+
+    experiment: str
+    choice: Choice
+
+    @property
+    def about(self) -> Experiment:
+        """What the experiment is."""
+        return EXPERIMENTS[self.experiment]
+
+    @property
+    def uses_method(self) -> bool:
+        """Whether the sidebar's method matters."""
+        return METHOD in self.about.options
+
+    def own_options(self) -> list[str]:
+        """The experiment's options that have a widget of their own."""
+        return [name for name, option in self.about.options.items() if name != METHOD and option.kind is not dict]
+
+    def method_options(self) -> list[str]:
+        """Options of the method that can be set."""
+        return list(METHODS[self.choice.method].options) if self.uses_method else []
+
+    def key(self, name: str, *of: str) -> str:
+        """Key of a widget. of: what else its value depends on."""
+        return "-".join(("plan", *of, name))
+
+    def option_key(self, name: str) -> str:
+        """Key of the widget of one of the experiment's options."""
+        return self.key(name, self.experiment)
+
+    def method_key(self, name: str) -> str:
+        """Key of the widget of one of the method's options."""
+        return self.key(name, "method", self.choice.method)
+
+    def spec(self, state: Choices) -> dict[str, Any]:
+        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
+        options, method = self.about.options, METHODS[self.choice.method].options
+        given = {name: state.get(self.option_key(name), options[name].default) for name in self.own_options()}
+        own = {name: state.get(self.method_key(name), method[name].default) for name in self.method_options()}
+        return {
+            "experiment": self.experiment,
+            "model": self.choice.model,
+            "task": self.choice.task,
+            "languages": list(self.choice.languages),
+            **({"method": self.choice.method} if self.uses_method else {}),
+            **({"method_options": own} if METHOD_OPTIONS in options and own else {}),
+            "options": given,
+            **{name: state.get(self.key(name), usual) for name, usual in USUAL.items()},
+        }
+
+    def trouble(self, spec: Mapping[str, Any]) -> str:
+        """Why this cannot be started, or empty."""
+        least, have = self.about.least_languages, len(self.choice.languages)
+        if have < least:
+            return (
+                "Choose a language." if least == 1 else f"{self.about.title} takes {least} languages; {have} is chosen."
+            )
+        try:
+            self.about.resolve(resolvable(spec))
+        except HeadlabError as error:
+            return f"{error}."
+        return ""
+
+
+def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a spec as `Experiment.resolve` takes them."""
+    beside = {name: spec[name] for name in (METHOD, METHOD_OPTIONS) if spec.get(name) is not None}
+    fits = EXPERIMENTS[spec["experiment"]].options
+    return {**spec["options"], **{name: value for name, value in beside.items() if name in fits}}
+
+
+def command(spec: Mapping[str, Any]) -> str:
+    """The command line that does the same as a spec."""
+    about = EXPERIMENTS[spec["experiment"]]
+    words = ["headlab", "experiment", about.key]
+    for name in ("model", "task"):
+        words += [f"--{name}", str(spec[name])]
+    words += ["--languages", ",".join(spec["languages"])]
+    if METHOD in about.options and spec.get(METHOD) in METHODS:
+        words += ["--method", str(spec[METHOD])]
+        words += option_words("-o", spec.get(METHOD_OPTIONS) or {}, METHODS[spec[METHOD]].options)
+    words += option_words("--option", _shortened(about, spec), about.options)
+    for name, usual in USUAL.items():
+        if spec.get(name, usual) != usual:
+            words += [FLAGS[name], str(ALL if spec[name] is None else spec[name])]
+    words += ["--dtype", str(spec["dtype"])] if spec.get("dtype") else []
+    return shlex.join(words)
+
+
+def _shortened(about: Experiment, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The experiment's own options; of those that hold a method's options only what is not at its default."""
+    own = dict(spec["options"])
+    if METHOD_OPTIONS in about.options_of:
+        own[METHOD_OPTIONS] = spec.get(METHOD_OPTIONS) or {}
+    for name, key in about.options_of.items():
+        if isinstance(inner := own.get(name), Mapping):
+            usual = METHODS[key].options
+            own[name] = {k: v for k, v in inner.items() if k not in usual or v != usual[k].default}
+    return own
+
+
+# Reports of experiments as the page finds them: those of a choice, newest first, in words and as a table of facts.
+
+WEIGHTS = "fingerprint"
+INNER = ("options", METHOD_OPTIONS, WEIGHTS)
+SHORT_FINGERPRINT = 12  # of a fingerprint, enough to tell weights apart
+WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
+
+
+def listing() -> ReportListing:
+    """Every readable report of the cache folder, read again only when one of its folders changed."""
+    return listed(_scan)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _scan(root: Path, stamp: Stamp) -> ReportListing:
+    return store(root).reports()
+
+
+def weights_of(model: str) -> str | None:
+    """Fingerprint of the weights that a job would take; None where the worker does not know, or not at once."""
+    if not supervisor().connected:
+        return None
+    asked = _asking()
+    asked.wait(1, WAIT_SECONDS)
+    if asked.error is not None:
+        _asking.clear()  # the next look asks again
+    return (asked.value or {}).get(model)
+
+
+@st.cache_resource(ttl=FRESH_SECONDS, show_spinner=False)
+def _asking() -> Latest[dict[str, str | None]]:
+    worker = supervisor().client()
+
+    def ask() -> Generator[dict[str, str | None]]:
+        yield {card["name"]: card["fingerprint"] for card in worker.models()}
+
+    return Latest(ask)
+
+
+def matching(
+    results: Iterable[ReportResult], choice: Choice, experiment: str, weights: str | None = None
+) -> list[ReportResult]:
+    """Reports of an experiment on a choice's model and task: those that a job would make first, then the newest.
+
+    weights: fingerprint of the model's weights as they are now, None if it is not known.
+    """
+    wanted = (choice.model, choice.task, experiment)
+
+    def rank(result: ReportResult) -> tuple[bool, bool, float, str]:
+        model = job_spec(result.report.spec)
+        same = weights is None or model[WEIGHTS] == weights
+        return same, "dtype" not in model, made_at(result), result.key
+
+    return sorted((r for r in results if _about(r) == wanted), key=rank, reverse=True)
+
+
+def _about(result: ReportResult) -> tuple[Any, ...]:
+    spec = result.report.spec
+    return (part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment"))
+
+
+def part(spec: Mapping[str, Any], *path: str) -> Any:
+    """What a spec says at a place, None where it says nothing."""
+    value: Any = spec
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def made_at(result: ReportResult) -> float:
+    """When a report was made, in Unix seconds; 0 where it does not say, or no year that a clock shows."""
+    try:
+        when = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, when.timestamp())
+
+
+def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The details of the job that makes a report of this spec; sizes as they were, not as they were asked for.
+
+    Also what no job can ask for: the model's fingerprint, and its dtype where that is not float32.
+    """
+    options, beside = dict(_mapping(spec, "options")), {}
+    for name in (METHOD, METHOD_OPTIONS):
+        if name in options:
+            beside[name] = options.pop(name)
+    languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
+    about = {"experiment": spec.get("experiment"), "model": part(spec, "model", "name")}
+    about |= {WEIGHTS: str(part(spec, "model", WEIGHTS) or "")}
+    about |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
+    sizes = {f"{split}_size": _largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
+    rest = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
+    task = part(spec, "task", "name")
+    return {**about, "task": task, "languages": languages, **beside, "options": options, **sizes, **rest}
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _largest(sizes: Any) -> int | None:
+    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
+    return max(counts, default=None)
+
+
+def label(result: ReportResult, weights: str | None = None) -> str:
+    """A report in a line: when it was made, of which languages, by which method, on how much, of which weights.
+
+    weights: fingerprint of the chosen model's; where it is not known, those of the report are named.
+    """
+    spec = job_spec(result.report.spec)
+    when = datetime.fromtimestamp(made_at(result), UTC)
+    words = [f"{when.day} {when:%b %Y, %H:%M} UTC", spelled(spec["languages"])]
+    words += [str(spec[METHOD])] if METHOD in spec else []
+    words += [f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"]
+    words += [f"seed {spec['seed']}"] if spec["seed"] else []
+    words += [f"weights {_short(spec[WEIGHTS])}"] if weights is None and spec[WEIGHTS] else []
+    return " · ".join([*words, *_origin(spec, weights)])
+
+
+def _origin(spec: Mapping[str, Any], weights: str | None) -> list[str]:
+    """What sets a report's model apart from the chosen one, in words."""
+    own, dtype = spec.get(WEIGHTS), spec.get("dtype")
+    other = [f"made with other weights ({_short(own)})"] if weights and own is not None and own != weights else []
+    return other + ([f"in {dtype}"] if dtype else [])
+
+
+def _short(fingerprint: str) -> str:
+    return f"{fingerprint[:SHORT_FINGERPRINT]}…" if fingerprint else "which, it does not say"
+
+
+def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """In which settings a report is another one than what is chosen, in words: its own values.
+
+    spec, wanted: details of jobs; wanted with the fingerprint of the chosen model, where it is known.  A size that
+    is wanted as "all" says nothing: how many that is, is not known here.
+    """
+    spec, wanted = _settled(spec), _settled(wanted)
+    names = [name for name in ("languages", METHOD, "dev_size", "test_size", "seed", "ablation") if name in wanted]
+    found = {name: spec.get(name) for name in names if wanted[name] not in (None, spec.get(name))}
+    if sorted(found.get("languages") or []) == sorted(wanted["languages"]):
+        found.pop("languages", None)
+    inner = [METHOD_OPTIONS] if spec.get(METHOD) == wanted.get(METHOD) else []
+    for part in ("options", *inner):
+        own, asked = _mapping(spec, part), _mapping(wanted, part)
+        found |= {name: value for name, value in own.items() if name in asked and value != asked[name]}
+    words = [f"{name.replace('_', ' ')} {told(value)}" for name, value in found.items()]
+    return _origin(spec, wanted.get(WEIGHTS)) + words
+
+
+def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Details of a job with its options in full; as they are where they fit no experiment."""
+    try:
+        full = EXPERIMENTS[spec["experiment"]].resolve(resolvable(spec))
+    except (HeadlabError, KeyError):
+        return dict(spec)
+    beside = {name: full.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in full}
+    return {**spec, **beside, "options": full}
+
+
+def told(value: Any) -> str:
+    """A setting in words."""
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {told(inner)}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def facts(result: ReportResult) -> list[tuple[str, str]]:
+    """How a report was made, a name and a value each."""
+    report, spec = result.report, job_spec(result.report.spec)
+    rows = [(name.replace("_", " ").capitalize(), told(spec[name])) for name in spec if name not in INNER]
+    rows += [(f"Option {name}", told(value)) for name, value in spec["options"].items()]
+    rows += [(f"Method's {name}", told(value)) for name, value in _mapping(spec, METHOD_OPTIONS).items()]
+    rows.append(("Model's fingerprint", str(part(report.spec, "model", "fingerprint") or "")))
+    rows.append(("Example forwards", f"{report.example_forwards:,}; what was in the cache already is not counted"))
+    rows.append(("Time", duration(report.seconds)))
+    versions = result.meta.get("versions")
+    if isinstance(versions, Mapping):
+        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
+    return [*rows, ("Report", result.key)]

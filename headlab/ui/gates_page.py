@@ -1,0 +1,295 @@
+"""What the Gates page asks and takes: the form for a run, a mask from any point, the roles of what stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.l0_gates import LearnedGates
+from headlab.masks import Mask
+from headlab.plots.heads import stacked
+from headlab.records import Floats
+from headlab.scores import HeadScores
+from headlab.store import GatesResult
+from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
+from headlab.tables import Report, Table
+from headlab.training.l0.options import OPTIONS
+from headlab.ui import form_values, job_actions, roles_store
+from headlab.ui.experiments import part
+from headlab.ui.experiments_report import show
+from headlab.ui.figures import figure
+from headlab.ui.form_values import entered, remembered
+from headlab.ui.gates_figures import mask_of
+from headlab.ui.gates_read import Sweep
+from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Shelf, command, fingerprint, key, others, trouble
+from headlab.ui.headgrid import head_map
+from headlab.ui.history import history
+from headlab.ui.job_actions import asked, asked_for, progress, start
+from headlab.ui.job_format import spelled
+from headlab.ui.names import language_title, page_link
+from headlab.ui.presses import button
+from headlab.ui.results import risk
+from headlab.ui.roles_form import stacks
+from headlab.ui.roles_store import Kept
+from headlab.ui.shell import Choice, go, languages_of
+
+# Learning gates: in which languages, at which weights, what that will take, Start, and how far it is.
+
+KEPT = "_gates_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
+
+
+def values() -> dict[str, Any]:
+    """What the widgets say now, and what they said last where they are not drawn."""
+    return remembered(KEPT, key(""))
+
+
+def draw_form(choice: Choice, shelf: Shelf) -> None:
+    """The form for the languages without a run; where all have some, folded, for others, weights or options."""
+    if shelf.missing or not shelf.by_language:
+        st.subheader("What will it cost?")
+        with st.container(border=True, key="gates-plan"):
+            _form(choice, shelf.missing)
+    else:
+        with st.expander("Other weights, languages or options"), st.container(key="gates-plan"):
+            _form(choice, choice.languages)
+    asked("Its gates appear on this page when it is done.")
+    progress()
+
+
+def _form(choice: Choice, languages: tuple[str, ...]) -> None:
+    plan = Plan(choice, _languages(languages, choice))
+    st.text_input("λ, one or several", _kept("weights", WEIGHTS), key=key("weights"), help=WEIGHT_HELP)
+    for name, place in zip(MAIN, st.columns(len(MAIN)), strict=True):
+        with place:
+            _option(name)
+    with st.expander("More options"):
+        rest, places = [name for name in others() if name not in MAIN], st.columns(3)
+        for number, name in enumerate(rest):
+            with places[number % len(places)]:
+                _option(name)
+        with places[len(rest) % len(places)]:
+            st.number_input("Seed", 0, None, _kept("seed", 0), step=1, key=key("seed"))
+    if plan.languages:
+        _begin(plan)
+    else:
+        st.info("No language is chosen. Pick some here, or in the sidebar.")
+
+
+def _option(name: str) -> None:
+    form_values.draw(name, OPTIONS[name], key(name), _kept(name, OPTIONS[name].default))
+
+
+def _kept(name: str, usual: Any) -> Any:
+    return st.session_state.get(KEPT, {}).get(key(name), usual)
+
+
+def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
+    """Languages to learn in, each by itself."""
+    every, place = languages_of(choice.task), key(f"languages-{','.join(start)}")
+    first = [name for name in start if name in every][:1]  # each takes a training a weight, so one is enough to begin
+    return tuple(st.multiselect("Languages", every, default=first, format_func=language_title, key=place))
+
+
+def _begin(plan: Plan) -> None:
+    """What the job would do, its forecast and its button."""
+    try:
+        spec = plan.spec(values())
+        wrong = trouble(spec)
+    except HeadlabError as error:
+        spec, wrong = {}, f"{error}."
+    if wrong:
+        st.warning(wrong)
+    else:
+        runs = len(spec["weights"]) * len(plan.languages)
+        many = f"{runs} runs" if runs > 1 else "one run"
+        at = ", ".join(f"{weight:g}" for weight in spec["weights"])
+        st.markdown(
+            f"**{spelled(plan.languages)}**: {many} of {spec['options']['steps']} steps, one after another; λ = {at}."
+        )
+        job_actions.draw("gates", spec, "What it will take:", "")
+    button(
+        "Start",
+        kind="primary",
+        icon="play_arrow",
+        key="gates-start",
+        disabled=bool(wrong),
+        on_press=_start,
+        args=(plan,),
+        form=key(""),
+    )
+    if not wrong:
+        with st.expander("The same from a terminal"):
+            st.code(command(spec), language="bash", wrap_lines=True)
+
+
+def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
+    try:
+        spec = plan.spec(entered(values(), typed))  # as the widgets are now, not as they were when the button was drawn
+    except HeadlabError as error:
+        asked_for().forget(str(error))
+        return
+    start("gates", spec)
+
+
+# A mask from any point: a run at its end or at a time before, or another method's of the same size.
+
+OWN = "These gates"
+OTHER = "{} with as many heads"
+
+
+def draw_mask(choice: Choice, result: GatesResult, scores: Mapping[str, HeadScores], weights: str | None) -> None:
+    """The map at a time of the training, and the mask: as a file, and on the Prune page.
+
+    scores: of other methods.  weights: fingerprint of the chosen model's weights, None if it is not known.
+    """
+    gates = result.gates
+    left, right = st.columns([6, 5], gap="large")
+    with right:
+        names = [OWN, *(OTHER.format(method) for method in scores)]
+        whose = st.selectbox("Mask of", names, key=f"gates-whose-{len(names)}")
+        steps = [int(step) for step in gates.steps]
+        key = f"gates-step-{result.key[:12]}"
+        step = st.select_slider("After step", steps, value=steps[-1], key=key, disabled=whose != OWN)
+        time = steps.index(step) if whose == OWN else -1
+        method = list(scores)[names.index(whose) - 1] if whose != OWN else None
+        mask = gates.mask(time) if method is None else mask_of(gates, scores[method])
+        _take(choice, result, mask, weights)
+    with left:
+        if method is None:
+            _likely(gates, mask, time)
+        else:
+            kept = mask.kept.astype(np.float64)
+            _map(gates, kept, f"{method}: {int(kept.sum())} heads kept", ["kept" if on else "off" for on in mask.kept])
+
+
+def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
+    likely = np.where(gates.gated, gates.open_probability[time], np.nan)
+    tips = [_tip(p, bool(kept)) for p, kept in zip(likely, mask.kept, strict=True)]
+    _map(gates, likely, f"step {int(gates.steps[time])}: {int(mask.kept.sum())} heads kept", tips)
+    even = 100 * (1 - float(gates.concrete.zero(np.array(gates.concrete.even))))
+    st.caption(
+        f"The darker, the likelier open. The mask keeps a head whose gate is likelier 1 than 0: from {even:.0f} % on. "
+        "Hatched: no gate, so it stays."
+    )
+
+
+def _map(gates: LearnedGates, values: Floats, told: str, tips: list[str]) -> None:
+    title = f"{language_title(gates.language)}, {told}"
+    head_map(values, gates.grid, key="gates-mask-map", title=title, limit=1.0, tips=tips, signed=False)
+
+
+def _tip(likely: float, kept: bool) -> str:
+    told = "no gate" if np.isnan(likely) else f"open with {100 * likely:.0f} %"
+    return f"{told}, {'kept' if kept else 'off'}"
+
+
+def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) -> None:
+    """The way out: a file, or the Prune page."""
+    off, size = len(mask.removed), mask.grid.size
+    st.markdown(f"**{off} of {size} heads** would be off.")
+    if sentence := risk(mask.kept):
+        st.warning(sentence)
+    target, trouble = _model_of(choice, result, mask, weights)
+    if trouble:
+        st.caption(trouble)
+    with st.container(horizontal=True, gap="small"):
+        button(
+            "Try it on the Prune page", key="gates-prune", kind="primary", icon="content_cut",
+            disabled=target is None, on_press=_prune, args=(choice, str(target), mask),
+        )  # fmt: skip
+        st.download_button(
+            "Export the mask (JSON)", json.dumps(mask.to_json(), ensure_ascii=False, indent=1),
+            f"mask-gates-{result.gates.language}-{off}-off.json", "application/json", key="gates-export",
+            on_click="ignore", icon=":material/download:",
+        )  # fmt: skip
+
+
+def _model_of(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) -> tuple[str | None, str]:
+    """The model that the mask can be tried on, None if there is none here; and what to know about that."""
+    made_for = str(mask.model.get("fingerprint") or "")
+    if made_for == part(result.gates.spec, "model", "fingerprint"):
+        if weights is None or weights == made_for:
+            return choice.model, ""
+        return None, f"{choice.model} has other weights now than those that the gates were learned on."
+    folder = result.trained_folder
+    if folder is None:
+        return None, "The mask is of the model that was trained jointly, and that model is not in this cache."
+    return str(folder), "The mask is of the model that was trained jointly; it is in the cache folder."
+
+
+def _prune(choice: Choice, model: str, mask: Mask) -> None:
+    """Make the mask the present one of its model, then turn to the Prune page."""
+    history(str(mask.model["fingerprint"]), mask.grid).put(mask.kept, mask.chosen)
+    go("prune", Choice(model, choice.task, choice.languages, choice.method))
+
+
+# Roles of the heads that stay open, run by run (Voita et al. 2019, figure 8).
+
+NOTE = (
+    "All numbers are of heads with a gate: heads with the role among those that are kept, and among all. A head may "
+    "have several roles. by chance: what as many heads drawn at random from those with a gate would hold, with the "
+    "range that holds at least 95 % of draws, each row for itself."
+)
+
+
+def draw_roles(choice: Choice, sweep: Sweep) -> None:
+    """The roles left at each λ, by a report of the same language; where there is none, the way to one."""
+    language = sweep.first.language
+    reports = roles_store.shelf(choice).by_language.get(language, [])
+    if not reports:
+        st.info(f"There is no report yet on what the heads of {choice.model} do in {language_title(language)}.")
+        page_link("roles", "Find their roles")
+        return
+    try:
+        table = roles_left(sweep, _fitting(sweep, reports).result.report)
+    except HeadlabError as error:
+        st.info(f"These gates cannot be laid beside this report of roles: {error}.")
+        return
+    left, counts = stacks(of_each_size(table))
+    fig = stacked(left, counts, "heads with the role")
+    figure(fig, f"gates-{language}-roles", key="gates-roles", alt="Heads kept with each role, by how many are kept")
+    along = " The roles are those before the training, in which the model changed too." if sweep.along else ""
+    st.caption(
+        "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "
+        f"with several roles counts in each.{along}"
+    )
+    show(table, f"gates-roles-{language}")
+
+
+def _fitting(sweep: Sweep, reports: Sequence[Kept]) -> Kept:
+    """The best report of the sweep's own weights; where there is none, the best of all, which says so."""
+    own = fingerprint(sweep)
+    same = (kept for kept in reports if part(kept.result.report.spec, "model", "fingerprint") == own)
+    return next(same, reports[0])
+
+
+def roles_left(sweep: Sweep, report: Report) -> Table:
+    """A row a run and role: how many of the heads that have it are kept, and how many would be by chance.
+
+    Raises HeadlabError for a report of other heads.
+    """
+    same_model(report, sweep.first.spec, "gates")
+    having, gated = heads_by_role(report, sweep.first.grid), sweep.first.gated
+    every = [(None, gated), *((run.gates.weight, run.gates.kept & gated) for run in sweep.runs)]
+    rows = tuple(
+        (weight, int(kept.sum()), *stay.cells) for weight, kept in every for stay in staying(having, kept, gated)
+    )
+    title = "Roles of the heads that each λ keeps"
+    return Table("gates-roles", title, ("λ", *COLUMNS), ("g", *FORMATS), rows, (NOTE,))
+
+
+def of_each_size(table: Table) -> Table:
+    """The rows of the first run of each size, the largest size first."""
+    weight, left = table.columns.index("λ"), table.columns.index("heads left")
+    first: dict[object, object] = {}
+    for row in table.rows:
+        first.setdefault(row[left], row[weight])
+    rows = [row for row in table.rows if first[row[left]] == row[weight]]
+    rows.sort(key=lambda row: -int(row[left] or 0))
+    return Table(table.name, table.title, table.columns, table.formats, tuple(rows))

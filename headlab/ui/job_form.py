@@ -1,0 +1,268 @@
+"""The form for a new job: what to compute, what it will cost, Start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.methods.costs import caution
+from headlab.methods.table import METHODS
+from headlab.tasks import names as task_names
+from headlab.ui import form_values, job_actions
+from headlab.ui.form_values import Values, held, pressed
+from headlab.ui.job_actions import asked_for, show, start
+from headlab.ui.job_format import KINDS
+from headlab.ui.job_offer import refusal
+from headlab.ui.names import language_title, page_link
+from headlab.ui.presses import button
+from headlab.ui.shell import Choice, known_models, languages_of
+from headlab.ui.shell_worker import supervisor
+
+# A job that is being put together: its widgets' keys, and the spec that their values say. No streamlit here.
+
+PREFIX = "new-"  # of the keys of its widgets
+SIZE = 512
+STEPS, RATE = 400, 1e-3
+ABLATIONS = ("zero", "mean")
+SPLITS = ("test", "dev")  # a curve is judged on test: its order was chosen on dev
+Choices = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A new job's widgets, by the sidebar's choice from which they start.
+
+    A key holds what its widget depends on, so that a widget starts again when that changes.
+    """
+
+    model: str
+    task: str
+    languages: tuple[str, ...]
+    method: str
+
+    def key(self, name: str, *of: str) -> str:
+        """Key of a widget. of: what else its value depends on."""
+        start = {"model": self.model, "task": self.task, "method": self.method}.get(name, "")
+        if name == "languages":
+            start = ",".join(self.languages)
+        return PREFIX + "-".join((name, start, *of))
+
+    def kind(self, state: Choices) -> str:
+        """Kind of job."""
+        return str(state.get(self.key("kind")) or "score")
+
+    def place(self, state: Choices) -> str:
+        """Where it is to run."""
+        return str(state.get(self.key("place")) or "here")
+
+    def spec(self, state: Choices) -> dict[str, Any]:
+        """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults."""
+        kind = self.kind(state)
+        task = str(state.get(self.key("task")) or self.task)
+        seed = state.get(self.key("seed"), 0)
+        if kind == "finetune":
+            steps, rate = state.get(self.key("steps"), STEPS), state.get(self.key("rate"), RATE)
+            return {"task": task, "steps": steps, "learning_rate": rate, "seed": seed}
+        method = str(state.get(self.key("method")) or self.method)
+        about = {
+            "model": str(state.get(self.key("model")) or self.model),
+            "task": task,
+            "languages": list(state.get(self.key("languages", task), self.languages)),
+            "method": method,
+            "options": self.options(method, state),
+            "seed": seed,
+            "ablation": state.get(self.key("ablation")) or ABLATIONS[0],
+        }
+        if kind == "curve":
+            return {
+                **about,
+                "split": state.get(self.key("split")) or SPLITS[0],
+                "points": state.get(self.key("points")),
+            }
+        return {**about, "size": state.get(self.key("size"), SIZE)}
+
+    def options(self, method: str, state: Choices) -> dict[str, Any]:
+        """The options of a method."""
+        options = METHODS[method].options
+        return {name: state.get(self.key("option", method, name), o.default) for name, o in options.items()}
+
+
+def main_options(method: str) -> list[str]:
+    """The options that most people set: how much is drawn, and what is estimated."""
+    return [name for name in ("estimand", "form", "samples", "target") if name in METHODS[method].options]
+
+
+def other_options(method: str) -> list[str]:
+    """The rest."""
+    return [name for name in METHODS[method].options if name not in main_options(method)]
+
+
+def fitting(languages: Iterable[str], of: Iterable[str]) -> list[str]:
+    """Those of the languages that a task has, in the task's order."""
+    wanted = set(languages)
+    return [language for language in of if language in wanted]
+
+
+ABOUT = {
+    "score": "What each head is worth in each language.",
+    "curve": "Accuracy as heads leave one after another, the lowest scores first.",
+    "finetune": "A LoRA adapter for the task on the embedded base, trained on English, measured in every language.",
+}
+PLACES = {"here": "this worker"}
+
+
+def draw(choice: Choice) -> None:
+    """The form, starting from the sidebar's choice."""
+    draft = Draft(choice.model, choice.task, choice.languages, choice.method)
+    with st.container(border=True, key="new-job"):
+        st.subheader("New job")
+        kind = st.radio("What", list(ABOUT), format_func=KINDS.__getitem__, horizontal=True, key=draft.key("kind"))
+        st.caption(ABOUT[kind])
+        if kind == "finetune":
+            _training(draft)
+        else:
+            _scores(draft, kind)
+            _place(draft)
+        _begin(draft)
+    page_link("experiments", "Analyses of many of these: Experiments")
+    page_link("roles", "What the heads do: Roles")
+    page_link("gates", "Gates that learn which heads to keep: Gates")
+
+
+def _scores(draft: Draft, kind: str) -> None:
+    """What a job that needs scores is told; a curve's heads leave in their order.
+
+    What differs between methods stands in containers: the browser knows the drawer by its place, and with another
+    number of widgets before it would close it and drop what is just being typed there.
+    """
+    with st.container():
+        _model(draft)
+        _languages(draft, _task(draft))
+        method = _method(draft)
+    with st.expander("More options"):
+        with st.container():
+            for name in other_options(method):
+                _option(draft, method, name)
+            if kind == "curve":
+                _curve(draft)
+            else:
+                st.number_input("Examples of dev, at most", 1, 100_000, SIZE, key=draft.key("size"))
+        st.selectbox("A removed head gives", ABLATIONS, key=draft.key("ablation"), help="Zero, or its mean output.")
+        _seed(draft)
+
+
+def _begin(draft: Draft) -> None:
+    """The forecast, the button, and what became of the last click on it."""
+    values = held(PREFIX)
+    kind, spec = draft.kind(values), draft.spec(values)
+    if trouble := _trouble(spec):
+        st.warning(trouble)
+    else:
+        shared = draft.place(values) == "ray"
+        label = "What this worker would take alone; Ray's workers share it:" if shared else "What it will take:"
+        job_actions.draw(kind, spec, label, "")
+    button(
+        "Start", kind="primary", icon="play_arrow", key="new-start", disabled=bool(trouble), on_press=_start,
+        args=(draft, values), form=PREFIX,
+    )  # fmt: skip
+    _told()
+
+
+def _start(draft: Draft, drawn: Values, typed: Mapping[str, str] | None) -> None:
+    values = pressed(PREFIX, drawn, typed)
+    start(draft.kind(values), draft.spec(values), draft.place(values))
+
+
+def _told() -> None:
+    """What became of the last click on Start."""
+    if (made := asked_for().started) is None:
+        return
+    if made.before:
+        doing = "running" if made.state == "running" else "waiting"
+        st.info(f"This is job {made.job} already, {doing} now: the same work asked for twice is one job.")
+    else:
+        st.success(f"Job {made.job} is in the queue.")
+    button(f"Open job {made.job}", key="new-open", on_press=show, args=(made.job,))
+
+
+def _model(draft: Draft) -> None:
+    models = list(dict.fromkeys([draft.model, *known_models()]))
+    st.selectbox("Model", models, key=draft.key("model"), accept_new_options=True, help="Or type a hub id or a folder.")
+
+
+def _task(draft: Draft) -> str:
+    return st.selectbox("Task", list(dict.fromkeys([draft.task, *task_names()])), key=draft.key("task"))
+
+
+def _languages(draft: Draft, task: str) -> None:
+    every = languages_of(task)
+    start, key = fitting(draft.languages, every), draft.key("languages", task)
+    st.multiselect("Languages", every, default=start, format_func=language_title, key=key)
+
+
+def _method(draft: Draft) -> str:
+    keys = list(METHODS)
+    start = keys.index(draft.method)
+    method = st.selectbox("Method", keys, index=start, format_func=_title, key=draft.key("method"))
+    words = f"Cost: {METHODS[method].cost}."
+    st.caption(f"{words} Caution: {text}." if (text := caution(method)) else words)
+    options = METHODS[method].options
+    names = main_options(method)
+    for name in (n for n in names if options[n].choices):
+        _option(draft, method, name)
+    numbers = [n for n in names if not options[n].choices]
+    for name, place in zip(numbers, st.columns(len(numbers)) if numbers else (), strict=True):
+        with place:
+            _option(draft, method, name)
+    return method
+
+
+def _title(method: str) -> str:
+    return METHODS[method].title
+
+
+def _option(draft: Draft, method: str, name: str) -> None:
+    form_values.draw(name, METHODS[method].options[name], draft.key("option", method, name))
+
+
+def _curve(draft: Draft) -> None:
+    st.selectbox("Accuracy on", SPLITS, key=draft.key("split"), help="The order comes from dev, so judge on test.")
+    few = "At how many counts of heads gone; empty: at every one."
+    st.number_input("Points", 2, 4096, None, placeholder="every one", key=draft.key("points"), help=few)
+
+
+def _training(draft: Draft) -> None:
+    _task(draft)
+    st.number_input("Steps", 1, 20_000, STEPS, key=draft.key("steps"))
+    with st.expander("More options"):
+        rate = draft.key("rate")
+        st.number_input("Learning rate, at its highest", 1e-6, 0.999, RATE, step=1e-4, format="%g", key=rate)
+        _seed(draft)
+
+
+def _seed(draft: Draft) -> None:
+    st.number_input("Seed", 0, None, 0, step=1, key=draft.key("seed"))
+
+
+def _place(draft: Draft) -> None:
+    ray = supervisor().state().ray
+    if ray:
+        places = PLACES | {"ray": f"Ray ({ray})"}
+        st.radio("Where it runs", list(places), format_func=places.__getitem__, horizontal=True, key=draft.key("place"))
+
+
+def _trouble(spec: dict[str, Any]) -> str:
+    """Why this job cannot be started, or empty."""
+    if "method" not in spec:
+        return ""
+    if not spec["languages"]:
+        return "Choose at least one language."
+    try:
+        METHODS[spec["method"]].resolve(spec["options"])
+    except HeadlabError as error:
+        return f"{error}."
+    return refusal(Choice(spec["model"], spec["task"], tuple(spec["languages"]), spec["method"]))

@@ -1,0 +1,189 @@
+"""Computing what is missing, on whichever page misses it: what that costs, the button, and the bars."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.methods import costs
+from headlab.methods.costs import settings, spec_of
+from headlab.methods.table import METHODS
+from headlab.scores import HeadScores
+from headlab.ui import job_actions
+from headlab.ui.job_actions import ask, asked_for, known_jobs, progress, start
+from headlab.ui.job_format import duration, spelled
+from headlab.ui.live import follow
+from headlab.ui.names import language_title
+from headlab.ui.overview_coverage import command
+from headlab.ui.presses import button
+from headlab.ui.results import Found
+from headlab.ui.shell import Choice, guarded, listing
+from headlab.ui.shell_worker import Latest
+from headlab.worker.client import Client
+
+# Gradient scores as live requests: they take seconds a language and go ahead of jobs.
+
+LIVE = "_gradient"
+SECONDS = 0.5
+ASKED = ("form", "normalise")  # the options that a live request knows
+
+
+def fits(spec: Mapping[str, Any]) -> bool:
+    """Whether a live request gives exactly what this job would."""
+    if spec["method"] != "gradient" or (spec.get("seed"), spec.get("ablation")) != (0, "zero"):
+        return False
+    usual = {name: option.default for name, option in METHODS["gradient"].options.items()}
+    return all(value == usual[name] for name, value in spec["options"].items() if name not in ASKED)
+
+
+def ask_all(worker: Client, spec: Mapping[str, Any]) -> Generator[str]:
+    """Ask for each language in turn; gives its name before, and an empty one at the end."""
+    options = {name: value for name, value in spec["options"].items() if name in ASKED}
+    for language in spec["languages"]:
+        yield language
+        worker.gradient(spec["model"], spec["task"], language, **options)
+    yield ""
+
+
+def draw(spec: Mapping[str, Any], label: str) -> None:
+    """The button, or how far the scores are that it asked for."""
+    held: tuple[Mapping[str, Any], Latest[str]] | None = st.session_state.get(LIVE)
+    if held is None or not _same(held[0], spec):
+        # Another choice's request ends when this one is begun.
+        button(label, kind="primary", key="compute", on_press=_begin, args=(spec,))
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
+        with st.container():
+            follow(_look, SECONDS)(held[0]["languages"], held[1])
+        button("Stop", key="gradient-stop", on_press=_stop, help="Finished work is kept.")
+
+
+def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Whether a request under way is of this choice; the languages it has done are not missing any more."""
+    return _about(begun) == _about(spec) and set(spec["languages"]) <= set(begun["languages"])
+
+
+def _about(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """All but the languages; once one is done the spec is made like it, with every option written out."""
+    options = METHODS[spec["method"]].resolve(spec["options"])
+    return {name: value for name, value in spec.items() if name != "languages"} | {"options": options}
+
+
+def _begin(spec: Mapping[str, Any]) -> None:
+    def do(worker: Client) -> None:
+        _stop()
+        st.session_state[LIVE] = (spec, Latest(lambda: ask_all(worker, spec)))
+
+    ask(do)
+
+
+def _stop() -> None:
+    _, live = st.session_state.pop(LIVE, (None, None))
+    if live is not None:
+        live.stop()
+
+
+def _look(languages: Sequence[str], live: Latest[str]) -> None:
+    with guarded():
+        if live.done:
+            if live.error is not None:
+                asked_for().said = str(live.error)
+            st.session_state.pop(LIVE, None)
+            st.rerun()
+        at = languages[0] if live.value is None else live.value or languages[-1]
+        done = languages.index(at)
+        st.progress(done / len(languages), f"{language_title(at)}, {done} of {len(languages)} done")
+
+
+def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> dict[str, Any]:
+    """The spec of a job that scores these languages; like: a result it is to stand beside."""
+    if like is None:
+        options, seed, ablation = {}, 0, "zero"
+    else:
+        options = {name: v for name, v in settings(like).items() if name in METHODS[choice.method].options}
+        seed, ablation = spec_of(like, "seed") or 0, spec_of(like, "ablation") or "zero"
+    about = {"model": choice.model, "task": choice.task, "method": choice.method}
+    return {**about, "languages": list(languages), "options": options, "seed": seed, "ablation": ablation}
+
+
+def panel(choice: Choice, results: Found, what_for: str) -> None:
+    """On a page that is about something else: what it lacks, what the scores are for, and the offer; else nothing."""
+    if not results.missing:
+        return
+    with st.container(border=True, key="offer"):
+        st.markdown(f"No {choice.method} scores of {spelled(results.missing)} are cached. {what_for}")
+        offer(choice, results.missing, results.first, folded=True)
+        progress()
+
+
+def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False) -> None:
+    """The button that computes the missing languages, what that costs, and the command that does the same.
+
+    like: a result that they are to stand beside.  Languages of jobs under way are left out.  folded:
+    the command in a drawer.
+    """
+    if sentence := refusal(choice):
+        st.warning(sentence)
+        return
+    busy = {language for job in known_jobs(choice) for language in job["params"]["languages"]}
+    missing = [language for language in missing if language not in busy]
+    if not missing:
+        return
+    spec = work_of(choice, missing, like)
+    if fits(spec):
+        draw(spec, f"Compute {_many(missing)}")
+    else:
+        button(f"Compute {_many(missing)}", kind="primary", key="compute", on_press=start, args=("score", spec))
+    job_actions.draw("score", spec, _kind_of_cost(choice), _most(choice, spec))
+    with st.expander("The same from a terminal") if folded else st.container():
+        st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
+        st.code(command(spec), language="bash", wrap_lines=True)
+
+
+def _many(missing: Sequence[str]) -> str:
+    return f"the {len(missing)} missing languages" if len(missing) > 1 else f"the missing language ({missing[0]})"
+
+
+def _heads(model: str) -> int | None:
+    """Heads of a model, as far as its cached results tell."""
+    own = (r.scores.grid.size for r in listing().results if spec_of(r.scores, "model", "name") == model)
+    return next(own, None)
+
+
+def refusal(choice: Choice) -> str:
+    """Why the method cannot be run on this model, or empty; a model without results is not known here."""
+    heads = _heads(choice.model)
+    try:
+        if heads is not None:
+            costs.refuse(METHODS[choice.method], heads)
+    except HeadlabError as error:
+        return f"{error}."
+    return ""
+
+
+def price(choice: Choice, spec: Mapping[str, Any]) -> str:
+    """What a score job costs, in words, as far as that is known in a moment."""
+    return f"{_kind_of_cost(choice)} {job_actions.at_once('score', spec, _most(choice, spec))}".rstrip()
+
+
+def _kind_of_cost(choice: Choice) -> str:
+    method = METHODS[choice.method]
+    text = costs.caution(method.key)
+    return (f"Caution: {text}. " if text else "") + f"Cost: {method.cost}."
+
+
+def _most(choice: Choice, spec: Mapping[str, Any]) -> str:
+    """Where the worker has no forecast: the most that it can be, at the pace of the cached results."""
+    method, heads = METHODS[choice.method], _heads(choice.model)
+    if heads is None:
+        return ""
+    forwards = costs.most_forwards(method, method.resolve(spec["options"]), heads, 512)
+    pace = costs.pace([r.scores for r in listing().results], choice.model, choice.task)
+    if not forwards or pace is None:
+        return ""
+    each = "each language" if len(spec["languages"]) > 1 else "the language"
+    time = duration(forwards * pace)
+    return f"Here at most {forwards:,} forwards for {each}, {time} at the pace of the results cached here."

@@ -1,0 +1,450 @@
+"""The queue and one job: how far it is, its map, its log, its results and the command that does the same."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.masks import mask_from_json
+from headlab.methods.table import METHODS
+from headlab.records import Head
+from headlab.report.build import document, find, html, ordered_on
+from headlab.scores import HeadScores
+from headlab.store import Store, default_root
+from headlab.studies.table import EXPERIMENTS
+from headlab.ui import experiments, gates_read, gates_store, job_actions, prune_pareto, roles_store
+from headlab.ui.heads_live import about_head, picture
+from headlab.ui.history import history
+from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
+from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
+from headlab.ui.live import follow
+from headlab.ui.names import language_title
+from headlab.ui.overview_coverage import command
+from headlab.ui.presses import Button, button, row
+from headlab.ui.shell import Choice, found, go, guarded, languages_of
+from headlab.ui.shell_worker import supervisor
+from headlab.worker.client import Client
+
+# The queue: the running job first, then those that wait, then those that ended.
+
+QUEUE_SECONDS = 1.0
+ICONS = {
+    "queued": "schedule",
+    "running": "sync",
+    "done": "check_circle",
+    "failed": "error",
+    "cancelled": "cancel",
+}
+SHOWN, MORE = 8, "_jobs_shown"
+GONE = "The list of jobs is kept in the cache folder, and they go on where they stopped once a worker runs."
+EMPTY = (
+    "No job runs or waits. Put one together under **New job**, or press **Compute** on a page that lacks a result. "
+    "Jobs go on when this page is closed."
+)
+
+
+def draw_queue() -> None:
+    """The queue; the page runs again when a job begins, ends or comes."""
+    with guarded():
+        job_actions.said()
+        if (worker := reached()) is None:
+            follow(_await_worker, QUEUE_SECONDS)()
+            return
+        jobs = worker.jobs()
+        settle(jobs, tell=False)
+        queue, now = in_order(jobs), time.time()
+        if not queue.live:
+            st.info(EMPTY)
+        for job in queue.running:
+            _running(job)
+        for position, job in enumerate(queue.waiting, 1):
+            _card(job, waiting_line(job, position, now))
+        _ended(queue.ended, now)
+        watch(queue.live)
+
+
+def _await_worker() -> None:
+    if supervisor().connected:
+        st.rerun()
+
+
+def reached() -> Client | None:
+    """The worker, if it can be asked without waiting; else None, and a sentence says why not."""
+    watched = supervisor()
+    if watched.connected:
+        return watched.client()
+    state = watched.state()
+    if state.kind == "away":
+        st.warning(f"{state.line} {GONE}")
+    else:
+        st.info("The worker is starting; its jobs appear here in a moment.")
+    return None
+
+
+def _ended(jobs: list[Job], now: float) -> None:
+    if not jobs:
+        return
+    st.markdown("##### Ended")
+    shown = st.session_state.get(MORE, SHOWN)
+    for job in jobs[:shown]:
+        _card(job, ended_line(job, now))
+    if len(jobs) > shown:
+        button(f"Show more ({len(jobs) - shown})", key="jobs-more", on_press=_show_more)
+
+
+def _show_more() -> None:
+    st.session_state[MORE] = st.session_state.get(MORE, SHOWN) + 3 * SHOWN
+
+
+def _running(job: Job) -> None:
+    with st.container(border=True, key=f"job-{job['id']}"):
+        _heading(job)
+        far(job)
+        _asking(job)
+
+
+def _card(job: Job, line: str) -> None:
+    with st.container(border=True, key=f"job-{job['id']}", gap="xsmall"):
+        _heading(job)
+        st.caption(line)
+        if job["state"] == "failed":
+            st.error(trouble(job))
+        _asking(job)
+
+
+def _heading(job: Job) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", gap="small"):
+        open_button(job)
+        row(*buttons(job))
+
+
+def open_button(job: Job) -> None:
+    """The button that turns the page to a job."""
+    number = job["id"]
+    label = f"Job {number}: {title(job)}"
+    button(
+        label,
+        icon=ICONS[job["state"]],
+        kind="tertiary",
+        key=f"open-{number}",
+        on_press=job_actions.show,
+        args=(number,),
+    )
+
+
+def trouble(job: Job) -> str:
+    """Why a job failed."""
+    return str(job.get("error") or "It failed without a sentence; its log may say more.")
+
+
+def actions(job: Job) -> None:
+    """What can be done with a job, and the question whether to delete it where that was asked for."""
+    row(*buttons(job, resume_first=False))
+    _asking(job)
+
+
+def buttons(job: Job, *, resume_first: bool = True) -> list[Button]:
+    """What can be done with a job in its state.
+
+    resume_first: what takes the place of Cancel under the pointer is to be Delete, which asks, as a double
+    click would otherwise resume the job; so it depends on the side that the row is aligned to.
+    """
+    number, state = job["id"], job["state"]
+    if state in LIVE:
+        return [cancel_button(number)]
+    delete = Button("Delete", f"delete-{number}", job_actions.confirm_delete, (number,))
+    if state == "done":
+        return [delete]
+    resume = Button("Resume", f"resume-{number}", job_actions.resume, (number,), help=GOES_ON)
+    return [resume, delete] if resume_first else [delete, resume]
+
+
+def _asking(job: Job) -> None:
+    if job_actions.deleting(job["id"]) and job["state"] != "running":
+        _confirm(job)
+
+
+def _confirm(job: Job) -> None:
+    number = job["id"]
+    lost = "" if job["state"] == "done" else " and what it has done of unfinished results"
+    st.warning(f"Delete job {number} with its log{lost}? Finished results stay.")
+    row(
+        Button(f"Delete job {number}", f"delete-yes-{number}", job_actions.delete, (number,), "primary"),
+        Button("Keep it", f"delete-no-{number}", job_actions.confirm_delete, (None,)),
+    )
+
+
+# What a job leaves behind: its results here, where to see them, and the command line that does the same.
+
+
+def choice_of(job: Job) -> Choice | None:
+    """The choice that shows a job's scores; None for a job of another kind."""
+    params = job.get("params") or {}
+    if job.get("kind") != "score" or params.get("method") not in METHODS:
+        return None
+    return Choice(params["model"], params["task"], tuple(params["languages"]), params["method"])
+
+
+def draw_results(job: Job) -> None:
+    """The results of a finished job, and the way to them."""
+    choice, result = choice_of(job), job.get("result") or {}
+    if job.get("kind") in PAGES:
+        name, turn = PAGES[str(job["kind"])]
+        label = f"Open on the {name.capitalize()} page"
+        button(label, key=f"results-{name}", kind="primary", on_press=turn, args=(job,))
+    elif choice is not None:
+        pages = (("heads", "Open on the Heads page"), ("overview", "Open on the Overview page"))
+        row(*(Button(label, f"results-{name}", go, (name, choice), "primary") for name, label in pages))
+    elif isinstance(result.get("accuracy"), Mapping):
+        _trained(result)
+    elif result.get("keys"):
+        _curves(result["keys"])
+    offer_report(job, [str(key) for key in result.get("keys") or ()])
+
+
+def offer_report(job: Job, keys: Sequence[str]) -> None:
+    """The download of what `headlab report` writes, where the results are in the cache of this page."""
+    store = Store(default_root())
+    there = [key for key in keys if (store.root / key / "result.npz").exists()]
+    if there:
+        # The file is made when it is asked for.
+        st.download_button(
+            "Report (HTML)", lambda: html(document(find(there, store), dev_size=ordered_on(store))),
+            f"headlab-job-{job['id']}.html", "text/html", key="results-report", on_click="ignore",
+            icon=":material/download:",
+            help="One file with maps, tables and the commands that make them again; it needs no network.",
+        )  # fmt: skip
+
+
+def _open_report(job: Job) -> None:
+    params, keys = job.get("params") or {}, (job.get("result") or {}).get("keys") or [""]
+    before = st.session_state.get("_choice")
+    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    method = params.get("method") if params.get("method") in METHODS else usual
+    experiments.remember(str(params["experiment"]), str(keys[0]))
+    go("experiments", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
+
+
+def _open_roles(job: Job) -> None:
+    """Turn to the Roles page; roles are of no method, and of no task where their sentences are a treebank's."""
+    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    if not isinstance(before, Choice):
+        return
+    task, languages = str(params.get("task") or before.task), list(params["languages"])
+    offered = tuple(name for name in languages if name in languages_of(task)) or before.languages
+    st.session_state["focus"] = languages[0]
+    go("roles", Choice(params["model"], task, offered, before.method))
+
+
+def _open_gates(job: Job) -> None:
+    """Turn to the Gates page at the job's last run; gates are of no method."""
+    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    if not isinstance(before, Choice):
+        return
+    languages = tuple(params["languages"])
+    st.session_state["focus"] = languages[0]
+    if keys := (job.get("result") or {}).get("keys"):
+        gates_read.remember(str(keys[-1]))
+    go("gates", Choice(params["model"], params["task"], languages, before.method))
+
+
+def _open_prune(job: Job) -> None:
+    """Turn to the Prune page, with the job's mask where it is about one."""
+    params, before = job.get("params") or {}, st.session_state.get("_choice")
+    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    method = params.get("method") if params.get("method") in METHODS else usual
+    if params.get("mask") is not None:
+        mask = mask_from_json(params["mask"], "the job's mask")
+        history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
+    go("prune", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
+
+
+def _trained(result: Mapping[str, Any]) -> None:
+    st.markdown("##### Accuracy on dev")
+    rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()]
+    st.table(pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True)
+    if result.get("folder"):
+        st.caption(f"The adapter is in `{result['folder']}`, below the cache folder.")
+
+
+# Kinds of jobs whose results have a page of their own: its name, and what turns to it.
+PAGES = {
+    "experiment": ("experiments", _open_report), "roles": ("roles", _open_roles), "gates": ("gates", _open_gates),
+    "front": ("prune", _open_prune), "worth": ("prune", _open_prune),
+}  # fmt: skip
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
+    """One row a curve: where it begins, its area, and how many heads can go for a point."""
+    results = [result for result in Store(root).curves().results if result.key in keys]
+    rows = [
+        {
+            "Language": language_title(curve.language),
+            "All heads on": f"{curve.accuracy[0]:.1%}",
+            "Mean over the curve": f"{curve.area:.1%}",
+            "Heads gone for one point": f"{curve.heads_until(0.01)} of {curve.grid.size}",
+        }
+        for curve in (result.curve for result in results)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _curves(keys: Sequence[str]) -> None:
+    st.markdown("##### Accuracy as heads leave")
+    table = _curve_table(default_root(), tuple(keys))
+    if table.empty:
+        st.caption("The curves are in the worker's cache, which is not the one of this page.")
+    else:
+        st.dataframe(table, hide_index=True)
+
+
+def terminal(job: Job) -> str:
+    """The command line that does the same as a job; empty where there is none."""
+    params = job.get("params") or {}
+    if job.get("kind") in ("score", "curve") and params.get("method") in METHODS:
+        return command(params, str(job["kind"]))
+    if job.get("kind") == "experiment" and params.get("experiment") in EXPERIMENTS:
+        return experiments.command(params)
+    if job.get("kind") == "roles":
+        return roles_store.command(params)
+    if job.get("kind") == "gates":
+        return gates_store.command(params)
+    if job.get("kind") == "front":
+        return prune_pareto.command(params)
+    if job.get("kind") == "worth":
+        words = ["headlab", "worth", "--mask", "MASK.json"]
+        return _with(words, params, "model", "task", "languages", "rounds", "batch_sizes", "seed")
+    if job.get("kind") == "finetune":
+        return _with(["headlab", "finetune", str(params["task"])], params, "steps", "learning_rate", "seed")
+    return ""
+
+
+def _with(words: list[str], params: Mapping[str, Any], *names: str) -> str:
+    """A command line with the params of these names, as far as they are there, as options of the same names."""
+    for name in names:
+        if name in params:
+            value = params[name]
+            told = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            words = [*words, f"--{name.replace('_', '-')}", told]
+    return shlex.join(words)
+
+
+# One job: how far it is, its map while it sharpens, its log, what it computes and where its results are.
+
+SECONDS, AGAIN_SECONDS, LOG_HEIGHT = 1.0, 3.0, 260
+HEAD = "_jobs_head"
+
+
+def draw_details(number: int) -> None:
+    """A job by its number; what changes while it runs is kept up to date, and stands apart from what is pressed."""
+    button("All jobs", icon="arrow_back", kind="tertiary", key="jobs-all", on_press=job_actions.show, args=(None,))
+    job = _known(number)
+    if job is None:
+        follow(_ask_again, AGAIN_SECONDS)(number)
+        return
+    st.subheader(f"Job {number}: {title(job)}")
+    with guarded():
+        job_actions.said()
+        if job["state"] not in LIVE:
+            job_actions.asked_for().mine.discard(number)  # seen to its end
+        follow(_look, SECONDS if job["state"] in LIVE else None)(number, job["state"])
+        actions(job)
+        _body(supervisor().client(), job)
+
+
+def _known(number: int) -> Job | None:
+    """The job; None if it cannot be asked for now, `_ask_again` says why."""
+    try:
+        return supervisor().client().job(number) if supervisor().connected else None
+    except HeadlabError:
+        return None
+
+
+def _ask_again(number: int) -> None:
+    with guarded():
+        worker = reached()
+        if worker is not None and worker.job(number):
+            st.rerun()
+
+
+def _look(number: int, state: str) -> None:
+    with guarded():
+        worker = supervisor().client()
+        job = worker.job(number)
+        if job["state"] != state:
+            st.rerun()  # what stands around this has changed too
+        _state(worker, job)
+
+
+def _body(worker: Client, job: Job) -> None:
+    """Left what it computes, right what happened; the log keeps its place whatever the job does."""
+    left, right = st.columns([10, 11], gap="large")
+    every = SECONDS if job["state"] in LIVE else None
+    with left:
+        if every:
+            follow(_map, every)(job["id"])
+        if job["state"] == "done":
+            draw_results(job)
+        _about(job)
+    with right:
+        follow(_log, every)(job["id"])
+        if line := terminal(job):
+            st.caption("The same from a terminal:")
+            st.code(line, language="bash", wrap_lines=True)
+
+
+def _map(number: int) -> None:
+    """The map of what is computed now. It takes clicks, which the log of presses keeps however often it is drawn."""
+    with guarded():
+        job, scores = supervisor().client().snapshot(number)
+        if scores is not None:
+            stored = _stored(job)
+            st.markdown(f"##### {language_title(scores.language)}, being computed")
+            picture(job, scores, stored, st.session_state.get(HEAD), _pick)
+            about_head(scores, stored, st.session_state.get(HEAD))
+
+
+def _pick(head: Head) -> None:
+    st.session_state[HEAD] = head
+
+
+def _state(worker: Client, job: Job) -> None:
+    now = time.time()
+    if job["state"] == "running":
+        st.progress(share(job), progress_line(job))
+    elif job["state"] == "queued":
+        ahead = [other for other in worker.jobs() if other["state"] == "queued" and other["id"] <= job["id"]]
+        st.markdown(f"Waiting: {waiting_line(job, max(1, len(ahead)), now)}.")
+    else:
+        line = ended_line(job, now)
+        st.markdown(f"{line[0].upper()}{line[1:]}.")
+    if job["state"] == "failed":
+        st.error(trouble(job))
+
+
+def _log(number: int) -> None:
+    with guarded():
+        st.markdown("##### Log, newest first")
+        if lines := supervisor().client().log(number):
+            st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
+        else:
+            st.caption("Nothing is written yet.")
+
+
+def _stored(job: Job) -> dict[str, HeadScores]:
+    choice = choice_of(job)
+    return {} if choice is None else dict(found(choice).scores)
+
+
+def _about(job: Job) -> None:
+    st.markdown("##### What it computes")
+    table = pd.DataFrame(details(job), columns=["what", "value"])
+    st.table(table, border="horizontal", hide_index=True, hide_header=True)

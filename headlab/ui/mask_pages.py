@@ -1,0 +1,299 @@
+"""Masks side by side: where they come from, what only one of them removes, and what to do with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from headlab.errors import HeadlabError
+from headlab.masks import WAYS, Mask, combine, compare, mask_from_text
+from headlab.masks.compare import Difference, accuracy_table, by_layer_table, by_stack_table
+from headlab.methods.costs import spec_of
+from headlab.records import Floats, Head, HeadGrid, content_key
+from headlab.scores import HeadScores
+from headlab.ui import gates_store
+from headlab.ui.experiments import weights_of
+from headlab.ui.experiments_report import show
+from headlab.ui.headgrid import head_map
+from headlab.ui.history import History, history
+from headlab.ui.mask_files import file_name
+from headlab.ui.names import head_words, language_title, plain
+from headlab.ui.presses import button
+from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.shell import Choice, go
+
+# The masks that the Masks page can compare: the Prune page's, files, suggestions of stored scores, learned gates.
+
+NOW = "Prune page, now"
+HISTORY = "_history:"
+SHARE = 12  # a suggestion's first k is one head in so many
+
+
+class Target(NamedTuple):
+    """The chosen model as far as it is known here: fingerprint of its weights, and its heads."""
+
+    fingerprint: str | None
+    grid: HeadGrid | None
+
+
+def target_of(choice: Choice, results: Found) -> Target:
+    """What is known of the chosen model: by the worker's word or its results, and by what this session pruned."""
+    known = None if results.first is None else spec_of(results.first, "model", "fingerprint")
+    fingerprint = weights_of(choice.model) or (known if isinstance(known, str) else None)
+    now = st.session_state.get(f"{HISTORY}{fingerprint}")
+    grid = now.grid if isinstance(now, History) else results.grid if known == fingerprint else None
+    return Target(fingerprint, grid)
+
+
+def gather(
+    choice: Choice, results: Found, uploaded: Mapping[str, Mask], wanted: Suggestion | None, target: Target
+) -> dict[str, Mask]:
+    """Every mask there is to compare, by the name to show; those made by hand first."""
+    return {
+        **_of_the_prune_page(choice, target.fingerprint),
+        **uploaded,
+        **({} if wanted is None else suggestions(results, wanted)),
+        **_of_gates(choice),
+    }
+
+
+def pick_rule(results: Found) -> Suggestion | None:
+    """The widgets that say by which rule the stored scores suggest a mask; None where there are no scores."""
+    if results.first is None:
+        return None
+    left, right = st.columns([3, 2])
+    rules = [rule for rule in rules_for(results.first) if rule != "threshold"]
+    words = {rule: f"{rule}: {RULES[rule]}" for rule in rules}
+    usual = rules.index("bottom")  # as many heads of each language, so that they can be compared
+    rule = left.selectbox("Suggestions of the scores", rules, usual, words.__getitem__, key="masks-rule")
+    size = results.first.grid.size
+    if rule != "bottom":
+        return Suggestion(rule)
+    k = right.number_input("k, heads to switch off", 0, size, max(1, size // SHARE), key="masks-k")
+    return Suggestion(rule, k=int(k))
+
+
+def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
+    """The mask that each language's scores suggest, and that of their mean."""
+    made = {}
+    mean: list[HeadScores | None] = [pooled(results.scores, MEAN)] if len(results.scores) > 1 else []
+    for scores in (*results.scores.values(), *mean):
+        if scores is None or (wanted.rule == "harmful" and scores.high is None):
+            continue
+        whose = (
+            f"Mean of {len(results.scores)} languages" if scores.language == MEAN else language_title(scores.language)
+        )
+        chosen = how_chosen(scores, wanted, list(results.scores))
+        made[f"{whose}: {scores.method}, {wanted.rule}"] = Mask(
+            scores.grid, suggest(scores, wanted), _identity(scores), chosen
+        )
+    return made
+
+
+def _identity(scores: HeadScores) -> dict[str, Any]:
+    found = spec_of(scores, "model")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
+    """The present mask of every model that was pruned in this session, where any head is off."""
+    made = {}
+    for key, now in st.session_state.items():
+        if not (isinstance(key, str) and key.startswith(HISTORY) and isinstance(now, History)) or now.kept.all():
+            continue
+        whose = key.removeprefix(HISTORY)
+        name = NOW if whose == fingerprint else f"{NOW}, another model ({whose[:8]})"
+        model = {"name": choice.model if whose == fingerprint else None, "fingerprint": whose}
+        made[name] = Mask(now.grid, now.kept, model, now.chosen)
+    return made
+
+
+def _of_gates(choice: Choice) -> dict[str, Mask]:
+    made = {}
+    for language, sweeps in gates_store.shelf(choice).by_language.items():
+        for run in (run for sweep in sweeps for run in sweep.runs):
+            made[f"Gates of {language_title(language)}, λ {run.gates.weight:g} ({run.key[:6]})"] = run.gates.mask()
+    return made
+
+
+def uploads() -> tuple[dict[str, Mask], list[str]]:
+    """The masks of uploaded files by file name, and a sentence for each that is none."""
+    files = st.file_uploader("Mask files", type="json", accept_multiple_files=True, key="masks-files")
+    return read_files(files or [])
+
+
+def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str]]:
+    """Masks of files by name; equal names are told apart. And a sentence for each file that is not a mask."""
+    made: dict[str, Mask] = {}
+    problems = []
+    for file in files:
+        name, count = file.name, 2
+        while name in made:
+            name, count = f"{file.name} ({count})", count + 1
+        try:
+            made[name] = mask_from_text(file.getvalue(), file.name)
+        except HeadlabError as error:
+            problems.append(f"{str(error).rstrip('.')}.")
+    return made, problems
+
+
+# Two masks side by side: their maps, what only one of them removes, and the accuracies they carry.
+
+READING = (
+    "A and B: blue heads are kept, empty ones are off. Between them: orange heads only A switches off, blue ones only "
+    "B, hatched ones both, empty ones neither. Rows are layers, columns are heads, both counted from 0."
+)
+
+
+def maps(names: tuple[str, str], a: Mask, b: Mask) -> Difference | None:
+    """Maps and counts of two masks, and what they differ in; of different grids the maps, and why there is no more."""
+    try:
+        found = compare(a, b)
+    except HeadlabError as error:
+        found = None
+        st.warning(f"{error}.")
+    places = st.columns(2 if found is None else 3, gap="medium")
+    with places[0]:
+        _map("A", names[0], a)
+    with places[-1]:
+        _map("B", names[1], b)
+    if found is not None:
+        with places[1]:
+            _difference(found)
+        st.caption(READING)
+        _counts(found)
+    return found
+
+
+def _map(letter: str, name: str, mask: Mask) -> None:
+    kept = mask.kept.astype(np.float64)
+    tips = ["kept" if on else "off" for on in mask.kept]
+    title = f"{letter}: {len(mask.removed)} of {mask.grid.size} off"
+    head_map(kept, mask.grid, key=f"masks-map-{letter}", title=title, limit=1.0, tips=tips, signed=False, compact=True)
+    st.caption(plain(name))
+
+
+def _difference(found: Difference) -> None:
+    values = difference_values(found)
+    words = {-1.0: "only A switches it off", 1.0: "only B switches it off", 0.0: "both keep it"}
+    tips = ["both switch it off" if np.isnan(value) else words[value] for value in values]
+    title = f"Apart: {len(found.only_a) + len(found.only_b)}"
+    head_map(values, found.grid, key="masks-map-apart", title=title, limit=1.0, tips=tips, compact=True)
+
+
+def difference_values(found: Difference) -> Floats:
+    """Float [head]: -1 where only A removes, 1 where only B does, 0 where both keep, NaN where both remove."""
+    return np.where(found.a & found.b, np.nan, found.b.astype(np.float64) - found.a)
+
+
+def _counts(found: Difference) -> None:
+    with st.container(horizontal=True, gap="medium"):
+        for label, value in (
+            ("Only A", str(len(found.only_a))), ("Only B", str(len(found.only_b))), ("Both", str(len(found.both))),
+            ("Jaccard", f"{found.jaccard:.2f}"),
+        ):  # fmt: skip
+            st.metric(label, value, width="content", help=HELP[label])
+
+
+HELP = {
+    "Only A": "Heads that A switches off and B keeps",
+    "Only B": "Heads that B switches off and A keeps",
+    "Both": "Heads that both switch off",
+    "Jaccard": "Both, as a share of what either switches off: 1 = the same mask",
+}
+
+
+def tables(a: Mask, b: Mask, found: Difference) -> None:
+    """What only one of two masks removes, head by head, layer by layer and stack by stack, and their accuracies."""
+    accuracies = accuracy_table({"A": a, "B": b})
+    if accuracies.rows:
+        show(accuracies, "masks")
+    else:
+        st.caption(
+            "Neither mask carries accuracies: the Prune page notes those it has seen when it exports a mask, and "
+            "headlab evaluate measures them."
+        )
+    show(by_layer_table(found), "masks")
+    if len(found.grid.stacks) > 1:
+        show(by_stack_table(found), "masks")
+    _only("Only A switches off", found.only_a, found)
+    _only("Only B switches off", found.only_b, found)
+
+
+def _only(words: str, heads: tuple[Head, ...], found: Difference) -> None:
+    several = len(found.grid.stacks) > 1
+    listed = "; ".join(head_words(head, several) for head in heads) or "none"
+    with st.expander(f"{words}: {len(heads)}"):
+        st.markdown(f"{listed}.")
+
+
+# What to do with compared masks: open one on the Prune page, make one of several, take it as a file.
+
+
+def openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> None:
+    """A button for each mask (by letter) that turns to the Prune page with it, and why one cannot."""
+    troubles = {}
+    with st.container(horizontal=True, gap="small"):
+        for letter, mask in masks.items():
+            troubles[trouble(mask, target)] = letter
+            _opener(choice, f"Open {letter} on the Prune page", f"masks-open-{letter}", mask, target)
+    for sentence in filter(None, troubles):
+        st.caption(sentence)
+
+
+def _opener(choice: Choice, label: str, key: str, mask: Mask, target: Target) -> None:
+    button(
+        label, key=key, icon="content_cut", disabled=bool(trouble(mask, target)), on_press=_open,
+        args=(choice, mask, target.fingerprint),
+    )  # fmt: skip
+
+
+def trouble(mask: Mask, target: Target) -> str:
+    """Why a mask cannot be opened on the Prune page of the chosen model; empty where it can."""
+    made_for = mask.model.get("fingerprint")
+    if target.fingerprint is None or (target.grid is None and not made_for):
+        return "The chosen model is not known here yet: open the Prune page once, or wait for the worker."
+    if made_for and made_for != target.fingerprint:
+        name = plain(str(mask.model.get("name") or "another model"))
+        return f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in the sidebar."
+    if target.grid is not None and mask.grid != target.grid:
+        return f"A mask of {mask.grid} does not fit the chosen model, which has {target.grid}."
+    return ""
+
+
+def _open(choice: Choice, mask: Mask, fingerprint: str) -> None:
+    chosen = {name: part for name, part in mask.chosen.items() if name != "evaluated"}
+    history(fingerprint, mask.grid).put(mask.kept, chosen)
+    go("prune", choice)
+
+
+def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target: Target) -> None:
+    """One mask of several, with its ways out. first: names that are chosen to begin with."""
+    st.subheader("Make one mask of several")
+    options = list(masks)
+    names = st.multiselect("Masks", options, default=first, key=f"masks-several-{content_key(options)[:12]}")
+    how = st.radio("Way", list(WAYS), captions=list(WAYS.values()), key="masks-way", horizontal=True)
+    try:
+        made = combine([masks[name] for name in names], how)
+    except HeadlabError as error:
+        st.info(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
+        return
+    st.markdown(f"**{len(made.removed)} of {made.grid.size} heads** would be off.")
+    if note := made.chosen.get("note"):
+        st.caption(f"{note}.")
+    if sentence := risk(made.kept):
+        st.warning(sentence)
+    with st.container(horizontal=True, gap="small"):
+        _opener(choice, "Open it on the Prune page", "masks-open-combined", made, target)
+        st.download_button(
+            "Export it (JSON)", json.dumps(made.to_json(), ensure_ascii=False, indent=1),
+            file_name(made, str(made.model.get("name") or "model")), "application/json", key="masks-export",
+            on_click="ignore", icon=":material/download:",
+        )  # fmt: skip
+    if sentence := trouble(made, target):
+        st.caption(sentence)

@@ -1,0 +1,412 @@
+"""The Pareto front on the Prune page: asked for, found again, and its points as the present mask."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.methods.table import METHODS
+from headlab.options import option_words
+from headlab.plots.lines import FrontDot, front_figure
+from headlab.records import Bools, HeadGrid
+from headlab.scores import kept_without
+from headlab.store import ReportResult
+from headlab.studies.pareto import (
+    ABOUT,
+    BOUND,
+    CHOICE,
+    CONFIRMED,
+    ESTIMATE,
+    FRONT,
+    ORDERS,
+    Point,
+    chosen_mask,
+    cost_of,
+    mask_at,
+    pareto,
+    read_order,
+    read_points,
+)
+from headlab.tables import Report
+from headlab.tasks.base import DEV_SIZE
+from headlab.ui import experiments, job_actions
+from headlab.ui.experiments_report import show
+from headlab.ui.figures import CONFIG
+from headlab.ui.form_values import Values, held, pressed
+from headlab.ui.history import History
+from headlab.ui.job_actions import asked
+from headlab.ui.job_offer import refusal
+from headlab.ui.presses import button, uninterrupted
+from headlab.ui.prune_savings import AGAIN, ASKED, begin
+from headlab.ui.shell import Choice
+
+# Fronts as the Prune page finds them: which one, its points as dots, its command line. No streamlit here.
+
+WEAKEST, MEAN, HEADS, PARAMETERS = "weakest language", "mean of the languages", "heads kept", "parameters kept"
+FLAGS = {"seed": "--seed", "dev_size": "--size", "test_size": "--test-size", "ablation": "--ablation"}
+USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": 512, "test_size": None, "ablation": "zero"}
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Front:
+    """A front with its points. grid: of the model whose front it is."""
+
+    result: ReportResult
+    points: tuple[Point, ...]
+    grid: HeadGrid
+
+    @property
+    def report(self) -> Report:
+        """What was found."""
+        return self.result.report
+
+    @property
+    def answer(self) -> Point:
+        """The point that answers the question."""
+        table = self.report.table(CHOICE)
+        return self.point(table.column("order")[0], table.column("heads removed")[0])
+
+    @property
+    def loss(self) -> float | None:
+        """Points that may be lost, where that was asked."""
+        found: float | None = self.report.spec["options"].get("within")
+        return found
+
+    @property
+    def counted(self) -> bool:
+        """Whether parameters are known."""
+        return all(point.parameters is not None for point in self.points)
+
+    def point(self, order: str, removed: int) -> Point:
+        """A point by its order and its heads removed. Raises KeyError."""
+        for point in self.points:
+            if (point.order, point.removed) == (order, removed):
+                return point
+        raise KeyError((order, removed))
+
+    def kept(self, point: Point) -> Bools:
+        """Heads that a point keeps, bool [head]."""
+        return kept_without(read_order(self.report, point.order, self.grid)[: point.removed], self.grid.size)
+
+
+def read_front(result: ReportResult, grid: HeadGrid) -> Front:
+    """A front of this model. Raises HeadlabError for a report that is none, or of another model."""
+    front = Front(result, tuple(read_points(result.report)), grid)
+    for name in dict.fromkeys(point.order for point in front.points):
+        read_order(result.report, name, grid)
+    return front
+
+
+def matching(
+    results: Sequence[ReportResult], fingerprint: str, task: str, languages: Sequence[str]
+) -> list[ReportResult]:
+    """Fronts of this model and task, the newest first; those of just these languages before the rest."""
+    own = [r for r in results if r.report.name == ABOUT.key and _of(r, fingerprint, task)]
+    return sorted(own, key=lambda r: (_languages(r) == list(languages), str(r.meta.get("created", ""))), reverse=True)
+
+
+def _of(result: ReportResult, fingerprint: str, task: str) -> bool:
+    spec = result.report.spec
+    return bool(spec["model"].get("fingerprint") == fingerprint and spec["task"].get("name") == task)
+
+
+def _languages(result: ReportResult) -> list[str]:
+    return str(result.report.spec["task"].get("language", "")).split(",")
+
+
+def label(result: ReportResult) -> str:
+    """A front in a line: its question, its languages, how it was ordered and when."""
+    options, languages = result.report.spec["options"], _languages(result)
+    asked = f"best with {options['heads']} heads" if options.get("within") is None else (
+        f"within {options['within']:g} points by the {'lower bound' if options['by'] == 'bound' else 'estimate'}"
+    )  # fmt: skip
+    named = ", ".join(languages) if len(languages) < 5 else f"{len(languages)} languages"
+    return f"{asked} · {named} · {options['method']} · {str(result.meta.get('created', ''))[:16].replace('T', ' ')}"
+
+
+def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
+    """The points as they are drawn. cost: heads or parameters.  value: of the weakest language or of the mean."""
+    points = front.points
+    costs = cost_of(points) / MILLION if cost == PARAMETERS else np.array([p.kept for p in points], float)
+    values = [100 * (p.worst if value == WEAKEST else p.mean) for p in points]
+    lows = [100 * (p.worst_bound if value == WEAKEST else p.mean_low) for p in points]
+    best = pareto(costs, np.array(values))
+    rows = zip(points, costs.tolist(), values, lows, best.tolist(), strict=True)
+    return [FrontDot(p.order, p.removed, c, v, low, b, hover(p)) for p, c, v, low, b in rows]
+
+
+def offers(front: Front) -> list[Point]:
+    """The answer, and the points that no other beats; the fewest heads first."""
+    cost = PARAMETERS if front.counted else HEADS
+    best = {(dot.order, dot.removed) for dot in dots_of(front, cost, WEAKEST) if dot.best}
+    best.add((front.answer.order, front.answer.removed))
+    points = sorted(dict.fromkeys(front.points), key=lambda p: (p.kept, -p.worst))
+    return [p for p in points if (p.order, p.removed) in best]
+
+
+def hover(point: Point) -> str:
+    """What the pointer shows of a point."""
+    lines = [f"<b>{point.kept} heads kept</b>, {point.removed} off (order {point.order})"]
+    if point.parameters is not None:
+        lines.append(f"{point.parameters / MILLION:.2f} million parameters, taken out")
+    lines.append(f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound {100 * point.worst_bound:+.1f}")
+    lines.append(f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]")
+    return "<br>".join(lines).replace("-", "−")
+
+
+def confirmed(front: Front) -> pd.DataFrame:
+    """What the answer does on test: a row a language, and one for their mean."""
+    table = front.report.table(CONFIRMED)
+    low, high = table.column("low, points"), table.column("high, points")
+    found = {
+        "Language": table.column("language"),
+        "Accuracy %": table.column("accuracy, %"),
+        "Difference": table.column("difference, points"),
+        "95 % interval": [None if a is None else f"{a:+.1f} … {b:+.1f}" for a, b in zip(low, high, strict=True)],
+    }
+    if front.loss is not None:
+        found["p of the loss"] = table.column("p of the loss")
+    return pd.DataFrame(found)
+
+
+def words(point: Point, *, answer: bool = False) -> str:
+    """A point in a list."""
+    told = (
+        f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean {100 * point.mean:+.1f} "
+        f"· order {point.order}"
+    )
+    return f"{told}{' · the answer' if answer else ''}".replace("-", "−")
+
+
+def command(spec: Mapping[str, Any]) -> str:
+    """The command line that makes the same front as a job of this spec."""
+    options, line = spec["options"], ["headlab", "front"]
+    for name in ("model", "task"):
+        line += [f"--{name}", str(spec[name])]
+    line += ["--languages", ",".join(spec["languages"])]
+    question = "heads" if options.get("heads") is not None else "within"
+    line += [f"--{question}", f"{options[question]:g}"]
+    for name in ("by", "orders"):
+        line += [f"--{name}", options[name]] if options[name] != ABOUT.options[name].default else []
+    points = options["points"]
+    line += ["--every"] if points is None else ["--points", str(points)] * (points != ABOUT.options["points"].default)
+    method = str(spec["method"])
+    line += ["--method", method] if method != "shapley" else []
+    usual = METHODS[method].options if method in METHODS else {}
+    line += option_words("-o", spec.get("method_options") or {}, usual)
+    for name, value in USUAL.items():
+        given = spec.get(name, value)
+        line += [FLAGS[name], str(100_000 if given is None else given)] if given != value else []
+    return shlex.join(line)
+
+
+# Asking for a front: the question, its options, what it will cost, and Start.
+
+SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
+BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
+PREFIX = "front-"  # of the keys of its widgets
+LOST, KEPT_HEADS = 1.0, 0.75  # what is asked at first: points, and the share of heads kept
+DEV_HELP = "Examples that heads are chosen on. More examples tell smaller losses apart."
+
+
+def ask(choice: Choice, heads: int) -> None:
+    """The form. heads: of the model."""
+    with st.container(border=True, key="front-ask"):
+        question = st.radio("Question", [SMALLEST, BEST], horizontal=True, key="front-question")
+        left, right = st.columns([1, 1])
+        with left:
+            if question == SMALLEST:
+                st.number_input("d, points that may be lost", 0.0, 100.0, LOST, step=0.5, key="front-within")
+            else:
+                st.number_input("k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads")
+        if question == SMALLEST:
+            right.selectbox("Accept a loss based on", [BOUND, ESTIMATE], format_func=lambda by: BY[by], key="front-by")
+        with st.expander("More options"):
+            _more()
+        _begin(choice, heads)
+
+
+def _more() -> None:
+    st.multiselect("Orders in which heads leave", list(ORDERS), ["mean", "weakest", "cost"], key="front-orders",
+                   format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
+    left, middle, right = st.columns(3)
+    left.number_input("Sizes to try", 2, 4096, 25, key="front-points", help="Evenly spaced counts of heads off.")
+    middle.number_input("Examples of dev, at most", 1, 100_000, DEV_SIZE, key="front-dev", help=DEV_HELP)
+    right.number_input("Examples of test, at most", 1, 100_000, None, key="front-test", placeholder="all")
+
+
+def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's spec. state: values of the widgets."""
+    smallest = state.get("front-question", SMALLEST) == SMALLEST
+    options = {
+        "orders": ",".join(state.get("front-orders") or ["mean"]),
+        "points": min(int(state.get("front-points", 25)), heads + 1),
+        "within": float(state.get("front-within", LOST)) if smallest else None,
+        "heads": None if smallest else int(state.get("front-heads", round(KEPT_HEADS * heads))),
+        "by": state.get("front-by", BOUND) if smallest else BOUND,
+    }
+    return {
+        "model": choice.model, "task": choice.task, "languages": list(choice.languages), "method": choice.method,
+        "options": options, "dev_size": state.get("front-dev", DEV_SIZE), "test_size": state.get("front-test"),
+    }  # fmt: skip
+
+
+def _begin(choice: Choice, heads: int) -> None:
+    """The forecast, the button, and what became of the last click."""
+    values = held(PREFIX)
+    spec, trouble = spec_of(choice, heads, values), refusal(choice)
+    if trouble:
+        st.warning(trouble)
+    else:
+        job_actions.draw("front", spec, "What it will take:", "")
+    button(
+        "Start", kind="primary", icon="play_arrow", key="front-start", disabled=bool(trouble), on_press=_start,
+        args=(choice, heads, values), form=PREFIX,
+    )  # fmt: skip
+    if st.session_state.get(ASKED) == "front":
+        asked("Its front appears below when it is done.")
+    with st.expander("The same from a terminal"):
+        st.code(command(spec), language="bash", wrap_lines=True)
+
+
+def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
+    st.session_state.pop("front-shown", None)  # the newest one
+    begin("front", spec_of(choice, heads, pressed(PREFIX, drawn, typed)))
+
+
+# The front on the Prune page: asking for one, and its figure, whose points become the present mask.
+
+FIGURE, PICKED = "front-figure", "front-point"
+INTRO = (
+    "Heads leave in several orders; every model on the way is judged on dev in each language, paired with the unpruned "
+    "one. Of all of them the answer alone is then judged on test."
+)
+READING = (
+    "A click on a dot makes it the present mask. Filled dots lie on the line: no other model here is as small and "
+    "loses less. Their bar reaches down to the lower bound. All of it is on the examples that chose the heads, which "
+    "flatters. Drag to look closer; a double click shows everything."
+)
+
+
+def draw(choice: Choice, now: History, fingerprint: str) -> None:
+    """The section: the question, and the newest front of this model, task and these languages; a fragment's own."""
+    if st.session_state.pop(AGAIN, False):
+        st.rerun()  # the mask has changed, or a job was asked for: the whole page follows
+    st.subheader("Find a smaller model", anchor="smaller")
+    st.markdown(INTRO)
+    ask(choice, now.grid.size)
+    listing = experiments.listing()
+    found = matching(listing.results, fingerprint, choice.task, choice.languages)
+    if not found:
+        st.caption("No front of this model and task is in the cache yet.")
+        return
+    front = _readable(_pick(found), now)
+    if front is not None:
+        _show(front, now)
+
+
+def _pick(found: Sequence[ReportResult]) -> ReportResult:
+    """The front to show; a choice where there are several."""
+    if len(found) == 1:
+        return found[0]
+    by_key = {result.key: result for result in found}
+    if st.session_state.get("front-shown") not in by_key:
+        st.session_state.pop("front-shown", None)
+    key = st.selectbox("Front", list(by_key), format_func=lambda k: label(by_key[k]), key="front-shown")
+    return by_key[key]
+
+
+def _readable(result: ReportResult, now: History) -> Front | None:
+    try:
+        return read_front(result, now.grid)
+    except HeadlabError as error:
+        st.warning(f"The front cannot be shown: {error}.")
+        return None
+
+
+def _show(front: Front, now: History) -> None:
+    for note in front.report.notes:
+        st.markdown(f"- {note}")
+    left, right = st.columns([7, 5], gap="large")
+    with left:
+        _figure(front, now)
+    with right:
+        _list(front, now)
+        _confirmed(front)
+    with st.expander("More tables, and how it was made"):
+        for name in (CHOICE, CONFIRMED, FRONT):
+            show(front.report.table(name), front.result.key)
+        st.caption("The same from a terminal; what is in the cache is not computed again:")
+        st.code(command(experiments.job_spec(front.report.spec)), language="bash", wrap_lines=True)
+
+
+def _figure(front: Front, now: History) -> None:
+    with st.container(horizontal=True):
+        costs = [PARAMETERS, HEADS] if front.counted else [HEADS]
+        cost = st.radio("Against", costs, horizontal=True, key="front-cost") if len(costs) > 1 else HEADS
+        value = st.radio("What is lost by", [WEAKEST, MEAN], horizontal=True, key="front-value")
+    answer = front.answer
+    fig = front_figure(
+        dots_of(front, cost, value), "parameters kept, millions" if cost == PARAMETERS else cost,
+        f"difference of the {value}, points", loss=front.loss, chosen=(answer.order, answer.removed),
+    )  # fmt: skip
+    key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: what was selected is taken, and may be clicked again
+    st.plotly_chart(
+        fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)), selection_mode="points",
+        alt="Smaller models: what they keep against what they lose",
+    )  # fmt: skip
+    st.caption(READING)
+
+
+def picked(key: str, front: Front, now: History) -> None:
+    """Make the dot that was clicked the present mask."""
+    state = st.session_state.get(key) or {}
+    points = (state.get("selection") or {}).get("points") or []
+    given = next((p["customdata"] for p in points if p.get("customdata")), None)
+    if given is None:
+        return
+    order, removed = (given["0"], given["1"]) if isinstance(given, dict) else given[:2]
+    put(front, now, str(order), int(removed))
+
+
+def put(front: Front, now: History, order: str, removed: int) -> None:
+    """Make the mask of one point the present one."""
+    answer = (order, removed) == (front.answer.order, front.answer.removed)  # it alone was judged on test
+    mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
+    now.put(mask.kept, mask.chosen)
+    st.session_state[AGAIN] = True
+
+
+def _confirmed(front: Front) -> None:
+    """What the answer does on test, in short."""
+    st.markdown("##### The answer on test")
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    columns = {
+        "Language": text(pinned=True), "Accuracy %": number(format="%.1f"),
+        "Difference": number(format="%+.1f", help="Points, on the same examples"),
+        "95 % interval": text(help="Of the difference, paired bootstrap, points"),
+        "p of the loss": number(format="%.3f", help="One-sided, of more being lost than was allowed"),
+    }  # fmt: skip
+    st.dataframe(confirmed(front), hide_index=True, column_config=columns, placeholder="–")
+
+
+def _list(front: Front, now: History) -> None:
+    """The same points as a list: for the keyboard, and where a dot is hard to hit."""
+    offered = offers(front)
+    key = f"{PICKED}-{front.result.key[:12]}"  # one a front: what was chosen of another is no choice here
+    chosen: Point = st.selectbox(
+        "The answer, and the best for their size", offered, index=offered.index(front.answer), key=key,
+        format_func=lambda point: words(point, answer=point == front.answer),
+    )  # fmt: skip
+    button(
+        "Make it the present mask", kind="primary", icon="check", key="front-put", on_press=put,
+        args=(front, now, chosen.order, chosen.removed),
+    )  # fmt: skip

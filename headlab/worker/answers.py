@@ -1,0 +1,173 @@
+"""What the device's thread computes for one request: figures, attention, paces. Imports torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.hooks.model import Model
+from headlab.hooks.observe import attention, excluded_ids, started
+from headlab.masks import Mask, mask_from_json
+from headlab.methods.run import Work
+from headlab.methods.table import method as method_of
+from headlab.records import Evaluation, Head
+from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, EvaluateRequest, Figure, Weights
+
+# Evaluations as the figures that cross the worker's door.
+
+
+def mask_of(request: EvaluateRequest, model: Model) -> Mask:
+    """The mask of a request. Raises HeadlabError if it is none of this model's."""
+    mask = mask_from_json(request.mask, "the mask")
+    mask.check(model.grid, model.fingerprint)
+    return mask
+
+
+def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterator[Figure]:
+    """Both grow together, so that the first comparison does not wait for all of the baseline."""
+    before: Evaluation | None = None
+    for after in masked:
+        while before is None or before.n < after.n:
+            before = next(whole)
+        yield _compared(before, after)
+
+
+def figure(seen: Evaluation) -> Figure:
+    """Accuracy of the untouched model over the examples seen."""
+    low, high = accuracy_interval(seen)
+    return Figure(
+        language=seen.language, n=seen.n, total=seen.total, accuracy=seen.accuracy, low=low, high=high, done=seen.done
+    )
+
+
+def _compared(before: Evaluation, after: Evaluation) -> Figure:
+    both = compare(before, after)
+    return Figure(
+        language=both.language,
+        n=both.n,
+        total=both.total,
+        accuracy=both.accuracy,
+        low=both.low,
+        high=both.high,
+        done=both.n == both.total,
+        baseline=both.baseline,
+        difference=both.difference,
+        p=both.p,
+        flipped_right=both.flipped_right,
+        flipped_wrong=both.flipped_wrong,
+    )
+
+
+# Attention of chosen heads for one sentence, as it crosses the worker's door. Imports torch.
+
+
+def weights_of(model: Model, request: AttentionRequest) -> Weights:
+    """Attention of the chosen heads for one sentence or pair, cut to 64 tokens. Raises HeadlabError for other heads."""
+    heads = [Head(*head) for head in request.heads]
+    for head in heads:
+        model.grid.index(head)
+    texts = (request.text,) if request.pair is None else (request.text, request.pair)
+    cut = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
+    full = model.tokenizer(*texts)["input_ids"]
+    inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
+    found = attention(model, {**inputs, **_target(model, heads)}, heads)
+    ends = set(excluded_ids(model.tokenizer, "separator"))
+    return Weights(
+        tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
+        weights={f"{h.stack}.{h.layer}.{h.head}": _rounded(found[h]) for h in heads},
+        separators=[place for place, token in enumerate(cut) if token in ends],
+        truncated=len(full) > len(cut),
+    )
+
+
+def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
+    """What an encoder-decoder model takes besides. Raises HeadlabError for heads that look from a target."""
+    if not model.module.config.is_encoder_decoder:
+        return {}
+    for head in heads:
+        if head.stack != "encoder":
+            raise HeadlabError(
+                f"head {head} attends from a translation, and a sentence has none; choose encoder heads",
+                code="head.of_translation",
+            )
+    return started(model, 1)
+
+
+def _rounded(weights: torch.Tensor) -> list[list[float]]:
+    rounded: list[list[float]] = weights.double().numpy().round(3).tolist()
+    return rounded
+
+
+# How long a forward pass of some work takes: a few batches of it, timed.
+
+BATCHES = 8
+SECONDS = 1.0
+WARMING = 16  # examples before the clock starts: the first batch of a model is slow
+
+
+class Enough(Exception):
+    """Ends the work once it has been timed."""
+
+
+class Stopwatch:
+    """Times the batches of an evaluator; what others do between them does not count."""
+
+    def __init__(self, evaluator: Evaluator, tick: Callable[[], None]) -> None:
+        self._evaluator, self._tick = evaluator, tick
+        self._since, self._counted = time.perf_counter(), evaluator.forwards
+        self._open = 0.0  # seconds since forwards were last counted
+        self.seconds, self.forwards, self.batches = 0.0, 0, 0
+
+    def __call__(self) -> None:
+        """Called between batches, and while they are under way. Raises Enough once it has seen enough."""
+        self.take()
+        if self.batches and (self.batches >= BATCHES or self.seconds >= SECONDS):
+            raise Enough
+        self._tick()
+        self._since = time.perf_counter()
+
+    def take(self) -> None:
+        """Note what was done since the last call."""
+        now, counted = time.perf_counter(), self._evaluator.forwards
+        self._open += now - self._since
+        self._since = now
+        if counted > self._counted:
+            self.seconds, self._open = self.seconds + self._open, 0.0
+            self.forwards, self._counted = self.forwards + counted - self._counted, counted
+            self.batches += 1
+
+    @property
+    def pace(self) -> float:
+        """Seconds a forward."""
+        return self.seconds / max(1, self.forwards)
+
+
+def pace_of(evaluator: Evaluator, method: str | None, options: Mapping[str, Any], tick: Callable[[], None]) -> float:
+    """Seconds a forward pass of a method takes, or a plain one (method None). tick: called between batches."""
+    answered(evaluator, min(WARMING, len(evaluator.examples)))
+    watch = Stopwatch(evaluator, tick)
+    evaluator.tick = watch
+    try:
+        if method is None:
+            answered(evaluator, len(evaluator.examples))
+        else:
+            chosen = method_of(method)
+            import_module(f"headlab.methods.{chosen.module}").run(Work(evaluator, 0, chosen.resolve(options)))
+        watch.take()
+    except Enough:
+        pass
+    return watch.pace
+
+
+def answered(evaluator: Evaluator, examples: int) -> None:
+    """Plain forward passes of the untouched model on the first examples; nothing of them is kept."""
+    grid = evaluator.model.grid
+    whole = np.ones((examples, grid.layers, grid.width), dtype=bool)
+    evaluator.correct(whole, np.arange(examples))

@@ -1,0 +1,294 @@
+"""Authentication, limits and the answer to a failure: plain ASGI, so that streams end when their reader does."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import re
+from collections.abc import Iterable, MutableMapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headlab.errors import HeadlabError
+from headlab.worker.schemas import MAX_BODY, Name, Refusal, code_of, log_failure, sentence_of
+
+# One connection to the worker, closed when no whole request comes in time: uvicorn itself would wait for ever.
+
+REQUEST_SECONDS = 10.0
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 whose head must be complete REQUEST_SECONDS after the connection, or its last answer, began to wait."""
+
+    _watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more can come."""
+        if self._watch is not None:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self.loop.call_later(REQUEST_SECONDS, self._look)
+
+    def _look(self) -> None:
+        if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+            self.transport.close()
+
+
+# Which models may be asked for: any where only this machine reaches the worker, elsewhere those its owner named.
+
+VARIABLE = "HEADLAB_MODELS"
+PATH_LIKE = ("/", "./", "../", "~")
+
+
+class Allowed:
+    """Embedded models and those named here, letter by letter: no other text reaches the disk or the hub.
+
+    A folder is followed to its place once; a name that leads elsewhere later is refused. Raises
+    HeadlabError for a name that nobody could ask for.
+    """
+
+    def __init__(self, named: Iterable[str] = ()) -> None:
+        self._places = {name: _first_place(name) for name in named}
+
+    def __call__(self, model: str) -> str:
+        """The model, if it may be asked for. Raises Refusal (404)."""
+        embedded = embedded_names()
+        if model in embedded:
+            return model
+        if model not in self._places:
+            served = ", ".join((*embedded, *self._places))
+            raise Refusal(
+                f"this worker is open to other machines and serves {served} only, not {model!r}; whoever runs it can "
+                f"add a model with --allow or {VARIABLE}",
+                404,
+                code="model.not_allowed",
+            )
+        if _place(model) != self._places[model]:
+            raise Refusal(
+                f"{model} is not where it was when the worker started, so it is not opened; start the worker again "
+                "if that is meant",
+                404,
+                code="model.moved",
+            )
+        return model
+
+
+def embedded_names() -> tuple[str, ...]:
+    """Models that come with headlab: the folders of their adapters. Takes no torch to know, so it never waits."""
+    root = Path(str(files("headlab") / "embedded"))
+    return tuple(sorted(path.parent.name for path in root.glob("*/adapter_config.json")))
+
+
+def admit_local(model: str) -> str:
+    """Any model: for a worker that only this machine can reach."""
+    return model
+
+
+def admit_embedded(model: str) -> str:
+    """Embedded models only. Raises Refusal (404)."""
+    return Allowed()(model)
+
+
+def named_models(given: Iterable[str] = ()) -> tuple[str, ...]:
+    """Models named by --allow and, separated by commas, in $HEADLAB_MODELS; each once."""
+    told = os.environ.get(VARIABLE, "").split(",")
+    return tuple(dict.fromkeys(name.strip() for name in (*given, *told) if name.strip()))
+
+
+def _first_place(name: str) -> str | None:
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError as error:
+        raise HeadlabError(
+            f"a request cannot name the model {name[:80]!r}; give a shorter, printable name", code="model.name_invalid"
+        ) from error
+    place = _place(name)
+    if place is None and name.startswith(PATH_LIKE):
+        raise HeadlabError(
+            f"the model {name} is not a folder here; give an existing folder, or a name from the hub",
+            code="model.folder_missing",
+        )
+    return place
+
+
+def _place(name: str) -> str | None:
+    """Where a folder really is, links followed; None for what is not a folder, as names from the hub."""
+    try:
+        return str(Path(name).resolve()) if Path(name).is_dir() else None
+    except (OSError, ValueError, RuntimeError):  # too long, not encodable, a loop of links
+        return None
+
+
+log = logging.getLogger(__name__)
+TOO_LARGE = f"the request is larger than {MAX_BODY >> 20} MiB"
+OPEN_PATH = "/health"
+BODY_SECONDS = 20.0
+MAX_REQUESTS = 400
+HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
+HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class Doors:
+    """Refuse what lacks the token, is too large, too slow or comes from another site; turn a crash into a sentence.
+
+    hosts: names in the Host header that are answered; None or "*": any.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None = None, hosts: Iterable[str] | None = None) -> None:
+        self._app = app
+        self._token = token
+        named = frozenset(hosts or ("*",))
+        self._hosts = None if "*" in named else named
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            refusal = self._refusal(scope["path"], Headers(scope=scope))
+            if refusal is None:
+                await self._enter(scope, receive, send)
+            else:
+                await refusal(scope, receive, _with_headers(send))
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        self._inside += 1
+        try:
+            await self._app(scope, _limited(receive), _with_headers(watched))
+        except Exception as error:  # the last door: nothing may leave but a sentence
+            log_failure(log, _what(scope), error)
+            if not started:
+                await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
+        finally:
+            self._inside -= 1
+
+    def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
+        host = headers.get("host", "")
+        if self._hosts is not None and _name_of(host) not in self._hosts:
+            return refused(
+                400, "this worker does not answer to the name in the request's Host header", code="request.host_unknown"
+            )
+        origin = headers.get("origin")
+        if origin is not None and _place_of(origin) != host:
+            return refused(403, "pages of other sites may not ask this worker", code="request.other_site")
+        if not _small(headers.get("content-length", "0")):
+            return refused(413, TOO_LARGE, code="request.too_large")
+        if self._inside >= MAX_REQUESTS:
+            return refused(
+                503,
+                f"{MAX_REQUESTS} requests are in progress; try again in a moment",
+                code="request.too_many_under_way",
+            )
+        if self._token is None or path == OPEN_PATH:
+            return None
+        given = headers.get("authorization", "").encode("latin-1")
+        if hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+            return None
+        return refused(
+            401, "this worker needs a token: set HEADLAB_TOKEN to the one it was started with", code="token.wrong"
+        )
+
+
+def _limited(receive: Receive) -> Receive:
+    """The request's body as it comes, unless it grows too large or takes too long."""
+    loop = asyncio.get_running_loop()
+    until, taken, whole = loop.time() + BODY_SECONDS, 0, False
+
+    async def counted() -> Message:
+        nonlocal taken, whole
+        if whole:  # from here on it waits for the asker to leave, which may take long
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max(0.0, until - loop.time()))
+        except TimeoutError:
+            raise HTTPException(408, f"the request did not arrive within {BODY_SECONDS:.0f} s") from None
+        taken += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
+        if taken > MAX_BODY:
+            raise HTTPException(413)
+        return message
+
+    return counted
+
+
+def _with_headers(send: Send) -> Send:
+    """Every answer tells browsers what they may do with it: nothing, unless the route said otherwise."""
+
+    async def headed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return headed
+
+
+def refused(status: int, sentence: str, *, code: str) -> JSONResponse:
+    """The answer to a request that is refused; its fields are those of `schemas.Problem`."""
+    return JSONResponse({"error": sentence, "code": code}, status)
+
+
+def _small(length: str) -> bool:
+    """Whether a body of this Content-Length may come in."""
+    return length.isascii() and length.isdigit() and int(length) <= MAX_BODY if len(length) < 20 else False
+
+
+def _name_of(host: str) -> str:
+    """A Host header without its port: `localhost`, `127.0.0.1`, `[::1]`."""
+    found = HOST.fullmatch(host)
+    return "" if found is None else found.group(1).lower()
+
+
+def _place_of(origin: str) -> str:
+    """Host and port of an Origin header; empty for one that cannot be read, as "null"."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+def _what(scope: MutableMapping[str, Any]) -> str:
+    """The request's kind for the log: its route, never what was typed."""
+    route = scope.get("route")
+    return f"{scope['method']} {getattr(route, 'path', 'unknown path')}"

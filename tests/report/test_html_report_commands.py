@@ -1,0 +1,168 @@
+"""The commands of a report make the same result again: run, or read back as the command line reads them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import cached_reports
+import made_gates
+import pytest
+import typer
+from made_curves import made_curve
+from made_fronts import spec_of
+from saved import save_classifier
+
+from headlab.cli import main
+from headlab.cli.experiment import options_of
+from headlab.cli.gates import chosen_options
+from headlab.cli.main import build
+from headlab.options import parse_options
+from headlab.report.commands import Again, again, joined
+from headlab.roles.table import OPTIONS as ROLE_OPTIONS
+from headlab.roles.table import resolve
+from headlab.store import Store
+from headlab.studies.pareto import ABOUT
+from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import experiment as experiment_of
+
+SCORE = ["--method", "shapley", "-o", "samples=8", "-o", "target=none", "--seed", "1", "--size", "12"]
+
+
+def given(line: str) -> tuple[str, dict[str, Any]]:
+    """The name of a command and its arguments, as the command line reads them."""
+    words = shlex.split(line)
+    command = typer.main.get_command(build()).commands[words[1]]  # type: ignore[attr-defined] # a group
+    return words[1], command.make_context(words[1], words[2:]).params
+
+
+def commands_in(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    return [unescape(re.sub("<[^>]+>", "", pre)) for pre in re.findall("<pre><code>(.*?)</code></pre>", text)]
+
+
+@pytest.mark.slow
+def test_running_a_reports_commands_gives_the_same_keys(tmp_path, monkeypatch):
+    """A score and a curve of a tiny model; the commands as they stand in the file, in an empty cache."""
+    monkeypatch.chdir(tmp_path)
+    save_classifier(tmp_path / "tiny")
+    about = ["--model", "tiny", "--languages", "de", *SCORE[:-2]]
+    assert main(["score", *about, "--size", "12", "--cache", "one"]) == 0
+    assert main(["curve", *about, "--size", "10", "--dev-size", "12", "--points", "3", "--cache", "one"]) == 0
+    keys = sorted(folder.name for folder in Store(Path("one")).folders())
+    assert len(keys) == 2
+    assert main(["report", *keys, "--cache", "one", "--out", "report.html"]) == 0
+    lines = commands_in(Path("report.html"))
+    assert len(lines) == 2
+    for line in lines:
+        assert main([*shlex.split(line)[1:], "--cache", "other"]) == 0
+    assert sorted(folder.name for folder in Store(Path("other")).folders()) == keys
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("other", [False, True])
+def test_an_experiments_command_asks_for_the_same_options(name, other):
+    spec = dict(cached_reports.made_up(name).spec)
+    about = experiment_of(name)
+    if other:  # every option that has a neighbour has another value than its default
+        changed = {
+            key: option.default + 1 for key, option in about.options.items()
+            if option.kind is int and isinstance(option.default, int) and option.fits(option.default + 1)
+        }  # fmt: skip
+        changed |= {"method": "monte-carlo", "method_options": {"samples": 77}} if "method" in about.options else {}
+        spec |= {"options": about.resolve(changed), "seed": 3, "ablation": "mean"}
+        spec["model"] = {**spec["model"], "dtype": "bfloat16"}
+    (line,) = again("report", spec).lines
+    command, asked = given(line)
+    assert command == "experiment"
+    found = options_of(about, asked["method"], asked["method_option"] or [], asked["option"] or [])
+    assert found == spec["options"]
+    assert (asked["key"], asked["languages"], asked["size"], asked["test_size"]) == (name, "de,th", 512, 1000)
+    assert (asked["seed"], asked["ablation"], asked["dtype"]) == (
+        spec["seed"], spec["ablation"], "bfloat16" if other else "float32",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"stacks": "encoder", "size": 7, "sample": "batch"}, {"trained": "all", "clip": None}]
+)
+def test_the_command_of_gates_asks_for_the_same_options(options):
+    gates = made_gates.made_gates(seed=2, **options)
+    (line,) = again("gates", gates.spec).lines
+    _, asked = given(line)
+    (weight,) = asked["weight"]
+    found = chosen_options(asked["option"] or [], asked["stacks"], asked["train_model"], asked["seed"]).record()
+    assert {**found, "weight": weight} == gates.spec["options"]
+    assert (asked["language"], asked["seed"]) == ("de", 2)
+
+
+def test_the_command_of_roles_asks_for_the_same_sentences_and_options():
+    spec = {
+        "experiment": "roles",
+        "model": {"name": "m", "revision": "r", "fingerprint": "f"},
+        "options": resolve({"rare": 0.4}),
+        "task": {"name": "treebank", "language": "de", "split": "test", "size": 60},
+        "frequencies": {"source": "corpus"},
+    }
+    found = again("report", spec)
+    _, asked = given(found.lines[0])
+    assert resolve(parse_options(asked["option"], ROLE_OPTIONS)) == spec["options"]
+    assert (asked["task"], asked["language"], asked["split"], asked["size"]) == (None, "de", "test", 60)
+    assert str(asked["frequencies"]) == "FILE"
+    assert any("name it in place of FILE" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"heads": 3, "points": None}, {"within": 2.5, "by": "estimate", "orders": "mean,own"}]
+)
+def test_the_command_of_a_front_asks_the_same_question(options):
+    spec = spec_of(**options)
+    (line,) = again("report", spec).lines
+    command, asked = given(line)
+    assert command == "front"
+    found = {name: asked[name] for name in ("method", "within", "heads", "by", "orders")}
+    found |= {"points": None if asked["every"] else asked["points"]}
+    assert ABOUT.resolve(found) == spec["options"]
+    assert (asked["languages"], asked["size"], asked["test_size"]) == ("de,th", 512, 1000)
+
+
+def test_a_curve_of_other_scores_has_no_command_but_a_reason():
+    spec = dict(made_curve().spec)
+    assert (
+        again("curve", spec).lines[0].startswith("headlab curve --model e5-small-intents --task intents --languages de")
+    )
+    assert any("512 is the default" in note for note in again("curve", spec).notes)
+    assert "--dev-size 64" in again("curve", spec, dev_size=64).lines[0]
+    other = again("curve", spec | {"order": {**spec["order"], "language": "th"}})
+    assert other.lines == ()
+    assert "ordered by other scores (language th)" in other.notes[0]
+
+
+def test_a_walk_of_a_front_names_the_front_that_makes_it():
+    spec = dict(made_curve().spec)
+    order = {"method": "front mean", "language": "de,th", "options": {"of": "gradient", "scores": {}}}
+    found = again("curve", spec | {"order": {**spec["order"], **order}})
+    assert found.lines == ()
+    (note,) = found.notes
+    assert "headlab front makes it on its way: over de,th, along the order mean by gradient scores" in note
+
+
+def test_commands_that_differ_in_their_language_alone_are_one():
+    def one(language: str, *more: str) -> Again:
+        return Again((("headlab", "score", "--languages", language, *more),), ("note",))
+
+    found = joined([one("de"), one("th", "--seed", "1"), one("fr"), one("de")])
+    assert found.lines == ("headlab score --languages de,fr", "headlab score --languages th --seed 1")
+    assert found.notes == ("note",)
+
+
+def test_what_a_command_cannot_say_is_a_note():
+    spec = made_gates.made_gates(model_of_its_own=None).spec
+    task = {**spec["task"], "name": "mine", "seed": 4}
+    notes = " ".join(again("gates", {**spec, "task": task, "model": {**spec["model"], "revision": "folder"}}).notes)
+    assert "give the path that it has where you are" in notes
+    assert "--task FILE.toml" in notes
+    assert "seed was 4" in notes
