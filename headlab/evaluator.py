@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, as_gates, gated
-from headlab.hooks.observe import head_means
+from headlab.hooks.model import Model, as_gates, gated, head_means
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import IGNORED, Sized, read
-from headlab.masks import Mask, full_mask
+from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
 from headlab.stats import paired_bootstrap, share_interval

@@ -17,7 +17,7 @@ from headlab.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active
 from headlab.inputs import Told, encode_sources, lengths, longest, pad, told
-from headlab.masks import Mask, full_mask
+from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Ints
 from headlab.tasks.base import Example, Split, Task

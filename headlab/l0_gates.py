@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from headlab.errors import HeadlabError
-from headlab.masks import Mask
+from headlab.masks.mask import Mask
 from headlab.records import Bools, Floats, HeadGrid, Ints
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import as_gates
 from headlab.hooks.state import Active
 from headlab.inputs import IGNORED
-from headlab.masks import Mask, full_mask
+from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Floats
 from headlab.stats import Paired, group_bootstrap

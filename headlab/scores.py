@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.masks import Mask, choose
+from headlab.masks.mask import Mask
+from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints
-from headlab.stats import Paired, group_bootstrap
+from headlab.stats.bootstrap import Paired, group_bootstrap
 
 
 @dataclass(frozen=True)

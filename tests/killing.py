@@ -159,7 +159,7 @@ def _fork(message: dict[str, Any]) -> int:
             os.dup2(os.open(message[name], os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), place)
         if message["die_at"] is not None:
             sys.addaudithook(_killer(*message["die_at"]))
-        from headlab.cli import main
+        from headlab.cli.main import main
 
         code = main(message["start"])
         sys.stdout.flush()
@@ -185,8 +185,8 @@ def _killer(event: str, ending: str, number: int) -> Callable[[str, tuple[Any, .
 def main() -> None:
     """Load what commands need, then fork one for each line that asks for it."""
     import headlab.worker.model_host
-    import headlab.worker.serve  # noqa: F401 - loaded for the children
-    from headlab.cli import main as command
+    import headlab.worker.server  # noqa: F401 - loaded for the children
+    from headlab.cli.main import main as command
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -8,7 +8,6 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,30 +15,10 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools"))
-from messages import trees as sources  # noqa: E402 - found there
+import house  # noqa: E402 - found there
+from house import LEVELS, ORDER, STRANGERS, imported, own_imports, part  # noqa: E402
+from messages import trees as sources  # noqa: E402
 
-# A part imports from lower levels, and within its own from those to its left; strangers do not know each other.
-LEVELS = {
-    "records and files": ("errors", "files", "records", "options", "tables", "value_functions"),
-    "statistics, masks, tasks": ("stats", "bleu", "masks", "tasks", "scores", "l0_gates", "parallel"),
-    "models and their heads": ("models", "hooks"),
-    "results on disk and in pictures": ("store", "plots"),
-    "answers under a mask": ("inputs", "evaluator", "generation", "likelihood"),
-    "what is computed of heads": ("methods", "roles", "training", "shrink"),
-    "one question a file": ("cluster", "studies", "api"),
-    "whole pieces of work": ("worker", "reproduce", "report"),
-    "what a person uses": ("cli", "ui", "app", "pages"),
-}
-ORDER = [part for parts in LEVELS.values() for part in parts]
-STRANGERS = (
-    {"files", "records", "options", "tables", "value_functions"},
-    {"stats", "masks", "tasks", "parallel"},
-    {"store", "plots"},
-    {"methods", "roles", "training"},
-    {"cluster", "studies", "api"},
-    {"worker", "reproduce", "report"},
-    {"cli", "ui"},
-)
 HOMES = {  # module: the parts that may import it
     "streamlit": {"ui", "app", "pages"},
     "plotly": {"plots", "ui"},
@@ -75,40 +54,6 @@ encode items values keys array dtype device partial getLogger TypeVar namedtuple
 
 def library() -> dict[str, ast.Module]:
     return {path: tree for path, tree in sources().items() if path.startswith("headlab/")}
-
-
-def part(path: str) -> str:
-    """The part of the house a file belongs to: its name or its folder's below headlab/."""
-    first, *rest = Path(path).with_suffix("").parts
-    return (rest[0] if first == "headlab" else first) if rest else first
-
-
-def module(path: str) -> str:
-    names = Path(path).with_suffix("").parts
-    return ".".join(names[:-1] if names[-1] == "__init__" else names)
-
-
-@cache
-def modules() -> set[str]:
-    return {module(path) for path in library()}
-
-
-@cache
-def imported(path: str) -> list[str]:
-    """Every module a file names in an import, at any depth, `from package import module` spelled out."""
-    found = []
-    for node in ast.walk(sources()[path]):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            found += [name if name in modules() else str(node.module) for name in whole]
-    return found
-
-
-def own_imports(path: str) -> set[str]:
-    return {name for name in imported(path) if name.split(".")[0] == "headlab"}
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -151,8 +96,20 @@ def test_strangers_do_not_know_each_other():
 
 
 def test_no_two_modules_import_each_other_even_in_a_round():
-    graph = {module(path): own_imports(path) - {module(path)} for path in library() if path != "headlab/__init__.py"}
-    assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
+    assert len(house.longest_chain()) > 1  # it raises CycleError for a round
+
+
+def test_the_figures_of_the_house_hold():
+    """Scripts read `python tools/house.py --json`; what has been won is kept."""
+    found = house.figures()
+    assert {"files", "lines", "own_imports_p90", "longest_chain", "levels", "import_lines_share"} <= set(found)
+    assert found["files"] <= 260
+    assert found["longest_chain"] <= 22
+
+
+def test_the_picture_of_the_levels_is_made_from_the_code():
+    text = house.ARCHITECTURE.read_text(encoding="utf-8")
+    assert text == house.written(text), "run python tools/house.py --write"
 
 
 @pytest.mark.parametrize("name", HOMES)

@@ -12,8 +12,7 @@ from tiny import VOCAB, tiny_model
 from tiny_task import LABELS, tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator, compare
-from headlab.hooks.model import gated
-from headlab.hooks.observe import head_means
+from headlab.hooks.model import gated, head_means
 from headlab.inputs import IGNORED, first_tokens
 from headlab.masks import Mask
 from headlab.methods.model_game import ModelGame

@@ -15,8 +15,7 @@ from tiny import tiny_batch, tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.hooks.model import Model
-from headlab.hooks.observe import attention, head_means
+from headlab.hooks.model import Model, attention, head_means
 from headlab.masks import Mask
 from headlab.parallel import Rows, halving, whole
 from headlab.records import Head

@@ -155,7 +155,7 @@ class FakeBench:
 def main() -> None:
     """A real worker process around the fake bench; takes the worker's own arguments."""
     from headlab.worker.__main__ import parser
-    from headlab.worker.serve import Settings, serve
+    from headlab.worker.server import Settings, serve
 
     given = parser().parse_args()
     settings = Settings(given.cache, given.host, given.port, given.device, given.warm, given.parent, given.told)

@@ -13,10 +13,10 @@ import uvicorn
 from waiting import until
 
 from headlab.store import Store
-from headlab.worker import catalogue
 from headlab.worker.client import Client
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
+from headlab.worker.kinds.table import CHECKS
 from headlab.worker.middleware import admit_local
 from headlab.worker.runner import Bench
 from headlab.worker.server import create_app
@@ -42,7 +42,7 @@ def running(
 ) -> Iterator[Running]:
     """wait: until the device is there, as requests that need to know it are refused before."""
     jobs = Jobs(folder / "jobs.db")
-    engine = Engine(make, jobs, catalogue.CHECKS, Store(folder), ray=ray)
+    engine = Engine(make, jobs, CHECKS, Store(folder), ray=ray)
     app = create_app(engine, token=token, admit=admit, state=".worker")
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

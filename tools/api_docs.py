@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from headlab.store import Store
-from headlab.worker import catalogue
 from headlab.worker.apidocs import described, markdown
 from headlab.worker.engine import Engine
 from headlab.worker.jobs import Jobs
+from headlab.worker.kinds.table import CHECKS
 from headlab.worker.runner import Bench
 from headlab.worker.server import create_app
 
@@ -26,7 +26,7 @@ def description() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="headlab-") as folder:
         jobs = Jobs(Path(folder) / "jobs.db")
         try:
-            return create_app(Engine(no_bench, jobs, catalogue.CHECKS, Store(Path(folder)))).openapi()
+            return create_app(Engine(no_bench, jobs, CHECKS, Store(Path(folder)))).openapi()
         finally:
             jobs.close()
 

@@ -38,7 +38,7 @@ def worker(
     cache: CacheRoot = None,
 ) -> None:
     """Serve live requests and jobs until stopped."""
-    from headlab.worker.serve import Settings, serve
+    from headlab.worker.server import Settings, serve
 
     if workers is not None and ray is None:
         raise HeadlabError(

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from headlab.hooks.model import Model, as_gates, attach, gated, load
-from headlab.hooks.observe import attention, excluded_ids, head_means, sides, started, sum_weights
+from headlab.hooks.model import (
+    Model,
+    as_gates,
+    attach,
+    attention,
+    excluded_ids,
+    gated,
+    head_means,
+    load,
+    sides,
+    started,
+    sum_weights,
+)
 from headlab.hooks.state import Active, FanOut, LayerStates, Trunk
 
 __all__ = [

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch
-from headlab.hooks.observe import excluded_ids, sum_weights
+from headlab.hooks.model import excluded_ids, sum_weights
 from headlab.methods.run import Outcome, Work
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Progress

@@ -328,7 +328,7 @@ def _compute(
 
     options = spec["method"]["options"]
     work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save, helpers)
-    outcome = _run(chosen, work)
+    outcome = outcome_of(chosen, work)
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
         run.finish(
@@ -343,7 +343,8 @@ def _compute(
     return scores
 
 
-def _run(chosen: Method, work: Work) -> Outcome:
+def outcome_of(chosen: Method, work: Work) -> Outcome:
+    """What a method finds; one that plays no game runs on a helper where there is one."""
     if chosen.whole and work.helpers is not None:
         return work.helpers.outcome(chosen.key, work)
     found: Outcome = import_module(f"headlab.methods.{chosen.module}").run(work)

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch, cut, token_budget
-from headlab.hooks.model import Model
-from headlab.hooks.observe import sum_weights
+from headlab.hooks.model import Model, sum_weights
 from headlab.parallel import Tick, spread
 from headlab.records import Floats
 from headlab.roles.tokenised import Given, Question, Scene, scene

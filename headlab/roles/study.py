@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch
-from headlab.hooks.model import Model
-from headlab.hooks.observe import sides, sum_weights
+from headlab.hooks.model import Model, sides, sum_weights
 from headlab.models.versions import versions
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Head, HeadGrid, Ints, Progress

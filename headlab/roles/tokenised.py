@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch
-from headlab.hooks.model import Model
-from headlab.hooks.observe import excluded_ids, sides, started
+from headlab.hooks.model import Model, excluded_ids, sides, started
 from headlab.inputs import Pairs, Rows, encode, lengths, longest, pad
 from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted

@@ -13,11 +13,10 @@ from headlab.records import Floats
 from headlab.scores import HeadScores
 from headlab.stats import Agreement, Estimate, Outlier, agreement, clusters
 from headlab.stats.agreement import LOWEST_CEILING
-from headlab.studies.ask import Ask, ask_scores
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 # Agreement between languages as tables: pure functions of head scores, without a model.
@@ -253,6 +252,6 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores of every language."""
     return [
-        ask_scores(pieces, language, options["method"], options=options["method_options"])
+        pieces.ask_scores(language, options["method"], options=options["method_options"])
         for language in pieces.languages
     ]

@@ -10,7 +10,6 @@ import numpy as np
 from headlab.records import Bools, Floats
 from headlab.scores import HeadScores
 from headlab.stats import benjamini_hochberg, holm
-from headlab.studies.ask import Ask, ask_answers, ask_scores
 from headlab.studies.differences import (
     NOTHING,
     Difference,
@@ -28,7 +27,7 @@ from headlab.tables import Cell, Table
 from headlab.tasks.base import Split
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 Report = Callable[[str], None]
@@ -75,9 +74,9 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
         method, given = str(options["method"]), options["method_options"]
         scores = pieces.found(language, method, **given)
         known = [] if scores is None else list(masks_of(scores, options["k"]).values())
-        asks.append(ask_scores(pieces, language, method, options=given))
+        asks.append(pieces.ask_scores(language, method, options=given))
         for split in SPLITS:
-            asks.append(ask_answers(pieces, language, [None, *known], unknown=2 - len(known), split=split))
+            asks.append(pieces.ask_answers(language, [None, *known], unknown=2 - len(known), split=split))
     return asks
 
 

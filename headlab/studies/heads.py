@@ -10,12 +10,11 @@ import numpy as np
 from headlab.records import Bools, Floats, Head, Ints
 from headlab.scores import HeadScores
 from headlab.stats import benjamini_hochberg, holm
-from headlab.studies.ask import Ask, ask_scores
 from headlab.tables import Cell, Table
 from headlab.value_functions import shown_unit
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 # Heads that all languages share and heads of a few, as tables: pure functions of head scores, without a model.
@@ -236,6 +235,6 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores of every language."""
     return [
-        ask_scores(pieces, language, options["method"], options=options["method_options"])
+        pieces.ask_scores(language, options["method"], options=options["method_options"])
         for language in pieces.languages
     ]

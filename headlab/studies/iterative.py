@@ -11,14 +11,13 @@ from headlab.errors import HeadlabError
 from headlab.records import Floats
 from headlab.scores import Curve, areas, band, labels
 from headlab.stats import Bootstrap, holm, stratified_bootstrap
-from headlab.studies.ask import Ask, ask_curve, ask_scores
 from headlab.studies.differences import Gain, Groups, pooled
 from headlab.studies.table import ORDERINGS
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
     from headlab.scores import HeadScores
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 # Pruning curves of several orderings as tables: points, areas, paired differences. Pure functions, without a model.
@@ -237,8 +236,8 @@ def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
     asks = []
     for language in pieces.languages:
         for method, seed, own in (run for runs in plan.values() for run in runs):
-            asks.append(ask_scores(pieces, language, method, seed=seed, options=own))
-            asks.append(ask_curve(pieces, language, method, seed=seed, options=own, points=points))
+            asks.append(pieces.ask_scores(language, method, seed=seed, options=own))
+            asks.append(pieces.ask_curve(language, method, seed=seed, options=own, points=points))
     return asks
 
 

@@ -15,7 +15,6 @@ from headlab.scores import HeadScores
 from headlab.stats import Estimate, holm, spearman, spearman_of_counts
 from headlab.stats.agreement import DRAWS, bca, by_chance, chance_of_more, left_out, resamples
 from headlab.studies.agreement import PAIR_COLUMNS, PAIR_FORMATS, Compared, compare_languages, pair_rows
-from headlab.studies.ask import Ask
 from headlab.studies.iterative import (
     RANDOM,
     Order,
@@ -36,7 +35,7 @@ from headlab.studies.iterative import (
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 # Whether methods agree, as tables: rank correlations and shared heads. Pure functions of scores, without a model.

@@ -16,7 +16,6 @@ from headlab.evaluator import Evaluator
 from headlab.models.versions import versions
 from headlab.records import Progress, content_key
 from headlab.scores import Curve, HeadScores, kept_without, labels
-from headlab.studies.ask import Ask, ask_answers, ask_scores
 from headlab.studies.curves import Walk, curve_spec
 from headlab.studies.differences import NOTHING, Gain, over_languages
 from headlab.studies.pareto import (
@@ -45,7 +44,7 @@ from headlab.studies.pareto import (
     verdict,
     within,
 )
-from headlab.studies.pieces import Pieces, Source
+from headlab.studies.pieces import Ask, Pieces, Source
 from headlab.studies.run import Cost, Pace, report_spec
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
@@ -323,7 +322,7 @@ def asks_of(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """What a front needs: scores, a walk an order and language, the test answers."""
     method, own, asks = str(options["method"]), options["method_options"], list[Ask]()
     found = {name: pieces.found(name, method, **own) for name in pieces.languages}
-    asks += [ask_scores(pieces, name, method, options=own) for name in pieces.languages]
+    asks += [pieces.ask_scores(name, method, options=own) for name in pieces.languages]
     known = {name: one for name, one in found.items() if one is not None}
     if len(known) == len(found):
         plan = plan_of(pieces, options, known)
@@ -332,7 +331,7 @@ def asks_of(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
         removed = counts_of(pieces.model.grid.size, options["points"], options["heads"])
         for order in options["orders"].split(","):
             asks += [_unknown_walk(pieces, name, order, len(removed)) for name in pieces.languages]
-    return asks + [ask_answers(pieces, name, [None], unknown=1) for name in pieces.languages]
+    return asks + [pieces.ask_answers(name, [None], unknown=1) for name in pieces.languages]
 
 
 def _unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
-from headlab.methods.random import run as random_scores
-from headlab.methods.run import Work, make_spec, score, stored
+from headlab.methods.run import Work, make_spec, outcome_of, score, stored
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
-from headlab.scores import Curve, HeadScores
+from headlab.scores import Curve, HeadScores, counts
 from headlab.store import ANSWERS, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
@@ -37,6 +36,24 @@ class Source:
     language: str
     split: Split
     examples: tuple[Example, ...]
+
+
+Kind = Literal["scores", "answers", "curve", "passes"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A piece of an experiment.
+
+    what: in words, equal for equal pieces.  forwards: examples to be answered for it; 0 where it is there.
+    kind: whose pace it goes at: scores of `method`, plain answers, a curve's, or other passes.
+    """
+
+    kind: Kind
+    language: str
+    what: str
+    forwards: int
+    method: str = ""
 
 
 @dataclass
@@ -120,7 +137,7 @@ class Pieces:
         if key not in self._scores:
             if method == CHANCE:
                 work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
-                self._scores[key] = random_scores(work).scores(self.model.grid, spec, 0, 0.0)
+                self._scores[key] = outcome_of(METHODS[CHANCE], work).scores(self.model.grid, spec, 0, 0.0)
             elif self.store is not None and (kept := stored(self.store.run(spec))) is not None:
                 self._scores[key] = kept.scores
         return self._scores.get(key)
@@ -281,3 +298,48 @@ def _words(step: Progress) -> str:
 def _gone(mask: Mask) -> str:
     heads = len(mask.removed)
     return f"{heads} head{'' if heads == 1 else 's'} gone"
+
+    def ask_scores(
+        self, language: str, method: str, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> Ask:
+        """The scores that `self.scores` would give; arguments as there."""
+        chosen, given = method_of(method), dict(options or {})
+        what = f"{chosen.key} scores of {language}"
+        what += "".join(f", {name} {value}" for name, value in given.items()) + (
+            "" if seed is None else f", seed {seed}"
+        )
+        there = self.found(language, method, seed=seed, **given) is not None
+        return Ask("scores", language, what, 0 if there else self.expected(language, method, **given), chosen.key)
+
+    def ask_answers(
+        self, language: str, masks: Sequence[Bools | None], *, unknown: int = 0, split: Split = "test"
+    ) -> Ask:
+        """Answers under these masks, None being the untouched model.
+
+        unknown: further masks that depend on scores which are not there yet.
+        """
+        wanted = {} if not masks else {self.digest(kept): kept for kept in masks}
+        lacking = unknown + sum(not self.has_answers(language, kept, split) for kept in wanted.values())
+        what = f"{split} answers in {language} under {len(wanted) + unknown} masks"
+        return Ask("answers", language, what, lacking * len(self.examples(language, split)))
+
+    def ask_curve(
+        self,
+        language: str,
+        method: str,
+        *,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        points: int | None = None,
+    ) -> Ask:
+        """The curve on test of a method's scores, the scores not counted."""
+        scores = self.found(language, method, seed=seed, **dict(options or {}))
+        found = None if scores is None else self.found_curve(language, scores, points)
+        steps = len(counts(self.model.grid.size, points))
+        what = f"curve of {language} by {method}" + "".join(f", {k} {v}" for k, v in (options or {}).items())
+        what += "" if seed is None else f", seed {seed}"
+        return Ask("curve", language, what, 0 if found is not None else steps * len(self.examples(language, "test")))
+
+    def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
+        """So many plain forward passes for something else."""
+        return Ask("passes", language, what, forwards)

@@ -20,8 +20,7 @@ from headlab.methods.costs import pace as pace_of
 from headlab.models.versions import versions
 from headlab.records import Progress, content_key
 from headlab.store import FORMAT, REPORT
-from headlab.studies.ask import Ask
-from headlab.studies.pieces import Pieces
+from headlab.studies.pieces import Ask, Pieces
 from headlab.studies.table import Experiment, experiment
 from headlab.tables import Report
 

@@ -10,17 +10,15 @@ import numpy as np
 import torch
 
 from headlab.evaluator import Batch, Evaluator
-from headlab.hooks.model import Model
-from headlab.hooks.observe import excluded_ids, sides, sum_weights
+from headlab.hooks.model import Model, excluded_ids, sides, sum_weights
 from headlab.parallel import Tick, spread
 from headlab.records import Bools, Floats, HeadGrid, Progress
 from headlab.stats import group_bootstrap, stratified_bootstrap
-from headlab.studies.ask import Ask, ask_passes, ask_scores
 from headlab.studies.heads import RAW, claimed, in_every_top
 from headlab.tables import Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 TOP = 20
@@ -115,10 +113,10 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """The scores, and a pass over the dev examples of every language."""
     method, extra = str(options.get("method", "shapley")), dict(options.get("method_options") or {})
     passes = [
-        ask_passes(language, f"where heads look in {language}", len(pieces.examples(language, "dev")))
+        pieces.ask_passes(language, f"where heads look in {language}", len(pieces.examples(language, "dev")))
         for language in pieces.languages
     ]
-    return [*(ask_scores(pieces, language, method, options=extra) for language in pieces.languages), *passes]
+    return [*(pieces.ask_scores(language, method, options=extra) for language in pieces.languages), *passes]
 
 
 def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:

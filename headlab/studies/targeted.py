@@ -10,7 +10,6 @@ import numpy as np
 
 from headlab.records import Bools, Evaluation
 from headlab.scores import HeadScores
-from headlab.studies.ask import Ask, ask_answers, ask_scores
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
@@ -30,7 +29,7 @@ from headlab.studies.differences import (
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 Report = Callable[[str], None]
@@ -94,11 +93,11 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     asks = []
     for language in pieces.languages:
         asked = {(name, tuple(own.items())): (name, own) for name, own in _methods(options).values()}
-        asks += [ask_scores(pieces, language, name, options=own) for name, own in asked.values()]
+        asks += [pieces.ask_scores(language, name, options=own) for name, own in asked.values()]
         masks = masks_of(pieces, language, options, pieces.found)
         known = [kept for several in masks.values() for kept in several]
         unknown = len(_methods(options)) + 1 + int(options["runs"]) - len(known)
-        asks.append(ask_answers(pieces, language, [None, *known], unknown=unknown))
+        asks.append(pieces.ask_answers(language, [None, *known], unknown=unknown))
     return asks
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headlab.records import Bools
-from headlab.studies.ask import Ask, ask_answers, ask_scores
 from headlab.studies.differences import (
     COLUMNS,
     FORMATS,
@@ -25,7 +24,7 @@ from headlab.studies.differences import (
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.pieces import Ask, Pieces
 
 
 Report = Callable[[str], None]
@@ -64,11 +63,11 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
     """Scores of every language, then each language's answers under all masks."""
     method, given = str(options["method"]), options["method_options"]
-    asks = [ask_scores(pieces, language, method, options=given) for language in pieces.languages]
+    asks = [pieces.ask_scores(language, method, options=given) for language in pieces.languages]
     scores = [pieces.found(language, method, **given) for language in pieces.languages]
     known = [None, *(chosen(s, options["k"]) for s in scores if s is not None)]
     unknown = sum(s is None for s in scores)
-    return [*asks, *(ask_answers(pieces, language, known, unknown=unknown) for language in pieces.languages)]
+    return [*asks, *(pieces.ask_answers(language, known, unknown=unknown) for language in pieces.languages)]
 
 
 def measured(pieces: Pieces, options: Mapping[str, Any], report: Report) -> Transfer:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headlab.errors import HeadlabError
 from headlab.store import default_root
-from headlab.worker.serve import PORT, RAY, Settings, serve
+from headlab.worker.server import PORT, RAY, Settings, serve
 
 
 def parser() -> argparse.ArgumentParser:

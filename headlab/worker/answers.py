@@ -12,8 +12,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.hooks.model import Model
-from headlab.hooks.observe import attention, excluded_ids, started
+from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, mask_from_json
 from headlab.methods.run import Work
 from headlab.methods.table import method as method_of

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.tasks import Example, Task, names, source, task
-from headlab.worker.kinds.table import KINDS
 from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
 
 # One thread at a time imports torch and its kin: two at once see each other's modules half made, and fail.
@@ -69,8 +65,3 @@ def _example_card(chosen: Task, example: Example) -> ExampleCard:
         words=list(example.words),
         labels=[chosen.labels[label] for label in example.labels],
     )
-
-
-CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
-    {key: kind.check for key, kind in KINDS.items()}
-)

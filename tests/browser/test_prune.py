@@ -10,7 +10,7 @@ import pytest
 from browsing import open_list, with_model
 from playwright.sync_api import expect
 
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.ui.history import encode
 
 HERE = "/prune?langs=de"

@@ -18,7 +18,7 @@ import pytest
 from saved import HEADS, LAYERS, save_classifier
 
 import headlab
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.masks import Mask, load_mask
 from headlab.methods.costs import select
 from headlab.methods.model_game import ROUND

@@ -18,7 +18,7 @@ from saved import save_classifier
 from waiting import until
 from worker_running import running
 
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
 from headlab.hooks.model import Model, load

@@ -11,8 +11,7 @@ from errors import raises
 from numpy.testing import assert_allclose
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 
-from headlab.hooks.model import Model, attach, gated
-from headlab.hooks.observe import attention, head_means, sum_weights
+from headlab.hooks.model import Model, attach, attention, gated, head_means, sum_weights
 from headlab.hooks.state import Active, FanOut, LayerStates, Owner
 from headlab.masks import Mask
 from headlab.models.checkpoint import Checkpoint
@@ -250,7 +249,7 @@ def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.Mon
             active.contexts(row, context)
         return context
 
-    monkeypatch.setattr("headlab.hooks.attention.apply_gates", watch_only)
+    monkeypatch.setattr("headlab.hooks.gated_attention.apply_gates", watch_only)
     with raises("model.closed_gate_differs", "BertFor"):
         attach(Checkpoint("x", "", "x", tiny_module("bert"), None))
 

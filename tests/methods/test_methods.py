@@ -91,7 +91,7 @@ def test_normalised_layers_have_length_one(model: Model) -> None:
 
 
 def test_confidence_equals_a_loop(model: Model, evaluator: Evaluator) -> None:
-    from headlab.hooks.observe import attention
+    from headlab.hooks.model import attention
 
     got = score(model, tiny_task(), language="xx", method="confidence", size=16).values
     totals, tokens = np.zeros(model.grid.size), 0

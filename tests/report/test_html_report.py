@@ -19,7 +19,7 @@ from fake_client import job
 from made_curves import made_curve
 from streamlit.testing.v1 import AppTest
 
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.report import build

@@ -16,10 +16,9 @@ from made_curves import made_curve
 from made_fronts import spec_of
 from saved import save_classifier
 
-from headlab.cli import main
 from headlab.cli.experiment import options_of
 from headlab.cli.gates import chosen_options
-from headlab.cli.main import build
+from headlab.cli.main import build, main
 from headlab.options import parse_options
 from headlab.report.commands import Again, again, joined
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS

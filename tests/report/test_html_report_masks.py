@@ -17,7 +17,7 @@ from made_fronts import GRID, IDENTITY, made_front, spec_of
 from saved import save_classifier
 from test_html_report_commands import commands_in, given
 
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.masks import Mask, load_mask
 from headlab.report.build import document, find
 from headlab.report.commands import Again

@@ -16,8 +16,7 @@ from tiny import tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.evaluator import Batch, Evaluator
-from headlab.hooks.model import Model
-from headlab.hooks.observe import sum_weights
+from headlab.hooks.model import Model, sum_weights
 from headlab.methods.run import score
 from headlab.roles import attention_statistics
 from headlab.roles.attention_statistics import MEASURES

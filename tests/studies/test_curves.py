@@ -20,8 +20,8 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.cli import main
 from headlab.cli.evaluate import chosen_ablation
+from headlab.cli.main import main
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask, choose, mask_from_json

@@ -16,15 +16,14 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import Bools, Progress
 from headlab.store import Store
 from headlab.studies import differences
-from headlab.studies.ask import Ask, ask_answers, ask_curve, ask_scores
-from headlab.studies.pieces import EVALUATORS, Pieces
+from headlab.studies.pieces import EVALUATORS, Ask, Pieces
 from headlab.studies.run import Pace, duration, forecast, run_experiment
 from headlab.studies.table import EXPERIMENTS, experiment
 from headlab.tables import Report
@@ -167,21 +166,21 @@ def test_a_few_splits_stay_in_memory_and_no_layer_inputs(make: Callable[..., Pie
 
 def test_asks_are_for_what_is_lacking(model: Model, make: Callable[..., Pieces]) -> None:
     pieces, kept = make(), without(model, 1)
-    asked = ask_scores(pieces, "xx", "leave-one-out")
+    asked = pieces.ask_scores("xx", "leave-one-out")
     assert (asked.kind, asked.method, asked.forwards) == ("scores", "leave-one-out", 120)
-    assert ask_answers(pieces, "xx", [None, kept, kept], unknown=2).forwards == 4 * 20
-    assert ask_answers(pieces, "xx", [None], split="dev").forwards == 10
-    assert ask_curve(pieces, "xx", "random", seed=1, points=5).forwards == 100
-    assert ask_curve(pieces, "xx", "shapley").forwards == 13 * 20
+    assert pieces.ask_answers("xx", [None, kept, kept], unknown=2).forwards == 4 * 20
+    assert pieces.ask_answers("xx", [None], split="dev").forwards == 10
+    assert pieces.ask_curve("xx", "random", seed=1, points=5).forwards == 100
+    assert pieces.ask_curve("xx", "shapley").forwards == 13 * 20
     pieces.scores("xx", "leave-one-out")
     pieces.answers("xx", kept)
     pieces.curve("xx", pieces.scores("xx", "random", seed=1), 5)
     for warm in (pieces, make()):
-        assert ask_scores(warm, "xx", "leave-one-out").forwards == 0
-        assert ask_answers(warm, "xx", [None, kept]).forwards == 20
-        assert ask_answers(warm, "xx", [kept]).forwards == 0
-        assert ask_curve(warm, "xx", "random", seed=1, points=5).forwards == 0
-    assert ask_scores(pieces, "xx", "leave-one-out", seed=1).forwards == 120
+        assert warm.ask_scores("xx", "leave-one-out").forwards == 0
+        assert warm.ask_answers("xx", [None, kept]).forwards == 20
+        assert warm.ask_answers("xx", [kept]).forwards == 0
+        assert warm.ask_curve("xx", "random", seed=1, points=5).forwards == 0
+    assert pieces.ask_scores("xx", "leave-one-out", seed=1).forwards == 120
 
 
 # Runs

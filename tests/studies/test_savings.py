@@ -15,7 +15,7 @@ from lm_text import tiny_lm
 from tiny import FAMILIES, tiny_batch, tiny_model, tiny_module
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.cli import main
+from headlab.cli.main import main
 from headlab.hooks.model import attach, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.checkpoint import Checkpoint

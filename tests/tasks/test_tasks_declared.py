@@ -303,7 +303,7 @@ def test_a_request_names_only_what_the_operator_has_declared(declare: Declare, m
     monkeypatch.setenv("HEADLAB_TASKS", f"{path}{os.pathsep}")
     assert "mine" in headlab.tasks.names()
     assert headlab.tasks.task("mine", ["de"]).languages == ("de",)
-    assert headlab.tasks.base("mine").here
+    assert headlab.tasks.source("mine").here
     with raises("task.unknown"):
         headlab.tasks.task(str(path))
 

@@ -15,8 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import headlab
-from headlab.hooks.model import gated
-from headlab.hooks.observe import attention
+from headlab.hooks.model import attention, gated
 from headlab.masks import Mask, full_mask
 from headlab.models.allattention.config import AllAttentionConfig, parameters
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads

@@ -12,7 +12,7 @@ from errors import raises
 
 from headlab.worker.client import MANY, Client, told_error
 from headlab.worker.middleware import REQUEST_SECONDS
-from headlab.worker.serve import server_of
+from headlab.worker.server import server_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing tells the other side that what it sent was not read

@@ -35,7 +35,7 @@ from headlab.worker.apidocs import described, markdown, page
 from headlab.worker.middleware import VARIABLE, Allowed, admit_local, embedded_names, named_models
 from headlab.worker.process import Local, Remote
 from headlab.worker.schemas import Refusal
-from headlab.worker.serve import Settings, open_entrance, server_of
+from headlab.worker.server import Settings, open_entrance, server_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))

@@ -22,8 +22,7 @@ from worker_fake import FakeBench
 from worker_running import Running, running, until
 
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.hooks.model import Model, gated
-from headlab.hooks.observe import attention
+from headlab.hooks.model import Model, attention, gated
 from headlab.hooks.state import active_for
 from headlab.masks import Mask
 from headlab.methods.run import score

@@ -26,11 +26,11 @@ from worker_running import Running, running
 from headlab.errors import HeadlabError
 from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
-from headlab.worker import process, serve
+from headlab.worker import process, server
 from headlab.worker.__main__ import main
-from headlab.worker.catalogue import CHECKS
 from headlab.worker.client import Client
 from headlab.worker.jobs import ATTEMPTS, Jobs
+from headlab.worker.kinds.table import CHECKS
 from headlab.worker.middleware import admit_embedded
 from headlab.worker.process import Local, Remote
 from headlab.worker.runner import Running as RunningJob
@@ -221,7 +221,7 @@ def test_health_answers_before_the_device_is_there(tmp_path: Path) -> None:
 
 
 def test_starting_a_worker_does_not_import_torch() -> None:
-    code = "import sys, headlab.worker.serve, headlab.worker.process; sys.exit('torch' in sys.modules)"
+    code = "import sys, headlab.worker.server, headlab.worker.process; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -538,7 +538,7 @@ def test_a_port_in_use_and_an_open_host_without_token_are_refused(
     assert "choose another port with --port" in capsys.readouterr().err
     monkeypatch.delenv("HEADLAB_TOKEN", raising=False)
     with raises("worker.token_missing", "HEADLAB_TOKEN"):
-        serve.serve(serve.Settings(tmp_path, host="0.0.0.0", port=0))
+        server.serve(server.Settings(tmp_path, host="0.0.0.0", port=0))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headlab.errors import HeadlabError
-from headlab.masks import Mask
+from headlab.masks.mask import Mask
 from headlab.models.allattention import LEARNED, RELATIVE
 from headlab.models.allattention.config import MODEL_TYPE, AllAttentionConfig
 from headlab.models.checkpoint import alone

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headlab.worker.kinds.curve import CURVE, CurveSpec
-from headlab.worker.kinds.experiment import EXPERIMENT, ExperimentSpec
+from headlab.worker.kinds.experiment import EXPERIMENT, FRONT, WORTH, ExperimentSpec, FrontSpec, WorthSpec
 from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
-from headlab.worker.kinds.front import FRONT, FrontSpec
 from headlab.worker.kinds.gates import GATES, GatesSpec
 from headlab.worker.kinds.kind import Kind
 from headlab.worker.kinds.roles import ROLES, RolesSpec
-from headlab.worker.kinds.score import SCORE
-from headlab.worker.kinds.worth import WORTH, WorthSpec
+from headlab.worker.kinds.score import CURVE, SCORE, CurveSpec
 from headlab.worker.schemas import Place, Refusal, ScoreSpec, Strict
 
 KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
     {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES, FRONT, WORTH)}
+)
+# What makes a job's details whole, or refuses them, by kind.
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
+    {key: kind.check for key, kind in KINDS.items()}
 )
 
 

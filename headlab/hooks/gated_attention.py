@@ -140,7 +140,7 @@ def watch(model: PreTrainedModel) -> tuple[list[Call], bool]:
     if not calls or any(call.projection is None for call in calls):
         raise HeadlabError(
             f"cannot find the attention heads of {type(model).__name__} (model type {family}): its layers neither use "
-            f"transformers' attention functions nor are listed in headlab.hooks.attention.PROJECTIONS",
+            f"transformers' attention functions nor are listed in headlab.hooks.gated_attention.PROJECTIONS",
             code="model.heads_not_found",
         )
     return calls, family not in PROJECTIONS
