@@ -34,9 +34,9 @@ def kinds() -> dict[str, Callable[[int], object]]:
     import torch
 
     import headlab
-    from headlab.training.l0.learn import Given
-    from headlab.training.l0.learner import Learner, trainable_copy
-    from headlab.training.l0.options import GateOptions
+    from headlab.training.l0_learn import Given
+    from headlab.training.l0_learner import Learner, trainable_copy
+    from headlab.training.l0_options import GateOptions
 
     model, task = headlab.load(MODEL, device="cpu"), headlab.task(TASK, LANGUAGE)
     frozen = GateOptions(batch=BATCH, size=SIZE)

@@ -28,7 +28,7 @@ import headlab
 from headlab.cluster.rays import team
 from headlab.hooks.model import Model
 from headlab.methods.run import score
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.scores import HeadScores
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headlab.methods.run import score as score
     from headlab.shrink.folder import load_shrunk as load_shrunk
     from headlab.studies.curves import prune_curve
-    from headlab.tasks.own import task as task
+    from headlab.tasks.resolve import task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,7 +40,7 @@ _HOMES = {
     "load": "headlab.hooks",
     "prune_curve": "headlab.studies.curves",
     "score": "headlab.methods.run",
-    "task": "headlab.tasks.own",
+    "task": "headlab.tasks.resolve",
 }
 
 

@@ -1,4 +1,4 @@
-"""Made-up learned gates, as `headlab.training.l0` keeps them, so that the page has something to show."""
+"""Made-up learned gates, as `headlab.training.l0_learn` keeps them, so that the page has something to show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from headlab.l0_gates import LearnedGates
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
-from headlab.training.l0.options import options_of
+from headlab.training.l0_options import options_of
 
 GRID = HeadGrid((Stack("encoder", (4, 4, 3)),))
 THREE = HeadGrid((Stack("encoder", (4, 4)), Stack("decoder", (4, 4)), Stack("cross", (4, 4))))

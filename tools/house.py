@@ -134,10 +134,10 @@ def main() -> None:
     if "--write" in sys.argv:
         ARCHITECTURE.write_text(written(ARCHITECTURE.read_text(encoding="utf-8")), encoding="utf-8")
     elif "--json" in sys.argv:
-        print(json.dumps(figures()))
+        sys.stdout.write(json.dumps(figures()) + "\n")
     else:
-        print("\n".join(f"{name}: {value}" for name, value in figures().items()))
-        print(" > ".join(longest_chain()))
+        lines = [f"{name}: {value}" for name, value in figures().items()]
+        sys.stdout.write("\n".join([*lines, " > ".join(longest_chain()), ""]))
 
 
 if __name__ == "__main__":

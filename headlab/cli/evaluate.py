@@ -130,18 +130,18 @@ def written(asked: Asked, language: str, decoding: Decoding | None) -> Written:
 
     With a mask, beside the untouched model's, with the paired difference.
     """
-    from headlab import bleu, likelihood
+    from headlab import bleu, generation
     from headlab.evaluator import Evaluator
     from headlab.generation import translated_bleu
 
     evaluator = Evaluator(asked.model, asked.task, language, asked.split, asked.size)
     mask, seed, ablation = asked.mask, asked.seed, asked.ablation
-    sure = likelihood.likelihood(evaluator, seed=seed)
+    sure = generation.likelihood(evaluator, seed=seed)
     if mask is None:
         found = {"log_probability": sure.record()}
     else:
-        less = likelihood.likelihood(evaluator, mask, ablation=ablation, seed=seed)
-        found = {"log_probability": less.record() | paired(sure.mean, likelihood.gain(sure, less, seed=seed))}
+        less = generation.likelihood(evaluator, mask, ablation=ablation, seed=seed)
+        found = {"log_probability": less.record() | paired(sure.mean, generation.gain(sure, less, seed=seed))}
     if decoding is None:
         return found
     whole = translated_bleu(evaluator, decoding=decoding, seed=seed)

@@ -31,11 +31,11 @@ from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store
 from headlab.tables import Table
-from headlab.training.l0.options import ALL, OPTIONS, GateOptions, options_of
+from headlab.training.l0_options import ALL, OPTIONS, GateOptions, options_of
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
-    from headlab.training.l0.learn import Watch
-    from headlab.training.l0.options import GateStep
+    from headlab.training.l0_learn import Watch
+    from headlab.training.l0_options import GateStep
 
 GATES_TABLE = "gates"
 OWN = {"weight": "--weight", "stacks": "--stacks", "trained": "--train-model"}
@@ -72,7 +72,7 @@ def gates(
     weights = list(dict.fromkeys(weight or [options.weight]))
     check_files(weights, out)
     import headlab
-    from headlab.training.l0.learn import sweep
+    from headlab.training.l0_learn import sweep
 
     asked = headlab.task(task, language, data=data)
     asked.check(language, "dev")
@@ -123,7 +123,7 @@ def _file(weight: float) -> str:
 
 
 def _watching(show: Say) -> Callable[[float], Watch]:
-    from headlab.training.l0.learn import Watch
+    from headlab.training.l0_learn import Watch
 
     def watch(weight: float) -> Watch:
         last = (0, 1)

@@ -74,7 +74,7 @@ def _listed(name: str, data: Path | None) -> dict[str, Any]:
 
 def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
     """One task as JSON; sizes: examples per split of its first language, where they are in a folder here."""
-    from headlab.tasks.own import source
+    from headlab.tasks.resolve import source
 
     words, here, advice = source(name, data)
     sizes = dict[str, int]()

@@ -30,7 +30,7 @@ from headlab.store import Store
 from headlab.tables import Report
 
 if TYPE_CHECKING:
-    from headlab.training.lm.options import LmStep
+    from headlab.training.lm_options import LmStep
     from headlab.training.options import FinetuneStep
 
 

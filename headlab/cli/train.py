@@ -27,7 +27,7 @@ from headlab.masks import load_mask
 from headlab.options import Option, parse_options
 from headlab.tables import NOTHING
 from headlab.tasks.base import DEV_SIZE
-from headlab.training.lm.options import (
+from headlab.training.lm_options import (
     GATE_OPTIONS,
     OPTIONS,
     LmGateOptions,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headlab.generation import Decoding
     from headlab.hooks.model import Model
     from headlab.tasks.base import Example, Task
-    from headlab.training.lm.train import Watch
+    from headlab.training.lm_train import Watch
     from headlab.training.options import FinetuneOptions, FinetuneStep
 
 
@@ -200,8 +200,8 @@ def lm(
     }  # fmt: skip
     options = lm_options(flags | _others(option, OPTIONS, flags))
     from headlab.models.load import pick_device
-    from headlab.training.lm.text import read_lines
-    from headlab.training.lm.train import train_lm
+    from headlab.training.lm_text import read_lines
+    from headlab.training.lm_train import train_lm
 
     with _watch() as watch:
         train_lm(read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
@@ -244,8 +244,8 @@ def lm_prune(
         raise HeadlabError("block is that of the model's own training; leave it out", code="lm.block_fixed")
     options = lm_gate_options({"tune_rate": model_rate} | flags | others | {"block": _block_of(model)})
     from headlab.models.load import pick_device
-    from headlab.training.lm.prune import prune_lm
-    from headlab.training.lm.text import read_lines
+    from headlab.training.lm_prune import prune_lm
+    from headlab.training.lm_text import read_lines
 
     with _watch() as watch:
         prune_lm(model, read_lines(data, words), out, options, device=str(pick_device(device)), watch=watch)
@@ -264,7 +264,7 @@ def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mappi
 def _block_of(model: Path) -> int:
     """Tokens a window of the model's own training. Raises HeadlabError for another folder."""
     from headlab.files import read_json
-    from headlab.training.lm.train import FILE
+    from headlab.training.lm_train import FILE
 
     if not (model / FILE).is_file():
         raise HeadlabError(
@@ -282,7 +282,7 @@ def _block_of(model: Path) -> int:
 @contextmanager
 def _watch() -> Iterator[Watch]:
     """What follows a training."""
-    from headlab.training.lm.train import Watch
+    from headlab.training.lm_train import Watch
 
     with shown("reading") as say:
 
@@ -339,8 +339,8 @@ def translation(
     import headlab
     from headlab.generation import Decoding, check_bleu
     from headlab.models.load import pick_device
-    from headlab.training.scratch.options import OPTIONS, translation_options
-    from headlab.training.scratch.translation import train_translation
+    from headlab.training.translation import train_translation
+    from headlab.training.translation_options import OPTIONS, translation_options
 
     given = parse_options(option or [], OPTIONS)
     if "seed" in given:
@@ -370,8 +370,7 @@ def dev_measure(
 
     def measure(model: Model) -> Mapping[str, Any]:
         from headlab.evaluator import Evaluator, accuracy_interval
-        from headlab.generation import translated_bleu
-        from headlab.likelihood import likelihood
+        from headlab.generation import likelihood, translated_bleu
 
         say("measuring", 0, size)
         evaluator = Evaluator(model, task, language, "dev", size)

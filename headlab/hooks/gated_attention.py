@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headlab.errors import HeadlabError
 from headlab.hooks.state import Active, Owner, Site, activate, active_for, apply_gates
-from headlab.models.shrunk.cut import Headless
+from headlab.models.shrunk_cut import Headless
 from headlab.records import STACKS, HeadGrid, Stack
 
 # The attention function headlab registers with transformers: SDPA, then gates.

@@ -22,7 +22,7 @@ from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.table import Method
 from headlab.methods.table import method as method_of
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
 from headlab.scores import HeadScores
 from headlab.store import FORMAT, Result, Run, Store, read_arrays

@@ -1,7 +1,8 @@
-"""A model as it comes from disk, before anything is known of its heads, and the lock under which one is built."""
+"""A model as it comes from disk, the lock under which one is built, and the versions that computed a result."""
 
 from __future__ import annotations
 
+import platform
 import threading
 import warnings
 from collections.abc import Iterator
@@ -9,8 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
+
+from headlab import __version__
+
+# A model as it comes from disk, before anything is known of its heads, and the lock under which one is built.
 
 # A model as it comes from disk, before anything is known of its heads.
 
@@ -63,3 +71,18 @@ def alone() -> Iterator[None]:
             logging.set_verbosity(level)
             if bar:
                 logging.enable_progress_bar()
+
+
+# What computed a result: the versions that are kept beside it.
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed a result."""
+    return {
+        "headlab": __version__,
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }

@@ -24,7 +24,7 @@ from headlab.models.embedded import (
     weights_of,
 )
 from headlab.models.files import SAFETENSORS, fingerprint_folder, hub_folder
-from headlab.models.shrunk.classes import class_named, make_known_folder
+from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.parallel import out_of_memory
 
 ADAPTER = "adapter_config.json"

@@ -19,8 +19,8 @@ from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.pareto import resolve
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
 from headlab.tasks import TASKS
-from headlab.training.l0.options import ALL as EVERY
-from headlab.training.l0.options import OPTIONS as GATE_OPTIONS
+from headlab.training.l0_options import ALL as EVERY
+from headlab.training.l0_options import OPTIONS as GATE_OPTIONS
 
 # The command lines that make a result again, from its spec alone; what a command cannot say is a note beside it.
 

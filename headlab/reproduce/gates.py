@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headlab import bleu, likelihood
+from headlab import bleu, generation
 from headlab.errors import HeadlabError
 from headlab.generation import Decoding, check_bleu, check_model
 from headlab.hooks.model import Model, load
@@ -24,8 +24,8 @@ from headlab.studies.remaining import heads_by_role, staying
 from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS
-from headlab.training.l0.learn import ALONG
-from headlab.training.scratch.translation import check_pieces
+from headlab.training.l0_learn import ALONG
+from headlab.training.translation import check_pieces
 
 # The tables of the translation part of `headlab reproduce voita-gates`.
 
@@ -130,7 +130,7 @@ def _bleu(one: Judged) -> Row:
 def surer(found: Translated, seed: int) -> Table:
     """Log-probability of the right translations, of the same models."""
     whole, *others = _judged(found)
-    gains = _gains([likelihood.gain(found.longer.sure, one.sure, seed=seed) for _, one in others])
+    gains = _gains([generation.gain(found.longer.sure, one.sure, seed=seed) for _, one in others])
     empty: Row = (None,) * len(NATS_FORMATS)
     rows = [
         (*about[:-1], one.sure.mean, one.sure.low, one.sure.high, *cells)

@@ -24,9 +24,9 @@ from headlab.tables import Cell, Report, Table
 from headlab.tasks import task as task_of
 from headlab.tasks.base import SPLITS, Example, Split, Task, read_table, whole_number
 from headlab.tasks.xnli import COLUMNS as PAIR
-from headlab.training.l0.learn import Watch, sweep
-from headlab.training.l0.options import GateOptions
-from headlab.training.scratch.options import TranslationOptions
+from headlab.training.l0_learn import Watch, sweep
+from headlab.training.l0_options import GateOptions
+from headlab.training.translation_options import TranslationOptions
 
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.
 

@@ -12,10 +12,9 @@ from headlab.bleu import Bleu
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import read_json
-from headlab.generation import translated_bleu
+from headlab.generation import Likelihood, likelihood, translated_bleu
 from headlab.hooks.model import Model
 from headlab.l0_gates import LearnedGates
-from headlab.likelihood import Likelihood, likelihood
 from headlab.masks import Mask
 from headlab.models.embedded import TRAINING
 from headlab.records import Progress, content_key
@@ -26,11 +25,11 @@ from headlab.roles.study import study
 from headlab.store import ADAPTERS, GatesResult, Store
 from headlab.tables import Report
 from headlab.tasks.base import Example, Task
-from headlab.training.l0.learn import learn_gates
-from headlab.training.l0.options import GateOptions
-from headlab.training.scratch.control_run import train_on
-from headlab.training.scratch.options import TranslationOptions
-from headlab.training.scratch.translation import NoVocabulary, train_translation
+from headlab.training.control_run import train_on
+from headlab.training.l0_learn import learn_gates
+from headlab.training.l0_options import GateOptions
+from headlab.training.translation import NoVocabulary, train_translation
+from headlab.training.translation_options import TranslationOptions
 
 Say = Callable[[str, Progress], None]
 BASE, LONGER = "trained", "trained on"

@@ -19,11 +19,11 @@ from headlab.records import Floats, content_key
 from headlab.reproduce.models import VERSION, as_written
 from headlab.store import ADAPTERS
 from headlab.tables import Cell, Report, Table
-from headlab.training.lm.options import TRANSFORMER, LmGateOptions, LmOptions, LmStep
-from headlab.training.lm.perplexity import Speed, perplexity_ratio, speeds
-from headlab.training.lm.prune import AllClosed, prune_lm
-from headlab.training.lm.text import Lines, data_hash, read_lines
-from headlab.training.lm.train import Watch, nothing, read_sums, sized, train_lm
+from headlab.training.lm_options import TRANSFORMER, LmGateOptions, LmOptions, LmStep
+from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
+from headlab.training.lm_prune import AllClosed, prune_lm
+from headlab.training.lm_text import Lines, data_hash, read_lines
+from headlab.training.lm_train import Watch, nothing, read_sums, sized, train_lm
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
 

@@ -13,7 +13,7 @@ import torch
 
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, sides, sum_weights
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Head, HeadGrid, Ints, Progress
 from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, judged, look, right

@@ -16,10 +16,9 @@ from transformers import PreTrainedModel
 from headlab.errors import HeadlabError
 from headlab.files import unwritable, write_atomic, write_json
 from headlab.hooks.model import Model
-from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.files import SAFETENSORS
 from headlab.models.load import DTYPES, pick_device, read_folder
-from headlab.models.versions import versions
 from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, stored, written_in
 from headlab.shrink.proof import Inputs, Proof, Speed, card, prove, short_name
 from headlab.training.atomic_folder import Writer, built, check_replaced, files_of, require_folder, resolved

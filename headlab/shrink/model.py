@@ -20,8 +20,8 @@ from headlab.masks.mask import ablation_of
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.models.checkpoint import alone
 from headlab.models.load import DTYPES
-from headlab.models.shrunk.classes import is_shrunk, make_known, plain_config, shrunk_class, shrunk_config
-from headlab.models.shrunk.cut import FAMILIES, HEADS, MASKED, PREFIX, Layers, Unit, base_type, cut_state, units
+from headlab.models.shrunk_classes import is_shrunk, make_known, plain_config, shrunk_class, shrunk_config
+from headlab.models.shrunk_cut import FAMILIES, HEADS, MASKED, PREFIX, Layers, Unit, base_type, cut_state, units
 from headlab.records import Bools, Head
 
 # The numbers that weights are written in: the checkpoint's own, unless others are asked for.

@@ -16,7 +16,7 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, gated
 from headlab.masks import Mask
 from headlab.models.allattention.config import MODEL_TYPE
-from headlab.models.shrunk.classes import is_shrunk
+from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
 
 # The proof that a smaller model answers as the masked one: both run on the same real inputs.

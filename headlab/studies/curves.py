@@ -19,7 +19,7 @@ from headlab.masks import Mask, removal_order
 from headlab.methods.costs import spec_of
 from headlab.methods.run import Arrays, make_spec, only_language, saving
 from headlab.methods.table import METHODS
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.records import Bools, Ints, Progress, content_key
 from headlab.scores import Band, Curve, HeadScores, areas, band, compare_areas, counts, kept_without, labels
 from headlab.stats import Bootstrap, group_bootstrap

@@ -13,7 +13,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.records import Progress, content_key
 from headlab.scores import Curve, HeadScores, kept_without, labels
 from headlab.studies.curves import Walk, curve_spec

@@ -290,15 +290,6 @@ class Pieces:
             self._answers.popitem(last=False)
         return evaluation
 
-
-def _words(step: Progress) -> str:
-    return step.note or f"{step.done} of {step.total}"
-
-
-def _gone(mask: Mask) -> str:
-    heads = len(mask.removed)
-    return f"{heads} head{'' if heads == 1 else 's'} gone"
-
     def ask_scores(
         self, language: str, method: str, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> Ask:
@@ -343,3 +334,12 @@ def _gone(mask: Mask) -> str:
     def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
         """So many plain forward passes for something else."""
         return Ask("passes", language, what, forwards)
+
+
+def _words(step: Progress) -> str:
+    return step.note or f"{step.done} of {step.total}"
+
+
+def _gone(mask: Mask) -> str:
+    heads = len(mask.removed)
+    return f"{heads} head{'' if heads == 1 else 's'} gone"

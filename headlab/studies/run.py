@@ -17,7 +17,7 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.methods.costs import pace as pace_of
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.records import Progress, content_key
 from headlab.store import FORMAT, REPORT
 from headlab.studies.pieces import Ask, Pieces

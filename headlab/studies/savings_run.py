@@ -21,7 +21,7 @@ from headlab.inputs import encode, pad, read
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.records import Floats, Ints
 from headlab.shrink import Shrunk, shrink_model
 from headlab.shrink.model import require_family

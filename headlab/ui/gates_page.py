@@ -18,7 +18,7 @@ from headlab.scores import HeadScores
 from headlab.store import GatesResult
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.tables import Report, Table
-from headlab.training.l0.options import OPTIONS
+from headlab.training.l0_options import OPTIONS
 from headlab.ui import form_values, job_actions, roles_store
 from headlab.ui.experiments import part
 from headlab.ui.experiments_report import show

@@ -17,7 +17,7 @@ from headlab.errors import HeadlabError
 from headlab.options import option_words
 from headlab.records import canonical_json
 from headlab.store import GatesListing, GatesResult
-from headlab.training.l0.options import OPTIONS, options_of
+from headlab.training.l0_options import OPTIONS, options_of
 from headlab.ui.experiments import part, told, weights_of
 from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, learned_with, sweeps
 from headlab.ui.job_format import duration

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 from headlab.errors import HeadlabError
-from headlab.tasks import Example, Task, names, source, task
+from headlab.tasks import names, source, task
+from headlab.tasks.base import Example, Task
 from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
 
 # One thread at a time imports torch and its kin: two at once see each other's modules half made, and fail.

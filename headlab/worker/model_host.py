@@ -29,7 +29,8 @@ from headlab.records import Progress, canonical_json
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
 from headlab.studies.savings_run import costs_of
-from headlab.tasks import Task, task
+from headlab.tasks import task
+from headlab.tasks.base import Task
 from headlab.worker.answers import figure, mask_of, pace_of, paired, weights_of
 from headlab.worker.kinds import experiment, roles
 from headlab.worker.kinds.table import kind_of

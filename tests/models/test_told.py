@@ -15,10 +15,9 @@ from tiny_task import tiny_tokenizer
 from transformers import NllbTokenizer
 
 from headlab.evaluator import Evaluator
-from headlab.generation import translations
+from headlab.generation import likelihood, translations
 from headlab.inputs import IGNORED, Told, told
-from headlab.likelihood import likelihood
-from headlab.tasks import Example, Task
+from headlab.tasks.base import Example, Task
 
 TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]
 PREFIXES = {"translation_en_to_de": {"prefix": "w9 w8 "}, "summarization": {"prefix": "w7 "}}

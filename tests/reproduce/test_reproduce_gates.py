@@ -39,10 +39,10 @@ from headlab.reproduce.gates_classifiers import (
 from headlab.reproduce.gates_translation import Work
 from headlab.store import Store
 from headlab.tables import Report
-from headlab.training.l0.learn import ALONG
-from headlab.training.l0.options import GateOptions
-from headlab.training.scratch.options import TranslationOptions
-from headlab.training.scratch.translation import train_translation
+from headlab.training.l0_learn import ALONG
+from headlab.training.l0_options import GateOptions
+from headlab.training.translation import train_translation
+from headlab.training.translation_options import TranslationOptions
 
 WEIGHTS = (0.0, 30.0)
 LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)
@@ -89,7 +89,7 @@ def test_the_whole_is_made_written_and_found_again(
         assert written["command"] == told["command"] == "headlab reproduce voita-gates --data DIR --smoke"
         for table in Report.from_json(value).tables:
             assert (tmp_path / "out" / f"{table.name}.csv").is_file()
-    monkeypatch.setattr("headlab.training.l0.learn.Learner", None)  # nothing is learned or trained a second time
+    monkeypatch.setattr("headlab.training.l0_learn.Learner", None)  # nothing is learned or trained a second time
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_translation", None)
     monkeypatch.setattr("headlab.reproduce.gates_translation.train_on", None)
     assert run(tmp_path, "--json") == OK

@@ -12,7 +12,7 @@ from headlab.inputs import encode, word_ids
 from headlab.roles.sentences import of_trees
 from headlab.roles.tokenised import NO_WORD, read
 from headlab.tasks.udpos import Tree
-from headlab.training.scratch.translation import marian_tokenizer, word_pieces
+from headlab.training.translation import marian_tokenizer, word_pieces
 
 TEXTS = [f"the {a} {b} sees {c} house{'s' * (i % 2)} again" for i, (a, b, c) in enumerate(
     (a, b, c) for a in ("small", "large", "green") for b in ("dog", "cat", "bird") for c in ("one", "two", "no")

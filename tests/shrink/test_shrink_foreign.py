@@ -21,8 +21,8 @@ from transformers.models.auto import modeling_auto
 
 from headlab.errors import HeadlabError
 from headlab.models.load import read_folder
-from headlab.models.shrunk.classes import SENTENCE
-from headlab.models.shrunk.cut import FAMILIES, cut_structure
+from headlab.models.shrunk_classes import SENTENCE
+from headlab.models.shrunk_cut import FAMILIES, cut_structure
 from headlab.shrink import make_known, shrink_model
 
 OF = {name: name for name in FAMILIES} | {"gpt2": "gpt2-lm", "llama": "llama-lm"}

@@ -20,7 +20,7 @@ from headlab.masks import Mask, full_mask
 from headlab.models.allattention.config import AllAttentionConfig, parameters
 from headlab.models.allattention.modelling import AllAttentionForCausalLM, remove_heads
 from headlab.records import Head
-from headlab.training.lm.text import make_tokenizer
+from headlab.training.lm_text import make_tokenizer
 
 SHAPES: list[dict[str, Any]] = [
     {},

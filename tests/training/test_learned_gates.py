@@ -36,9 +36,9 @@ from headlab.models.checkpoint import Checkpoint
 from headlab.records import content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.l0.learn import CHECKPOINT, Given, Watch, learn, learn_gates, sweep
-from headlab.training.l0.learner import Learner
-from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, options_of
+from headlab.training.l0_learn import CHECKPOINT, Given, Watch, learn, learn_gates, sweep
+from headlab.training.l0_learner import Learner
+from headlab.training.l0_options import OPTIONS, GateOptions, GateStep, options_of
 from headlab.training.options import step_batch
 from headlab.training.steps import dropout_seed
 
@@ -368,7 +368,7 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
 def test_a_model_trained_along_is_copied_out_of_the_cache_or_said_to_be_lost(tmp_path: Path, monkeypatch):
     options, store = replace(QUICK, trained="all", steps=2), Store(tmp_path / "cache")
     learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
-    monkeypatch.setattr("headlab.training.l0.learn.Learner", None)  # from here on nothing is learned
+    monkeypatch.setattr("headlab.training.l0_learn.Learner", None)  # from here on nothing is learned
 
     def again(out: Path | None) -> LearnedGates:
         return learn_gates(tiny(), tiny_task(), "xx", options=options, store=store, out=out)
@@ -588,7 +588,7 @@ def test_notes_of_all_runs_stand_once_and_others_with_their_weights():
 def test_masks_that_could_not_be_written_are_refused_before_anything_is_learned(
     tmp_path: Path, capsys, monkeypatch, weights: list[str], out: str, words: str
 ):
-    monkeypatch.setattr("headlab.training.l0.learn.sweep", None)
+    monkeypatch.setattr("headlab.training.l0_learn.sweep", None)
     (tmp_path / "taken").write_text("mine")
     given = [word for weight in weights for word in ("--weight", weight)]
     assert main(["gates", *given, "--out", str(tmp_path / out), "--cache", str(tmp_path / "cache")]) != 0

@@ -25,7 +25,7 @@ from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.models.allattention.config import parameters
 from headlab.options import Option
-from headlab.training.lm.options import (
+from headlab.training.lm_options import (
     GATE_OPTIONS,
     OPTIONS,
     LmGateOptions,
@@ -34,9 +34,9 @@ from headlab.training.lm.options import (
     lm_gate_options,
     lm_options,
 )
-from headlab.training.lm.perplexity import perplexity, speeds
-from headlab.training.lm.text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
-from headlab.training.lm.train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm
+from headlab.training.lm_perplexity import perplexity, speeds
+from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
+from headlab.training.lm_train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm
 
 ANY_JSON = st.recursive(
     st.none()

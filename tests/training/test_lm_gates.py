@@ -22,9 +22,9 @@ from headlab.files import read_json, write_json
 from headlab.hooks.model import gated
 from headlab.reproduce import shim
 from headlab.tables import Report
-from headlab.training.lm.options import LmGateOptions
-from headlab.training.lm.prune import AllClosed, GateSteps, prune_lm
-from headlab.training.lm.train import train_lm
+from headlab.training.lm_options import LmGateOptions
+from headlab.training.lm_prune import AllClosed, GateSteps, prune_lm
+from headlab.training.lm_train import train_lm
 
 
 @pytest.fixture(scope="module")

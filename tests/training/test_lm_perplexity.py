@@ -13,8 +13,8 @@ from lm_text import corpus, tiny_lm
 from scipy.stats import ttest_1samp
 from torch.nn.functional import cross_entropy
 
-from headlab.training.lm.perplexity import passages, perplexity, perplexity_ratio, token_nats
-from headlab.training.lm.text import Corpus
+from headlab.training.lm_perplexity import passages, perplexity, perplexity_ratio, token_nats
+from headlab.training.lm_text import Corpus
 
 
 @pytest.mark.parametrize("tokens", [5, 8, 30, 37])

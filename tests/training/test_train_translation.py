@@ -25,9 +25,9 @@ from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.models.checkpoint import alone
 from headlab.records import HeadGrid
-from headlab.tasks import Example
-from headlab.training.scratch.options import OPTIONS, TranslationOptions, translation_options
-from headlab.training.scratch.translation import marian_tokenizer, train_translation, word_pieces
+from headlab.tasks.base import Example
+from headlab.training.translation import marian_tokenizer, train_translation, word_pieces
+from headlab.training.translation_options import OPTIONS, TranslationOptions, translation_options
 
 SMALL = TranslationOptions(
     steps=6, batch=16, warmup=4, vocabulary=40, width=16, feed_forward=16, encoder_layers=1, decoder_layers=2,
@@ -227,7 +227,7 @@ def test_what_could_not_be_measured_is_said_before_anything_is_trained(
     data = toy_folder(tmp_path / "data")
     command = ["train", "translation", "--data", str(data), "--language", "aa-bb", "--out", str(tmp_path / "model")]
     asked = ["evaluate", "--data", str(data), "--bleu"]
-    monkeypatch.setattr("headlab.training.scratch.translation.word_pieces", None)  # nothing comes as far as that
+    monkeypatch.setattr("headlab.training.translation.word_pieces", None)  # nothing comes as far as that
     monkeypatch.setattr("headlab.load", None)
     for words, said in (
         ([*command, "--beams", "200"], "choose 1"),

@@ -18,7 +18,7 @@ import headlab.shrink.folder
 import headlab.training.output
 from headlab.models.checkpoint import alone
 from headlab.training.atomic_folder import checkpoint_beside
-from headlab.training.lm.train import train_lm
+from headlab.training.lm_train import train_lm
 from headlab.training.output import Made, check_out, copy_folder, whole_made, write_folder
 
 MADE = Made({"w": torch.zeros(2)}, "model.safetensors", {"config.json": {"model_type": "bert"}})

@@ -28,7 +28,7 @@ from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.records import Head, canonical_json
 from headlab.store import Store
-from headlab.tasks import Example, Task
+from headlab.tasks.base import Example, Task
 from headlab.ui.prune_figures import Question, figures
 from headlab.worker.engine import MAX_OF_ONE, PATIENCE, Live, Waiting
 from headlab.worker.model_host import Resident

@@ -25,8 +25,8 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, load
 from headlab.store import Store
 from headlab.tasks.base import Task
-from headlab.training.l0.learn import learn_gates
-from headlab.training.l0.options import options_of
+from headlab.training.l0_learn import learn_gates
+from headlab.training.l0_options import options_of
 from headlab.worker.kinds import gates as kind
 from headlab.worker.kinds.gates import GatesSpec, examples, forwards_of
 from headlab.worker.kinds.kind import Known

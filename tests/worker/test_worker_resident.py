@@ -26,7 +26,7 @@ from headlab.masks import Mask
 from headlab.methods.run import score
 from headlab.records import Head, HeadGrid
 from headlab.store import Store
-from headlab.tasks import Example, Task
+from headlab.tasks.base import Example, Task
 from headlab.worker.model_host import MOST, Resident
 from headlab.worker.schemas import EvaluateRequest
 

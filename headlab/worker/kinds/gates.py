@@ -11,14 +11,15 @@ from pydantic import Field
 from headlab.errors import HeadlabError
 from headlab.records import content_key
 from headlab.store import GatesResult, Store
-from headlab.tasks import Task, task
-from headlab.training.l0.options import OPTIONS, GateOptions, GateStep, learned_on, options_of
+from headlab.tasks import task
+from headlab.tasks.base import Task
+from headlab.training.l0_options import OPTIONS, GateOptions, GateStep, learned_on, options_of
 from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, total
 from headlab.worker.runner import Running
 from headlab.worker.schemas import Languages, MeasureRequest, Name, Options, Refusal, Seed, Strict
 
 if TYPE_CHECKING:  # it imports torch
-    from headlab.training.l0.learn import Watch
+    from headlab.training.l0_learn import Watch
 
 WEIGHT = "weight"
 MOST_WEIGHTS = 20
@@ -31,7 +32,7 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class GatesSpec(Strict):
     """Gates of a model's heads, learned on a task in some languages ("all": in every one), a run for each weight.
 
-    weights: λ, nats for an open gate.  options: as in `headlab.training.l0.options`, but the weight.
+    weights: λ, nats for an open gate.  options: as in `headlab.training.l0_options`, but the weight.
     """
 
     model: Name
@@ -80,10 +81,7 @@ def examples(chosen: Task, language: str, options: GateOptions) -> int:
 
 def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
     """A run a language and weight; one that the store has is not made again."""
-    from headlab.training.l0.learn import (
-        Given,  # imports torch
-        learn,
-    )
+    from headlab.training.l0_learn import Given, learn
 
     languages = named(spec.languages)
     model, chosen = lab.need(spec.model), lab.task(spec.task)
@@ -109,7 +107,7 @@ class RunProgress:
 
     def told(self) -> Watch:
         """What the learning calls."""
-        from headlab.training.l0.learn import Watch  # imports torch
+        from headlab.training.l0_learn import Watch  # imports torch
 
         return Watch(self.step, self._running.tick, self.measuring)
 

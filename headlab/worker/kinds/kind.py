@@ -20,7 +20,7 @@ from headlab.worker.schemas import Forecast, Measured, MeasureRequest, ScoreSpec
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
     from headlab.records import Progress
-    from headlab.tasks import Task
+    from headlab.tasks.base import Task
 
 
 PART = 1000  # a job's progress is counted in thousandths of a language

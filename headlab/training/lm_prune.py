@@ -22,9 +22,9 @@ from headlab.models.allattention.modelling import AllAttentionForCausalLM, remov
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read
 from headlab.records import Floats, Ints, content_key
-from headlab.training.lm.options import LmGateOptions
-from headlab.training.lm.text import Corpus, Lines, data_hash, encode
-from headlab.training.lm.train import (
+from headlab.training.lm_options import LmGateOptions
+from headlab.training.lm_text import Corpus, Lines, data_hash, encode
+from headlab.training.lm_train import (
     Judge,
     LmSteps,
     Sums,

@@ -24,9 +24,9 @@ from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.checkpoint import alone
 from headlab.records import Floats, Ints, content_key
 from headlab.training.atomic_folder import checkpoint_beside
-from headlab.training.lm.options import TRANSFORMER, LmOptions, LmStep
-from headlab.training.lm.perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
-from headlab.training.lm.text import Corpus, Lines, StepOptions, data_hash, encode, make_tokenizer, step_windows
+from headlab.training.lm_options import TRANSFORMER, LmOptions, LmStep
+from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
+from headlab.training.lm_text import Corpus, Lines, StepOptions, data_hash, encode, make_tokenizer, step_windows
 from headlab.training.output import LIBRARIES, TAIL, Made, check_out, whole_made, write_folder
 from headlab.training.steps import Keep, State, dropout_seed, fits_in_memory, fitting, torch_seed
 

@@ -1,4 +1,4 @@
-"""`learn_gates` and a sweep of λ: looked up, or learned, measured and kept."""
+"""`learn_gates` and a sweep of λ: looked up, or learned, measured and kept (Voita et al. 2019)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model
 from headlab.inputs import Inputs, read
 from headlab.l0_gates import LearnedGates
-from headlab.models.versions import versions
+from headlab.models.checkpoint import versions
 from headlab.records import Bools
 from headlab.store import FORMAT, GATES, Run, Store
 from headlab.tasks.base import Example, Split, Task
-from headlab.training.l0.learner import (
+from headlab.training.l0_learner import (
     FOLDER,
     Learner,
     Say,
@@ -32,7 +32,7 @@ from headlab.training.l0.learner import (
     trainable_copy,
     write_model,
 )
-from headlab.training.l0.options import VERSION, GateOptions, GateStep, learned_on
+from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
 from headlab.training.steps import CHECKPOINT_SHARE, Keep
 
 # What gates are learned from and judged by: examples of the splits, read and evaluated once for a whole sweep.

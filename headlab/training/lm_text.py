@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from headlab.errors import HeadlabError
 from headlab.records import Ints, content_key
 from headlab.tasks.base import read_text
-from headlab.training.lm.options import BPE
+from headlab.training.lm_options import BPE
 from headlab.training.steps import Pace
 
 # A tokenizer made from a text: whole words, or pieces of words that never run out.

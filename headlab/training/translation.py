@@ -31,8 +31,8 @@ from headlab.tasks.base import Example
 from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.options import FinetuneStep, batches_per_epoch, epoch
 from headlab.training.output import LIBRARIES, TAIL, check_out, whole_made, write_folder
-from headlab.training.scratch.options import TranslationOptions
 from headlab.training.steps import CHECKPOINT_SHARE, Encoded, Keep, State, Steps, torch_seed
+from headlab.training.translation_options import TranslationOptions
 
 # A vocabulary of word pieces made from sentences, and the tokenizer of a Marian model with it.
 

@@ -16,7 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from headlab.errors import HeadlabError
-from headlab.models.shrunk.cut import FAMILIES, HEADS, LLAMA, PREFIX, Layers, base_type, cut_structure, units
+from headlab.models.shrunk_cut import FAMILIES, HEADS, LLAMA, PREFIX, Layers, base_type, cut_structure, units
 
 # Configuration files of shrunk models, which no class with attention heads can take for a whole one's.
 

@@ -15,11 +15,11 @@ from headlab.masks import Mask
 from headlab.records import content_key
 from headlab.tasks.base import Task
 from headlab.training.atomic_folder import checkpoint_beside
-from headlab.training.l0.learner import Learner, Say, check_place, trainable_copy, write_model
-from headlab.training.l0.options import GateOptions, learned_on
+from headlab.training.l0_learner import Learner, Say, check_place, trainable_copy, write_model
+from headlab.training.l0_options import GateOptions, learned_on
 from headlab.training.output import TAIL
-from headlab.training.scratch.translation import checked, finish
 from headlab.training.steps import Keep
+from headlab.training.translation import checked, finish
 
 CHECKPOINT_STEPS = 20
 # Of gates alone, which there are none of here.

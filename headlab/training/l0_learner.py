@@ -30,7 +30,7 @@ from headlab.models.files import fingerprint_folder
 from headlab.parallel import out_of_memory
 from headlab.records import Bools, Floats, Ints
 from headlab.store import GatesResult
-from headlab.training.l0.options import GateOptions, GateStep
+from headlab.training.l0_options import GateOptions, GateStep
 from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (
     LIBRARIES,

@@ -16,7 +16,7 @@ from headlab.errors import HeadlabError
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.parallel import Rows, halving
 from headlab.records import Floats, Ints
-from headlab.training.lm.text import Corpus
+from headlab.training.lm_text import Corpus
 
 # How well a language model predicts a text: perplexity with an interval, and ratios of two on the same text.
 

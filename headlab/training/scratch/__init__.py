@@ -1,1 +1,0 @@
-"""Models trained from nothing."""
