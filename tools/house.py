@@ -28,7 +28,7 @@ LEVELS = {
     "statistics, masks, tasks": ("stats", "bleu", "masks", "tasks", "scores", "l0_gates", "parallel"),
     "models and their heads": ("models", "hooks"),
     "results on disk and in pictures": ("store", "plots"),
-    "answers under a mask": ("inputs", "evaluator", "generation", "likelihood"),
+    "answers under a mask": ("inputs", "evaluator", "generation"),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
     "one question a file": ("cluster", "studies", "api"),
     "whole pieces of work": ("worker", "reproduce", "report"),
