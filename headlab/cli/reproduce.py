@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headlab.tables import Report
 
 
-# `headlab reproduce`: papers done again, whole.
+# `headlab reproduce`: published papers, reproduced.
 
 Show = Callable[[str, int, int], None]
 

@@ -236,7 +236,7 @@ def _role_rows(found: Translated) -> Iterator[Row]:
             yield (run.series, run.weight, stay.role, stay.heads, stay.of, *stay.chance)
 
 
-# Voita et al. (ACL 2019), section 6, done again: the parts of `headlab reproduce voita-gates`.
+# Voita et al. (ACL 2019), section 6, reproduced: the parts of `headlab reproduce voita-gates`.
 
 
 @dataclass(frozen=True)

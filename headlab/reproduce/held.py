@@ -1,4 +1,4 @@
-"""Held & Yang (EACL 2023) done again: which experiments, on which tasks, at which sizes."""
+"""Held & Yang (EACL 2023) reproduced: which experiments, on which tasks, at which sizes."""
 
 from __future__ import annotations
 

@@ -374,7 +374,7 @@ def _called(name: str) -> str:
     return f"without {NAMES.get(technique, technique)}"
 
 
-# Shim et al. (2021) done again: an All-attention language model, its heads pruned for good, beside ordinary ones.
+# Shim et al. (2021) reproduced: an All-attention language model, its heads pruned for good, beside ordinary ones.
 
 FOLDER = "wikitext2"  # below the data
 Show = Callable[[str, LmStep], None]

@@ -1,4 +1,4 @@
-"""Voita et al. (ACL 2019), section 5, done again: what heads do, in many languages and before and after fine-tuning."""
+"""Voita et al. (ACL 2019), section 5, reproduced: what heads do, in many languages and before and after fine-tuning."""
 
 from __future__ import annotations
 

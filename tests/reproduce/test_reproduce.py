@@ -1,4 +1,4 @@
-"""A paper done again, on tiny models and made-up data: every step runs, is kept, and is found again."""
+"""A paper is reproduced on tiny models and made-up data: every step runs, is kept, and is found again."""
 
 from __future__ import annotations
 
