@@ -5,10 +5,10 @@ import json
 import pandas as pd
 import streamlit as st
 
+from headlab.report.commands import job_of, shell_lines
 from headlab.ui import gates_figures, gates_page, gates_read, gates_store
 from headlab.ui.experiments_report import show
 from headlab.ui.gates_read import accuracy_name, every_gate
-from headlab.ui.gates_store import command
 from headlab.ui.names import plain
 from headlab.ui.shell import page, unknown_in_link
 
@@ -54,7 +54,7 @@ def made(result):
         show(every_gate(result.gates), result.key)
         facts = pd.DataFrame(gates_store.facts(result), columns=["what", "value"])
         st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        line = command(gates_store.job_spec(result), gates_store.dtype(result))
+        line = shell_lines(*job_of("gates", result.gates.spec))
         st.code(line, language="bash", wrap_lines=True)
         st.download_button(
             "Download these gates as JSON", lambda: json.dumps(every_gate(result.gates).to_json(), indent=1),

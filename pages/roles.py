@@ -5,10 +5,10 @@ import json
 import pandas as pd
 import streamlit as st
 
+from headlab.report.commands import shell_lines
 from headlab.ui import roles_form, roles_page, roles_read, roles_store
 from headlab.ui.experiments_report import show
 from headlab.ui.names import head_from, head_key, language_title, plain
-from headlab.ui.roles_store import command
 from headlab.ui.shell import page, unknown_in_link
 
 INTRO = (
@@ -68,7 +68,7 @@ def made(kept):
                 show(table, kept.key)
         facts = pd.DataFrame(roles_store.facts(kept), columns=["what", "value"])
         st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        st.code(command(roles_store.job_spec(kept.result.report)), language="bash", wrap_lines=True)
+        st.code(shell_lines("roles", roles_store.job_spec(kept.result.report)), language="bash", wrap_lines=True)
         st.download_button(
             "Download the whole report as JSON", lambda: json.dumps(kept.result.report.to_json(), indent=1),
             f"roles-{kept.language}-{kept.key[:12]}.json", "application/json", key=f"json-{kept.key[:12]}",

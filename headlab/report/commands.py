@@ -1,35 +1,184 @@
-"""The command lines that make a result or a mask again; what a command cannot say is a note beside it."""
+"""Jobs and results as the command lines that do the same; what a command cannot say is a note beside it.
+
+How each kind of job reads on the command line is declared here once: pages print it for a job or a form, the report
+for a stored result, whose spec `details` turns into the job that makes it.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.methods.table import METHODS
-from headlab.options import option_words, written
+from headlab.options import option_words
 from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
 from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.pareto import resolve
-from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS
+from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks import TASKS
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import OPTIONS as GATE_OPTIONS
 
-# The command lines that make a result again, from its spec alone; what a command cannot say is a note beside it.
-
 DEV_EXAMPLES = 512  # the default size of the split that chooses
+ALL_EXAMPLES = 100_000  # more than any task has, where a command has no word for all
 TREES = "treebank"
 WALK = "front "  # what the method of a walk along a front's order begins with
 LANGUAGES = "--languages"
 EMBEDDED_TASKS = ("intents", "slots")
 Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a detail of a job reads on the command line. usual: the value at which it is left out, if there is one."""
+
+    detail: str
+    flag: str
+    usual: Any = ...
+    say: Callable[[Any], str] = str
+
+
+def listed(values: Sequence[Any]) -> str:
+    """Several values as one word."""
+    return ",".join(map(str, values))
+
+
+def sized(size: int | None) -> str:
+    """How many examples; all of them where none is named."""
+    return str(ALL_EXAMPLES if size is None else size)
+
+
+WHERE = (Flag("model", "--model"), Flag("task", "--task"), Flag("languages", LANGUAGES, say=listed))
+SEED = Flag("seed", "--seed", 0)
+HOW = (SEED, Flag("ablation", "--ablation", "zero"))
+DTYPE = Flag("dtype", "--dtype", "float32")
+SIZES = (Flag("dev_size", "--size", DEV_EXAMPLES, sized), Flag("test_size", "--test-size", None))
+SCORE_FLAGS = (Flag("size", "--size", DEV_EXAMPLES), *HOW)
+CURVE_FLAGS = (
+    Flag("split", "--split", "test"), Flag("size", "--size", None), Flag("dev_size", "--dev-size", DEV_EXAMPLES),
+    Flag("points", "--points", None), *HOW,
+)  # fmt: skip
+WORTH_FLAGS = (*WHERE, Flag("rounds", "--rounds"), Flag("batch_sizes", "--batch-sizes", say=listed), SEED)
+FINETUNE_FLAGS = (Flag("steps", "--steps"), Flag("learning_rate", "--learning-rate"), SEED)
+ROLE_FLAGS = (
+    WHERE[0], Flag("task", "--task", None), Flag("split", "--split", "dev"), Flag("size", "--size", None),
+    Flag("frequencies", "--frequencies", None),
+)  # fmt: skip
+
+
+def said(details: Spec, *flags: Flag) -> list[str]:
+    """The details that these flags stand for, as far as they are there and not the usual ones."""
+    told = [(flag, details.get(flag.detail, flag.usual)) for flag in flags]
+    words = [(flag.flag, flag.say(value)) for flag, value in told if value is not ... and value != flag.usual]
+    return [word for pair in words for word in pair]
+
+
+def lines(kind: str, details: Spec) -> list[list[str]]:
+    """The commands that do the same as a job of this kind and details, each in words; none where there is none."""
+    return LINES[kind](details) if kind in LINES else []
+
+
+def shell_lines(kind: str, details: Spec) -> str:
+    """The same as a shell reads them, a command a line."""
+    return "\n".join(map(shlex.join, lines(kind, details)))
+
+
+def _method(details: Spec, options: str) -> list[str]:
+    """The method and its options. options: the detail that holds them."""
+    method = METHODS[details[METHOD]]
+    return ["--method", method.key, *option_words("-o", details.get(options) or {}, method.options)]
+
+
+def _scores(command: str, flags: Sequence[Flag], details: Spec) -> list[list[str]]:
+    return [["headlab", command, *said(details, *WHERE), *_method(details, "options"), *said(details, *flags)]]
+
+
+def _experiment(details: Spec) -> list[list[str]]:
+    about = EXPERIMENTS[details["experiment"]]
+    uses_method = METHOD in about.options and details.get(METHOD) in METHODS
+    return [[
+        "headlab", "experiment", about.key, *said(details, *WHERE),
+        *(_method(details, METHOD_OPTIONS) if uses_method else ()),
+        *option_words("--option", _shortened(about, details), about.options), *said(details, *SIZES, *HOW, DTYPE),
+    ]]  # fmt: skip
+
+
+def _shortened(about: Experiment, details: Spec) -> dict[str, Any]:
+    """The experiment's own options; of those that hold a method's options only what is not at its default."""
+    own = dict(details["options"])
+    if METHOD_OPTIONS in about.options_of:
+        own[METHOD_OPTIONS] = details.get(METHOD_OPTIONS) or {}
+    for name, key in about.options_of.items():
+        if isinstance(inner := own.get(name), Mapping):
+            usual = METHODS[key].options
+            own[name] = {k: v for k, v in inner.items() if k not in usual or v != usual[k].default}
+    return own
+
+
+def _front(details: Spec) -> list[list[str]]:
+    options, usual = details["options"], FRONT.options
+    question = "heads" if options.get("heads") is not None else "within"
+    asked = [Flag(name, f"--{name}", usual[name].default) for name in ("by", "orders", "points")]
+    return [[
+        "headlab", FRONT.key, *said(details, *WHERE), f"--{question}", f"{options[question]:g}",
+        *(["--every"] if options["points"] is None else []),
+        *said({name: value for name, value in options.items() if value is not None}, *asked),
+        *_method(details, METHOD_OPTIONS), *said(details, *SIZES, *HOW, DTYPE),
+    ]]  # fmt: skip
+
+
+def _gates(details: Spec) -> list[list[str]]:
+    """A command a language; every digit of a weight, since another weight is another run."""
+    options, given = dict(details.get("options") or {}), details.get("weights")
+    stacks, trained = options.pop("stacks", EVERY), options.pop("trained", None)
+    weights = [repr(w) for w in given if isinstance(w, int | float)] if isinstance(given, list | tuple) else []
+    return [[
+        "headlab", "gates", *said(details, *WHERE[:2]), "--language", language,
+        *(word for weight in weights for word in ("--weight", weight)),
+        *([] if stacks == EVERY else ["--stacks", str(stacks)]), *(["--train-model"] if trained == EVERY else []),
+        *option_words("-o", options, GATE_OPTIONS), *said(details, SEED, DTYPE),
+    ] for language in details.get("languages") or ()]  # fmt: skip
+
+
+def _roles(details: Spec) -> list[list[str]]:
+    """A command a language."""
+    of_file = details.get("split") == FILE
+    return [[
+        "headlab", ROLES, *said(details, *ROLE_FLAGS[:2]), "--language", language,
+        *(["--conllu", "FILE"] if of_file else said(details, ROLE_FLAGS[2])), *said(details, ROLE_FLAGS[3]),
+        *option_words("-o", details.get("options") or {}, ROLE_OPTIONS), *said(details, *ROLE_FLAGS[4:], DTYPE),
+    ] for language in details.get("languages") or ()]  # fmt: skip
+
+
+def _worth(details: Spec) -> list[list[str]]:
+    return [["headlab", "worth", "--mask", "MASK.json", *said(details, *WORTH_FLAGS)]]
+
+
+def _finetune(details: Spec) -> list[list[str]]:
+    return [["headlab", "finetune", str(details["task"]), *said(details, *FINETUNE_FLAGS)]]
+
+
+LINES: Mapping[str, Callable[[Spec], list[list[str]]]] = {
+    "score": partial(_scores, "score", SCORE_FLAGS),
+    "curve": partial(_scores, "curve", CURVE_FLAGS),
+    "experiment": _experiment,
+    FRONT.key: _front,
+    "gates": _gates,
+    ROLES: _roles,
+    "worth": _worth,
+    "finetune": _finetune,
+}
+
+
+# From a stored result's spec to the job that makes it again.
 
 
 @dataclass(frozen=True)
@@ -58,6 +207,76 @@ def part(spec: Any, *path: str) -> Any:
     return value
 
 
+def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:
+    """The kind and details of the job that makes a result of this spec; sizes as they were, not as they were asked for.
+
+    Also what no job can ask for: a dtype that is not float32.
+    """
+    if kind == "report":
+        kind = {ROLES: ROLES, FRONT.key: FRONT.key}.get(str(spec.get("experiment")), "experiment")
+    languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
+    details = {"model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": languages}
+    details |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
+    told = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
+    details |= {name: value for name, value in told.items() if name not in UNTOLD_OF.get(kind, ())}
+    return kind, details | DETAILS[kind](spec)
+
+
+def _score_details(spec: Spec) -> dict[str, Any]:
+    return {METHOD: part(spec, "method", "name"), "options": spec["method"]["options"],
+            "size": part(spec, "task", "size")}  # fmt: skip
+
+
+def _curve_details(spec: Spec) -> dict[str, Any]:
+    order, removed = spec["order"], spec["removed"]
+    points = None if len(removed) == removed[-1] + 1 else len(removed)
+    return {METHOD: order["method"], "options": order["options"] or {}, "split": part(spec, "task", "split"),
+            "size": part(spec, "task", "size"), "points": points}  # fmt: skip
+
+
+def _gates_details(spec: Spec) -> dict[str, Any]:
+    options = {name: value for name, value in spec["options"].items() if name != "weight"}
+    return {"weights": [spec["options"]["weight"]], "options": options}
+
+
+def _report_details(spec: Spec) -> dict[str, Any]:
+    """Of an experiment or a front: the method and its options stand beside the others."""
+    given = spec.get("options")
+    options = dict(given) if isinstance(given, Mapping) else {}
+    beside = {name: options.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in options}
+    sizes = {f"{split}_size": _largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
+    return {"experiment": spec.get("experiment"), **beside, "options": options, **sizes}
+
+
+def _largest(sizes: Any) -> int | None:
+    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
+    return max(counts, default=None)
+
+
+def _roles_details(spec: Spec) -> dict[str, Any]:
+    name, options = part(spec, "task", "name"), part(spec, "options")
+    counted = part(spec, "frequencies", "source") not in (None, "none", "wordfreq")
+    return {
+        "task": None if name == TREES else name,
+        "source": "treebank" if name == TREES else "task",
+        "split": part(spec, "task", "split") or "dev",
+        "size": part(spec, "task", "size"),
+        "options": dict(options) if isinstance(options, Mapping) else {},
+        **({"frequencies": "FILE"} if counted else {}),
+    }
+
+
+UNTOLD_OF = {"gates": ("ablation",), ROLES: ("seed", "ablation")}  # what jobs of a kind do not have
+DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
+    "score": _score_details,
+    "curve": _curve_details,
+    "experiment": _report_details,
+    FRONT.key: _report_details,
+    "gates": _gates_details,
+    ROLES: _roles_details,
+}
+
+
 def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
     """How a run of this kind and spec is made again.
 
@@ -65,12 +284,56 @@ def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
     command and a note.
     """
     try:
-        words, notes = WORDS[kind](spec, dev_size)
+        if reason := _cannot(kind, spec):
+            return Again((), (*_precise(kind, spec), reason))
+        if not all(isinstance(part(spec, of, "name"), str) for of in ("model", "task")):
+            raise LookupError("it names no model or no task")
+        job, details = job_of(kind, spec)
+        found = lines(job, details if dev_size is None else details | {"dev_size": dev_size})
+        notes = (*_precise(kind, spec), *_beside(job, spec, dev_size), *_shared(spec))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
-    if not words:
-        return Again((), tuple(notes))
-    return Again((tuple(words),), (*notes, *_shared(spec)))
+    return Again(tuple(map(tuple, found)), notes)
+
+
+def _cannot(kind: str, spec: Spec) -> str:
+    """Why no command makes this, or empty."""
+    if kind == "score" and part(spec, "task", "split") != "dev":
+        return "Scores of another split than dev are made from Python: headlab.score(…, split=…)."
+    if kind == "report" and str(name := spec.get("experiment")) not in (ROLES, FRONT.key, *EXPERIMENTS):
+        return f"No command is known here for reports of {name}."
+    if kind != "curve":
+        return ""
+    order = spec["order"]
+    if order["method"].startswith(WALK):
+        return (
+            f"headlab front makes it on its way: over {order['language']}, along the order "
+            f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, {order['ablation']} ablation, "
+            f"seed {order['seed']}. Report the front itself for its command."
+        )
+    same = {"task": part(spec, "task", "name"), "split": "dev", "language": part(spec, "task", "language")}
+    same |= {"seed": spec["seed"], "ablation": spec["ablation"]}
+    told = ", ".join(f"{name} {order.get(name)}" for name, value in same.items() if order.get(name) != value)
+    return f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…)." * bool(
+        told
+    )
+
+
+def _precise(kind: str, spec: Spec) -> Iterator[str]:
+    """A precision that a command without --dtype cannot ask for."""
+    if kind in ("score", "curve") and (dtype := part(spec, "model", "dtype")):
+        yield f"It was made in {dtype}: from Python, headlab.load(…, dtype=…)."
+
+
+def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
+    """What the command of this kind leaves to be known."""
+    if job == "curve" and dev_size is None:
+        yield f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default."
+    source = part(spec, "frequencies", "source") if job == ROLES else None
+    if source == "none":
+        yield "Made without word frequencies: where the package wordfreq is installed, rare words are judged too."
+    elif source not in (None, "wordfreq"):
+        yield f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE."
 
 
 def _shared(spec: Spec) -> Iterator[str]:
@@ -85,143 +348,6 @@ def _shared(spec: Spec) -> Iterator[str]:
         yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data{where}."
     if part(spec, "task", "seed"):
         yield f"The task's own seed was {part(spec, 'task', 'seed')}, which is set from Python alone."
-
-
-def _start(command: str, spec: Spec, languages: str = LANGUAGES) -> list[str]:
-    return [
-        "headlab", command, "--model", str(spec["model"]["name"]), "--task", str(spec["task"]["name"]), languages,
-        str(spec["task"]["language"]),
-    ]  # fmt: skip
-
-
-def _unless(flag: str, value: Any, usual: Any) -> list[str]:
-    return [] if value == usual else [flag, str(value)]
-
-
-def _dtype(spec: Spec) -> list[str]:
-    return _unless("--dtype", part(spec, "model", "dtype") or "float32", "float32")
-
-
-def _precise(spec: Spec, notes: list[str]) -> None:
-    """Note a precision that a command without --dtype cannot ask for."""
-    if _dtype(spec):
-        notes.append(f"It was made in {part(spec, 'model', 'dtype')}: from Python, headlab.load(…, dtype=…).")
-
-
-def _score(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
-    method, notes = METHODS[part(spec, "method", "name")], list[str]()
-    _precise(spec, notes)
-    if part(spec, "task", "split") != "dev":
-        return [], [*notes, "Scores of another split than dev are made from Python: headlab.score(…, split=…)."]
-    words = [*_start("score", spec), "--method", method.key]
-    words += option_words("-o", spec["method"]["options"], method.options)
-    words += _unless("--seed", spec["seed"], 0) + _unless("--size", part(spec, "task", "size"), DEV_EXAMPLES)
-    return words + _unless("--ablation", spec["ablation"], "zero"), notes
-
-
-def _curve(spec: Spec, dev_size: int | None) -> tuple[list[str], list[str]]:
-    order, notes = spec["order"], list[str]()
-    if order["method"].startswith(WALK):
-        return [], [_walk(order)]
-    method, removed, heads = METHODS[order["method"]], spec["removed"], spec["removed"][-1]
-    _precise(spec, notes)
-    same = {"task": part(spec, "task", "name"), "split": "dev", "language": part(spec, "task", "language")}
-    same |= {"seed": spec["seed"], "ablation": spec["ablation"]}
-    other = [name for name, value in same.items() if order.get(name) != value]
-    if other:
-        told = ", ".join(f"{name} {order.get(name)}" for name in other)
-        notes.append(f"Its heads were ordered by other scores ({told}): from Python, headlab.prune_curve(…, scores=…).")
-        return [], notes
-    if dev_size is None:
-        notes.append(f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default.")
-    words = [*_start("curve", spec), "--method", method.key]
-    words += option_words("-o", order["options"] or {}, method.options)
-    words += [*_unless("--split", part(spec, "task", "split"), "test"), "--size", str(part(spec, "task", "size"))]
-    words += _unless("--dev-size", dev_size or DEV_EXAMPLES, DEV_EXAMPLES)
-    words += [] if len(removed) == heads + 1 else ["--points", str(len(removed))]
-    return words + _unless("--seed", spec["seed"], 0) + _unless("--ablation", spec["ablation"], "zero"), notes
-
-
-def _walk(order: Spec) -> str:
-    return (
-        f"headlab front makes it on its way: over {order['language']}, along the order "
-        f"{order['method'][len(WALK) :]} by {part(order, 'options', 'of')} scores, {order['ablation']} ablation, seed "
-        f"{order['seed']}. Report the front itself for its command."
-    )
-
-
-def _gates(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
-    options = dict(spec["options"])
-    words = [*_start("gates", spec, "--language"), "--weight", written(options.pop("weight"))]
-    words += _unless("--stacks", options.pop("stacks", EVERY), EVERY)
-    words += ["--train-model"] if options.pop("trained", "gates") == EVERY else []
-    words += option_words("-o", options, GATE_OPTIONS)
-    return words + _unless("--seed", spec["seed"], 0) + _dtype(spec), []
-
-
-def _report(spec: Spec, _: int | None) -> tuple[list[str], list[str]]:
-    name = str(spec.get("experiment"))
-    if name == ROLES:
-        return _roles(spec)
-    if name == FRONT.key:
-        return _front(spec)
-    if name not in EXPERIMENTS:
-        return [], [f"No command is known here for reports of {name}."]
-    about, options = EXPERIMENTS[name], dict(spec["options"])
-    words = ["headlab", "experiment", name, *_start("", spec)[2:]]
-    if METHOD in about.options:
-        chosen = METHODS[options.pop(METHOD)]
-        words += ["--method", chosen.key, *option_words("-o", options.pop(METHOD_OPTIONS, {}), chosen.options)]
-    few = {key: _few(about.options_of.get(key), value) for key, value in options.items()}
-    words += option_words("--option", few, about.options)
-    return words + _sizes(spec), []
-
-
-def _sizes(spec: Spec) -> list[str]:
-    """How many examples of dev and test, as far as that is told, and the rest that all reports have."""
-    sizes = {split: max(part(spec, "task", "sizes", split), default=0) for split in ("dev", "test")}
-    words = [*_unless("--size", sizes["dev"], DEV_EXAMPLES), *_unless("--test-size", sizes["test"], 0)]
-    words += _unless("--seed", spec["seed"], 0) + _unless("--ablation", spec["ablation"], "zero")
-    return words + _dtype(spec)
-
-
-def _front(spec: Spec) -> tuple[list[str], list[str]]:
-    options, chosen = dict(spec["options"]), METHODS[spec["options"][METHOD]]
-    words = [*_start(FRONT.key, spec), "--method", chosen.key]
-    words += option_words("-o", options[METHOD_OPTIONS], chosen.options)
-    words += ["--every"] if options["points"] is None else []
-    for name in ("within", "heads", "by", "orders", "points"):
-        words += [] if options[name] is None else _unless(f"--{name}", options[name], FRONT.options[name].default)
-    return words + _sizes(spec), []
-
-
-def _few(method: str | None, value: Any) -> Any:
-    """Of an option that holds a method's options, those that are not at their defaults."""
-    if method is None or not isinstance(value, Mapping):
-        return value
-    known = METHODS[method].options
-    return {name: inner for name, inner in value.items() if name not in known or inner != known[name].default}
-
-
-def _roles(spec: Spec) -> tuple[list[str], list[str]]:
-    task, notes = spec["task"], list[str]()
-    words = ["headlab", ROLES, "--model", str(spec["model"]["name"])]
-    words += [] if task["name"] == TREES else ["--task", task["name"]]
-    words += ["--language", task["language"]]
-    words += ["--conllu", "FILE"] if task["split"] == FILE else _unless("--split", task["split"], "dev")
-    words += ["--size", str(task["size"]), *option_words("-o", spec["options"], ROLE_OPTIONS)]
-    source = part(spec, "frequencies", "source")
-    if source not in (None, "none", "wordfreq"):
-        words += ["--frequencies", "FILE"]
-        notes.append(f"Word frequencies were counted in a text of yours ({source}): name it in place of FILE.")
-    elif source == "none":
-        notes.append(
-            "Made without word frequencies: where the package wordfreq is installed, rare words are judged too."
-        )
-    return words + _dtype(spec), notes
-
-
-WORDS = {"score": _score, "curve": _curve, "gates": _gates, "report": _report}
 
 
 def joined(every: Sequence[Again]) -> Again:

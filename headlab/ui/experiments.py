@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
-from headlab.options import option_words
+from headlab.report.commands import job_of
 from headlab.store import ReportListing, ReportResult
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks.base import DEV_SIZE
@@ -76,12 +75,10 @@ def write(experiment: str, report: str = "") -> None:
             st.query_params.pop("report", None)
 
 
-# An experiment that is being put together: its widgets' keys, the job's spec, the command line. No streamlit here.
+# An experiment that is being put together: its widgets' keys and the job's spec. No streamlit here.
 
 ABLATIONS = ("zero", "mean")
 USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": DEV_SIZE, "test_size": None, "ablation": "zero"}
-FLAGS = {"seed": "--seed", "dev_size": "--size", "test_size": "--test-size", "ablation": "--ablation"}
-ALL = 100_000  # examples of dev, on the command line: more than any task has
 Choices = Mapping[str, Any]
 
 
@@ -157,36 +154,6 @@ def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
     beside = {name: spec[name] for name in (METHOD, METHOD_OPTIONS) if spec.get(name) is not None}
     fits = EXPERIMENTS[spec["experiment"]].options
     return {**spec["options"], **{name: value for name, value in beside.items() if name in fits}}
-
-
-def command(spec: Mapping[str, Any]) -> str:
-    """The command line that does the same as a spec."""
-    about = EXPERIMENTS[spec["experiment"]]
-    words = ["headlab", "experiment", about.key]
-    for name in ("model", "task"):
-        words += [f"--{name}", str(spec[name])]
-    words += ["--languages", ",".join(spec["languages"])]
-    if METHOD in about.options and spec.get(METHOD) in METHODS:
-        words += ["--method", str(spec[METHOD])]
-        words += option_words("-o", spec.get(METHOD_OPTIONS) or {}, METHODS[spec[METHOD]].options)
-    words += option_words("--option", _shortened(about, spec), about.options)
-    for name, usual in USUAL.items():
-        if spec.get(name, usual) != usual:
-            words += [FLAGS[name], str(ALL if spec[name] is None else spec[name])]
-    words += ["--dtype", str(spec["dtype"])] if spec.get("dtype") else []
-    return shlex.join(words)
-
-
-def _shortened(about: Experiment, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The experiment's own options; of those that hold a method's options only what is not at its default."""
-    own = dict(spec["options"])
-    if METHOD_OPTIONS in about.options_of:
-        own[METHOD_OPTIONS] = spec.get(METHOD_OPTIONS) or {}
-    for name, key in about.options_of.items():
-        if isinstance(inner := own.get(name), Mapping):
-            usual = METHODS[key].options
-            own[name] = {k: v for k, v in inner.items() if k not in usual or v != usual[k].default}
-    return own
 
 
 # Reports of experiments as the page finds them: those of a choice, newest first, in words and as a table of facts.
@@ -268,32 +235,15 @@ def made_at(result: ReportResult) -> float:
 
 
 def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The details of the job that makes a report of this spec; sizes as they were, not as they were asked for.
-
-    Also what no job can ask for: the model's fingerprint, and its dtype where that is not float32.
-    """
-    options, beside = dict(_mapping(spec, "options")), {}
-    for name in (METHOD, METHOD_OPTIONS):
-        if name in options:
-            beside[name] = options.pop(name)
-    languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
-    about = {"experiment": spec.get("experiment"), "model": part(spec, "model", "name")}
-    about |= {WEIGHTS: str(part(spec, "model", WEIGHTS) or "")}
-    about |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
-    sizes = {f"{split}_size": _largest(part(spec, "task", "sizes", split)) for split in ("dev", "test")}
-    rest = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
-    task = part(spec, "task", "name")
-    return {**about, "task": task, "languages": languages, **beside, "options": options, **sizes, **rest}
+    """The details of the job that makes a report of this spec, as `job_of` tells them, and the model's fingerprint."""
+    details = job_of("report", spec)[1]
+    about = {"experiment": spec.get("experiment"), "model": details["model"]}
+    return {**about, WEIGHTS: str(part(spec, "model", WEIGHTS) or ""), **details}
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = value.get(name)
     return found if isinstance(found, Mapping) else {}
-
-
-def _largest(sizes: Any) -> int | None:
-    counts = [size for size in sizes if isinstance(size, int)] if isinstance(sizes, list) else []
-    return max(counts, default=None)
 
 
 def label(result: ReportResult, weights: str | None = None) -> str:

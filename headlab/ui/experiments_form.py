@@ -9,9 +9,10 @@ import streamlit as st
 
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
+from headlab.report.commands import shell_lines
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import form_values, job_actions
-from headlab.ui.experiments import ABLATIONS, Plan, command, remember
+from headlab.ui.experiments import ABLATIONS, Plan, remember
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, progress, start
 from headlab.ui.job_offer import refusal
@@ -39,7 +40,7 @@ def draw(plan: Plan) -> dict[str, Any]:
         _begin(plan, spec)
         with st.expander("The same from a terminal"):
             st.caption("It can be interrupted; run the same command again to resume:")
-            st.code(command(spec), language="bash", wrap_lines=True)
+            st.code(shell_lines("experiment", spec), language="bash", wrap_lines=True)
     return spec
 
 

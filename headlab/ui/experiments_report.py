@@ -13,11 +13,12 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.plots import report_figures
 from headlab.records import Head
+from headlab.report.commands import shell_lines
 from headlab.store import ReportResult
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import NOTHING, Report, Table
 from headlab.ui.attention_page import KINDS
-from headlab.ui.experiments import WEIGHTS, command, differences, facts, job_spec, label, made_at
+from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
 from headlab.ui.figures import figure
 from headlab.ui.names import head_from, head_key, head_words, language_title, page_link
 
@@ -162,7 +163,7 @@ def _made(result: ReportResult) -> None:
         table = pd.DataFrame(facts(result), columns=["what", "value"])
         st.table(table, border="horizontal", hide_index=True, hide_header=True)
         st.caption("The same from a terminal; what is in the cache is not computed again:")
-        st.code(command(spec), language="bash", wrap_lines=True)
+        st.code(shell_lines("experiment", spec), language="bash", wrap_lines=True)
         st.download_button(
             "Download the whole report as JSON", lambda: json.dumps(result.report.to_json(), indent=1),
             f"{result.report.name}-{result.key[:12]}.json", "application/json", key=f"json-{result.key[:12]}",

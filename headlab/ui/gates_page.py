@@ -14,6 +14,7 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.plots.heads import stacked
 from headlab.records import Floats
+from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import GatesResult
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
@@ -26,7 +27,7 @@ from headlab.ui.figures import figure
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_figures import mask_of
 from headlab.ui.gates_read import Sweep
-from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Shelf, command, fingerprint, key, others, trouble
+from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Shelf, fingerprint, key, others, trouble
 from headlab.ui.headgrid import head_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, progress, start
@@ -125,7 +126,7 @@ def _begin(plan: Plan) -> None:
     )
     if not wrong:
         with st.expander("The same from a terminal"):
-            st.code(command(spec), language="bash", wrap_lines=True)
+            st.code(shell_lines("gates", spec), language="bash", wrap_lines=True)
 
 
 def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:

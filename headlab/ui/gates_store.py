@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.options import option_words
 from headlab.records import canonical_json
 from headlab.store import GatesListing, GatesResult
 from headlab.training.l0_options import OPTIONS, options_of
@@ -24,11 +22,10 @@ from headlab.ui.job_format import duration
 from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
 
-# Gates that are to be learned: at which weights, with which options; the job's spec and the command line.
+# Gates that are to be learned: at which weights, with which options; the job's spec.
 
 WEIGHTS = "0.003, 0.01, 0.03, 0.1"
 MAIN = ("steps", "trained", "stacks", "start")  # those that most people set
-FLAGS = {"stacks": "--stacks", "trained": "--train-model"}  # options that have a flag of their own
 MOST = 20  # weights of one job
 COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal point
 
@@ -104,29 +101,6 @@ def trouble(spec: Mapping[str, Any]) -> str:
     except HeadlabError as error:
         return f"{error}."
     return ""
-
-
-def command(spec: Mapping[str, Any], dtype: str = "") -> str:
-    """The command lines that do the same as a spec, one a language. dtype: of the model, where it is not the usual."""
-    more = ["--dtype", dtype] if dtype else []
-    return "\n".join(shlex.join([*_words(spec, language), *more]) for language in spec.get("languages") or ())
-
-
-def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
-    yield from ("headlab", "gates", "--model", str(spec["model"]), "--task", str(spec["task"]), "--language", language)
-    for weight in _listed(spec.get("weights")):
-        yield from ("--weight", repr(weight))  # all its digits: another weight is another run
-    options = spec.get("options") or {}
-    for name, flag in FLAGS.items():
-        if options.get(name, OPTIONS[name].default) != OPTIONS[name].default:
-            yield from (flag, str(options[name])) if name == "stacks" else (flag,)
-    yield from option_words("-o", {name: value for name, value in options.items() if name not in FLAGS}, OPTIONS)
-    if spec.get("seed"):
-        yield from ("--seed", str(spec["seed"]))
-
-
-def _listed(weights: Any) -> Sequence[float]:
-    return [w for w in weights if isinstance(w, int | float)] if isinstance(weights, list | tuple) else []
 
 
 # Learned gates as the page finds them: the runs of a model and task, language by language, sweep by sweep.
@@ -248,16 +222,6 @@ def _when(created: Any) -> str:
     except (ValueError, OverflowError):  # no date, or one that is in no year of UTC
         return ""
     return f"{when.day} {when:%b %Y, %H:%M} UTC"
-
-
-def job_spec(result: GatesResult) -> dict[str, Any]:
-    """The details of the job that makes a run."""
-    spec, options = result.gates.spec, learned_with(result.gates)
-    return {
-        "model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": [result.gates.language],
-        "weights": [result.gates.weight], "seed": spec.get("seed", 0),
-        "options": {name: value for name, value in options.items() if name != WEIGHT},
-    }  # fmt: skip
 
 
 def dtype(result: GatesResult) -> str:

@@ -11,13 +11,13 @@ from headlab.errors import HeadlabError
 from headlab.methods import costs
 from headlab.methods.costs import settings, spec_of
 from headlab.methods.table import METHODS
+from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.ui import job_actions
 from headlab.ui.job_actions import ask, asked_for, known_jobs, progress, start
 from headlab.ui.job_format import duration, spelled
 from headlab.ui.live import follow
 from headlab.ui.names import language_title
-from headlab.ui.overview_coverage import command
 from headlab.ui.presses import button
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, guarded, listing
@@ -140,7 +140,7 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
     job_actions.draw("score", spec, _kind_of_cost(choice), _most(choice, spec))
     with st.expander("The same from a terminal") if folded else st.container():
         st.caption("Or from a terminal; it can be interrupted, and the same command resumes it:")
-        st.code(command(spec), language="bash", wrap_lines=True)
+        st.code(shell_lines("score", spec), language="bash", wrap_lines=True)
 
 
 def _many(missing: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,17 +15,17 @@ from headlab.masks import mask_from_json
 from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.report.build import document, find, html, ordered_on
+from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
-from headlab.ui import experiments, gates_read, gates_store, job_actions, prune_pareto, roles_store
+from headlab.ui import experiments, gates_read, job_actions
 from headlab.ui.heads_live import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
 from headlab.ui.live import follow
 from headlab.ui.names import language_title
-from headlab.ui.overview_coverage import command
 from headlab.ui.presses import Button, button, row
 from headlab.ui.shell import Choice, found, go, guarded, languages_of
 from headlab.ui.shell_worker import supervisor
@@ -307,34 +306,12 @@ def _curves(keys: Sequence[str]) -> None:
 
 
 def terminal(job: Job) -> str:
-    """The command line that does the same as a job; empty where there is none."""
+    """The command lines that do the same as a job; empty where there is none."""
     params = job.get("params") or {}
-    if job.get("kind") in ("score", "curve") and params.get("method") in METHODS:
-        return command(params, str(job["kind"]))
-    if job.get("kind") == "experiment" and params.get("experiment") in EXPERIMENTS:
-        return experiments.command(params)
-    if job.get("kind") == "roles":
-        return roles_store.command(params)
-    if job.get("kind") == "gates":
-        return gates_store.command(params)
-    if job.get("kind") == "front":
-        return prune_pareto.command(params)
-    if job.get("kind") == "worth":
-        words = ["headlab", "worth", "--mask", "MASK.json"]
-        return _with(words, params, "model", "task", "languages", "rounds", "batch_sizes", "seed")
-    if job.get("kind") == "finetune":
-        return _with(["headlab", "finetune", str(params["task"])], params, "steps", "learning_rate", "seed")
-    return ""
-
-
-def _with(words: list[str], params: Mapping[str, Any], *names: str) -> str:
-    """A command line with the params of these names, as far as they are there, as options of the same names."""
-    for name in names:
-        if name in params:
-            value = params[name]
-            told = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            words = [*words, f"--{name.replace('_', '-')}", told]
-    return shlex.join(words)
+    known = {"method": METHODS, "experiment": (*EXPERIMENTS, "front")}
+    if any(params.get(name, next(iter(those))) not in those for name, those in known.items()):
+        return ""  # of a version that had others
+    return shell_lines(str(job.get("kind")), params)
 
 
 # One job: how far it is, its map while it sharpens, its log, what it computes and where its results are.

@@ -1,8 +1,7 @@
-"""What is cached, what it cost and what is missing, as tables and as the command that computes the rest."""
+"""What is cached, what it cost and what is missing, as tables."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,17 +9,11 @@ import pandas as pd
 import streamlit as st
 
 from headlab.methods.costs import cost_of, spec_of, target_of
-from headlab.methods.table import METHODS, Method
-from headlab.options import option_words
+from headlab.methods.table import Method
 from headlab.scores import HeadScores
 from headlab.ui.names import language_title
 from headlab.ui.results import Found
 from headlab.value_functions import shown_unit
-
-USUAL: Mapping[str, Mapping[str, Any]] = {
-    "score": {"seed": 0, "size": 512, "ablation": "zero"},
-    "curve": {"seed": 0, "split": "test", "size": None, "points": None, "ablation": "zero"},
-}
 
 
 def by_method(methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]) -> pd.DataFrame:
@@ -101,17 +94,3 @@ def columns(found: Found) -> dict[str, Any]:
         "Seconds": number(width=76, format="localized"),
         "Examples": number(width=76),
     }
-
-
-def command(spec: Mapping[str, Any], kind: str = "score") -> str:
-    """The command line that does the same as the spec of a score or curve job."""
-    method = METHODS[spec["method"]]
-    words = ["headlab", kind]
-    for name in ("model", "task"):
-        words += [f"--{name}", str(spec[name])]
-    words += ["--languages", ",".join(spec["languages"]), "--method", method.key]
-    words += option_words("-o", spec["options"], method.options)
-    for name, usual in USUAL[kind].items():
-        if spec.get(name, usual) != usual:
-            words += [f"--{name}", str(spec[name])]
-    return shlex.join(words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.methods.table import METHODS
-from headlab.options import option_words
 from headlab.plots.lines import FrontDot, front_figure
 from headlab.records import Bools, HeadGrid
+from headlab.report.commands import shell_lines
 from headlab.scores import kept_without
 from headlab.store import ReportResult
 from headlab.studies.pareto import (
@@ -47,10 +45,9 @@ from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice
 
-# Fronts as the Prune page finds them: which one, its points as dots, its command line. No streamlit here.
+# Fronts as the Prune page finds them: which one, and its points as dots. No streamlit here.
 
 WEAKEST, MEAN, HEADS, PARAMETERS = "weakest language", "mean of the languages", "heads kept", "parameters kept"
-FLAGS = {"seed": "--seed", "dev_size": "--size", "test_size": "--test-size", "ablation": "--ablation"}
 USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": 512, "test_size": None, "ablation": "zero"}
 MILLION = 1e6
 
@@ -186,28 +183,6 @@ def words(point: Point, *, answer: bool = False) -> str:
     return f"{told}{' · the answer' if answer else ''}".replace("-", "−")
 
 
-def command(spec: Mapping[str, Any]) -> str:
-    """The command line that makes the same front as a job of this spec."""
-    options, line = spec["options"], ["headlab", "front"]
-    for name in ("model", "task"):
-        line += [f"--{name}", str(spec[name])]
-    line += ["--languages", ",".join(spec["languages"])]
-    question = "heads" if options.get("heads") is not None else "within"
-    line += [f"--{question}", f"{options[question]:g}"]
-    for name in ("by", "orders"):
-        line += [f"--{name}", options[name]] if options[name] != ABOUT.options[name].default else []
-    points = options["points"]
-    line += ["--every"] if points is None else ["--points", str(points)] * (points != ABOUT.options["points"].default)
-    method = str(spec["method"])
-    line += ["--method", method] if method != "shapley" else []
-    usual = METHODS[method].options if method in METHODS else {}
-    line += option_words("-o", spec.get("method_options") or {}, usual)
-    for name, value in USUAL.items():
-        given = spec.get(name, value)
-        line += [FLAGS[name], str(100_000 if given is None else given)] if given != value else []
-    return shlex.join(line)
-
-
 # Asking for a front: the question, its options, what it will cost, and Start.
 
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
@@ -274,7 +249,7 @@ def _begin(choice: Choice, heads: int) -> None:
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")
     with st.expander("The same from a terminal"):
-        st.code(command(spec), language="bash", wrap_lines=True)
+        st.code(shell_lines("front", spec), language="bash", wrap_lines=True)
 
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
@@ -345,7 +320,7 @@ def _show(front: Front, now: History) -> None:
         for name in (CHOICE, CONFIRMED, FRONT):
             show(front.report.table(name), front.result.key)
         st.caption("The same from a terminal; what is in the cache is not computed again:")
-        st.code(command(experiments.job_spec(front.report.spec)), language="bash", wrap_lines=True)
+        st.code(shell_lines("front", experiments.job_spec(front.report.spec)), language="bash", wrap_lines=True)
 
 
 def _figure(front: Front, now: History) -> None:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.plots.heads import stacked
+from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS
 from headlab.studies.remaining import remaining
 from headlab.tables import Table
@@ -22,7 +23,7 @@ from headlab.ui.job_actions import asked, progress, start
 from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title
 from headlab.ui.presses import button
-from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, Shelf, command, key, plans, trouble
+from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, Shelf, key, plans, trouble
 from headlab.ui.shell import Choice, found, languages_of
 
 # Finding roles: on which sentences, what that will cost, Start, and how far it is.
@@ -67,7 +68,9 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
         st.warning(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there.")
     if made:
         with st.expander("The same from a terminal"):
-            st.code("\n".join(command(plan.spec(values())) for plan in made), language="bash", wrap_lines=True)
+            st.code(
+                "\n".join(shell_lines("roles", plan.spec(values())) for plan in made), language="bash", wrap_lines=True
+            )
 
 
 def _kept(name: str, usual: Any) -> Any:

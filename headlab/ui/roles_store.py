@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.options import option_words
+from headlab.report.commands import job_of
 from headlab.roles.sentences import TREEBANK
-from headlab.roles.table import FILE, OPTIONS, resolve
+from headlab.roles.table import OPTIONS, resolve
 from headlab.store import ReportResult
 from headlab.tables import Report
 from headlab.tasks.base import SPLITS
@@ -85,25 +84,6 @@ def trouble(spec: Mapping[str, Any]) -> str:
     except HeadlabError as error:
         return f"{error}."
     return "" if spec["split"] in SPLITS else f"There is no split {spec['split']}."
-
-
-def command(spec: Mapping[str, Any]) -> str:
-    """The command lines that do the same as a spec, one a language."""
-    return "\n".join(shlex.join(_words(spec, language)) for language in spec.get("languages") or ())
-
-
-def _words(spec: Mapping[str, Any], language: str) -> Iterator[str]:
-    yield from ("headlab", "roles", "--model", str(spec["model"]))
-    if spec.get("task"):
-        yield from ("--task", str(spec["task"]))
-    yield from ("--language", language)
-    if spec.get("split") == FILE:
-        yield from ("--conllu", "FILE")
-    elif spec.get("split", SPLIT) != SPLIT:
-        yield from ("--split", str(spec["split"]))
-    if spec.get("size") is not None:
-        yield from ("--size", str(spec["size"]))
-    yield from option_words("-o", spec.get("options") or {}, OPTIONS)
 
 
 # Reports of roles as the page finds them: those of a model, language by language, the best one of each first.
@@ -215,17 +195,7 @@ def label(kept: Kept, weights: str | None = None) -> str:
 
 def job_spec(report: Report) -> dict[str, Any]:
     """The details of the job that makes a report of this spec; its size as it was, not as it was asked for."""
-    name = part(report.spec, "task", "name")
-    options = part(report.spec, "options")
-    return {
-        "model": part(report.spec, "model", "name"),
-        "task": None if name == TREEBANK else name,
-        "languages": [str(part(report.spec, "task", "language"))],
-        "source": "treebank" if name == TREEBANK else "task",
-        "split": part(report.spec, "task", "split") or "dev",
-        "size": part(report.spec, "task", "size"),
-        "options": dict(options) if isinstance(options, Mapping) else {},
-    }
+    return job_of("report", report.spec)[1]
 
 
 def facts(kept: Kept) -> list[tuple[str, str]]:

@@ -16,12 +16,13 @@ from typer.main import get_command
 from headlab.cli.main import build
 from headlab.masks import Mask
 from headlab.plots.lines import front_figure, front_figures
+from headlab.report.commands import shell_lines
 from headlab.store import Store
 from headlab.studies.pareto import mask_at, resolve
 from headlab.studies.savings import Left, Ratio, Speed, Worth
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
-from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, command, dots_of, label, matching, read_front
+from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, dots_of, label, matching, read_front
 from headlab.ui.prune_savings import newest, spec_of
 from headlab.ui.shell import Choice
 
@@ -246,7 +247,7 @@ def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
     own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
     spec = {"model": "m", "task": "t", "languages": ["de", "th"], "method": "gradient", "method_options": {},
             "options": own, "dev_size": 64, "test_size": None, "seed": 3}  # fmt: skip
-    words = shlex.split(command(spec))
+    words = shlex.split(shell_lines("front", spec))
     front = get_command(build()).commands["front"]
     given = front.make_context("front", words[2:]).params
     assert (given["model"], given["languages"], given["method"]) == ("m", "de,th", "gradient")

@@ -17,12 +17,13 @@ from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.records import Head
+from headlab.report.commands import shell_lines
 from headlab.store import ReportResult
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, job_format, job_views
-from headlab.ui.experiments import Plan, command, resolvable
+from headlab.ui.experiments import Plan, resolvable
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -349,7 +350,7 @@ def test_words_and_commands_of_an_experiment():
     row = job_of("failed", error="it broke")
     assert job_format.describe(row) == "transfer for de, th"
     line = job_views.terminal(row)
-    assert line == command(row["params"])
+    assert line == shell_lines("experiment", row["params"])
     assert line.startswith("headlab experiment transfer --model e5-small-intents --task intents --languages de,th ")
     assert "--option k=3" in line
     assert line.endswith("--test-size 500")
@@ -378,7 +379,7 @@ def read_back(key: str, line: str) -> tuple[dict[str, Any], dict[str, list[str]]
 def test_the_command_of_a_report_gives_its_options_again(key, options):
     full = EXPERIMENTS[key].resolve(options)
     report = made_up(key)
-    line = command(experiments.job_spec({**report.spec, "options": full}))
+    line = shell_lines("experiment", experiments.job_spec({**report.spec, "options": full}))
     read, given = read_back(key, line)
     assert read == full
     assert given["--dtype"] == []
@@ -388,7 +389,7 @@ def test_the_command_of_a_report_gives_its_options_again(key, options):
 
 
 def test_the_command_of_a_report_in_another_dtype_names_it():
-    line = command(experiments.job_spec(of_weights("1", dtype="bfloat16").spec))
+    line = shell_lines("experiment", experiments.job_spec(of_weights("1", dtype="bfloat16").spec))
     assert line.endswith(" --dtype bfloat16")
     assert "--dtype" in {word for o in get_command(build()).commands["experiment"].params for word in o.opts}
 
@@ -400,7 +401,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
     spec = Plan(key, CHOICE).spec({}) | {"options": options, "dev_size": 64, "seed": 2}
     if "method_options" in spec:
         spec["method_options"] = {**spec["method_options"], "samples": 96, "target": None}
-    read, given = read_back(key, command(spec))
+    read, given = read_back(key, shell_lines("experiment", spec))
     assert read == EXPERIMENTS[key].resolve(resolvable(spec))
     assert (given["--size"], given["--seed"], given["--test-size"]) == (["64"], ["2"], [])
     assert set(FLAGS) | set(OPTIONS) <= {

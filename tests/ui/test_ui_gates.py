@@ -37,13 +37,14 @@ from headlab.plots.gates import (
     trade_off,
 )
 from headlab.plots.style import printed
+from headlab.report.commands import job_of, shell_lines
 from headlab.store import GatesResult, Store
 from headlab.tables import Report, Table
 from headlab.ui import gates_figures, job_format, job_views
 from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
 from headlab.ui.gates_page import of_each_size, roles_left
 from headlab.ui.gates_read import Sweep, every_gate, splits_of, sweeps, table_of, worth
-from headlab.ui.gates_store import Plan, command, dtype, facts, job_spec, key, weights_from
+from headlab.ui.gates_store import Plan, facts, key, weights_from
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 
@@ -584,7 +585,7 @@ def test_a_job_has_words_and_its_command(worker):
 def test_the_command_line_knows_what_the_page_writes():
     known = get_command(build()).commands["gates"]
     options = {"stacks": "encoder,cross", "trained": "all", "steps": 9, "size": 64, "clip": None}
-    words = shlex.split(command(spec_of(weights="0.1 0.02", **options)))
+    words = shlex.split(shell_lines("gates", spec_of(weights="0.1 0.02", **options)))
     context = known.make_context("gates", words[2:], resilient_parsing=True)
     given = context.params
     assert (given["weight"], given["language"], given["seed"]) == ([0.02, 0.1], "de", 0)
@@ -605,7 +606,7 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
     result = GatesResult(
         "k", Path(), dataclasses.replace(gates, spec={**gates.spec, "model": {"dtype": "bfloat16"}}), {}
     )
-    assert command(job_spec(result), dtype(result)).endswith(" --seed 7 --dtype bfloat16")
+    assert shell_lines(*job_of("gates", result.gates.spec)).endswith(" --seed 7 --dtype bfloat16")
 
 
 def test_a_finished_job_opens_its_gates(worker, cache):

@@ -18,8 +18,9 @@ from waiting import until
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
+from headlab.report.commands import shell_lines
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, overview_coverage, shell, shell_worker
+from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, shell, shell_worker
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -494,7 +495,7 @@ def test_titles_and_commands_of_every_kind():
     curve = {**SPEC, "split": "dev", "points": 5, "size": None}
     assert job_format.title(job(1, kind="curve", params=curve)).startswith("Pruning curve, Leave one out for German")
     assert job_format.title(job(1, kind="finetune", params={"task": "intents"})) == "Fine-tuning"
-    assert overview_coverage.command(curve, "curve").endswith("--method leave-one-out --split dev --points 5")
+    assert shell_lines("curve", curve).endswith("--method leave-one-out --split dev --points 5")
     assert job_views.terminal(job(1, kind="other", params={})) == ""
     assert job_actions.failure(job(1, "failed", error="it broke")) == "leave-one-out for de, th: failed. it broke"
 

@@ -27,6 +27,7 @@ from headlab.errors import HeadlabError
 from headlab.options import parse_options
 from headlab.plots.heads import IDLE, LOOKS, in_order, kind_of, roles_across_languages, stacked
 from headlab.records import Head, HeadGrid, Stack
+from headlab.report.commands import shell_lines
 from headlab.roles.table import KINDS, OPTIONS
 from headlab.store import Store
 from headlab.tables import Report, Table
@@ -35,7 +36,7 @@ from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks
 from headlab.ui.roles_page import across, examples, markup, table_of
 from headlab.ui.roles_read import read
-from headlab.ui.roles_store import TEXTS, TREES, command, job_spec, plans
+from headlab.ui.roles_store import TEXTS, TREES, job_spec, plans
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -527,10 +528,12 @@ def test_a_finished_job_opens_its_roles(worker, cache):
 def test_the_command_of_a_report_is_that_of_its_job():
     told = job_spec(made_roles("de").spec and made_roles("de"))
     assert told == spec_of(size=75)
-    assert command({**told, "languages": ["de", "th"], "size": None}).count("\n") == 1
-    assert command(spec_of(options={"examples": 0, "exclude": "none"})).endswith("-o examples=0 -o exclude=none")
-    assert "--conllu FILE" in command(spec_of(split="file"))
-    assert "--split" not in command(spec_of(split="file"))
+    assert shell_lines("roles", {**told, "languages": ["de", "th"], "size": None}).count("\n") == 1
+    assert shell_lines("roles", spec_of(options={"examples": 0, "exclude": "none"})).endswith(
+        "-o examples=0 -o exclude=none"
+    )
+    assert "--conllu FILE" in shell_lines("roles", spec_of(split="file"))
+    assert "--split" not in shell_lines("roles", spec_of(split="file"))
 
 
 def test_text_from_a_file_is_shown_as_it_is_written(cache):
@@ -542,7 +545,7 @@ def test_text_from_a_file_is_shown_as_it_is_written(cache):
 
 def test_the_command_line_knows_what_the_page_writes():
     known = get_command(build()).commands["roles"]
-    line = command(spec_of(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0}))
+    line = shell_lines("roles", spec_of(TREES, size=64, split="test", options={"margin": 0.2, "examples": 0}))
     words = shlex.split(line)
     assert {word for word in words if word.startswith("-")} <= {name for o in known.params for name in o.opts}
     context = known.make_context("roles", words[2:], resilient_parsing=True)

@@ -24,6 +24,7 @@ from waiting import until
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.records import Head
+from headlab.report.commands import shell_lines
 from headlab.stats import holm
 from headlab.store import Result, Store
 from headlab.tasks.intents.templates import LANGUAGES
@@ -406,13 +407,13 @@ def test_the_table_of_costs_is_the_records():
 def test_the_command_computes_exactly_what_is_missing():
     choice = shell.Choice("a model", "intents", ("de", "th"), "shapley")
     plain = "headlab score --model 'a model' --task intents --languages de,th --method shapley"
-    assert overview_coverage.command(job_offer.work_of(choice, ("de", "th"), None)) == plain
-    assert overview_coverage.command(job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
+    assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), None)) == plain
+    assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
     other = respecced("de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}})
     beside = job_offer.work_of(choice, ("th",), other.scores)
     assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
     assert "samples" not in beside["options"]
-    assert overview_coverage.command(beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
+    assert shell_lines("score", beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
 
 
 def test_a_method_that_cannot_be_run_is_not_offered(cache):
