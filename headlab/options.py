@@ -21,7 +21,7 @@ class Option:
 
     default: Any
     help: str
-    choices: tuple[str, ...] = ()
+    choices: Sequence[str] = ()
     kind: type = str
     low: float = -math.inf
     high: float = math.inf

@@ -13,7 +13,7 @@ import typer
 
 from headlab.cli.main import FAILED, INTERRUPTED, OK, build
 from headlab.masks import load_mask, mask_from_json
-from headlab.methods.table import METHODS
+from headlab.methods.table import BUILT_IN, METHODS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -191,7 +191,7 @@ def test_the_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
     shapley = METHODS["shapley"]
     few = {**shapley.options, "samples": replace(shapley.options["samples"], default=4)}
-    monkeypatch.setitem(METHODS, "shapley", replace(shapley, options=few))
+    monkeypatch.setitem(BUILT_IN, "shapley", replace(shapley, options=few))
     for name in ("score", "evaluate"):
         monkeypatch.setattr(headlab, name, partial(getattr(headlab, name), size=8))
     monkeypatch.chdir(tmp_path)

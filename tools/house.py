@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -24,7 +25,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- made by python tools/house.py --write -->\n", "<!-- end -->\n"
 # A part imports from lower levels, and within its own from those to its left; strangers do not know each other.
 LEVELS = {
-    "records and files": ("errors", "files", "records", "options", "tables", "value_functions"),
+    "records and files": ("errors", "extensions", "files", "records", "options", "tables", "value_functions"),
     "statistics, masks, tasks": ("stats", "bleu", "masks", "tasks", "scores", "l0_gates", "parallel"),
     "models and their heads": ("models", "hooks"),
     "results on disk and in pictures": ("store", "plots"),
@@ -36,7 +37,7 @@ LEVELS = {
 }
 ORDER = [part for parts in LEVELS.values() for part in parts]
 STRANGERS = (
-    {"files", "records", "options", "tables", "value_functions"},
+    {"extensions", "files", "records", "options", "tables", "value_functions"},
     {"stats", "masks", "tasks", "parallel"},
     {"store", "plots"},
     {"methods", "roles", "training"},
@@ -110,7 +111,16 @@ def figures() -> dict[str, Any]:
         "longest_chain": len(longest_chain()),
         "levels": len(LEVELS),
         "import_lines_share": round(spent / lines, 4),
+        "files_to_add": files_to_add((ROOT / "docs" / "extending.md").read_text(encoding="utf-8")),
     }
+
+
+def files_to_add(page: str) -> dict[str, int]:
+    """{what: files that its example is made of}, counted on the page; each example begins with its file's path."""
+    found = {}
+    for section in page.split("\n## A ")[1:]:
+        found[section.split("\n", 1)[0]] = len(re.findall(r"^```\w+\n# \S+\.\w+", section, re.MULTILINE))
+    return found
 
 
 def picture() -> str:

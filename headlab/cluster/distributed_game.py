@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,10 +15,11 @@ from headlab import __version__
 from headlab.cluster.pool import Call, Pool
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
+from headlab.extensions import implementation
 from headlab.hooks.model import Model, load
 from headlab.methods.game import Ask
 from headlab.methods.model_game import ModelGame, round_on
-from headlab.methods.run import Outcome, Work
+from headlab.methods.run import HOME, Outcome, Work
 from headlab.methods.screen import Scale
 from headlab.methods.table import method
 from headlab.models.embedded import EMBEDDED
@@ -138,7 +138,7 @@ class Hand:
         """A whole method, for those that play no game, the forward passes and the seconds it took."""
         job, began = self._jobs[key], time.perf_counter()
         work = Work(job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation)
-        found: Outcome = import_module(f"headlab.methods.{method(name).module}").run(work)
+        found: Outcome = implementation(method(name).module, HOME).run(work)
         return found, work.evaluator.forwards, time.perf_counter() - began
 
 

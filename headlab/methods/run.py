@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
+from headlab.extensions import implementation
 from headlab.hooks.model import Model
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
@@ -32,6 +32,8 @@ from headlab.value_functions import value_of
 # What a method is given to work with, and what it gives back.
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+HOME = "headlab.methods"  # of modules that the table names by one word
 
 
 def _ignore(_: Any) -> None:
@@ -347,7 +349,7 @@ def outcome_of(chosen: Method, work: Work) -> Outcome:
     """What a method finds; one that plays no game runs on a helper where there is one."""
     if chosen.whole and work.helpers is not None:
         return work.helpers.outcome(chosen.key, work)
-    found: Outcome = import_module(f"headlab.methods.{chosen.module}").run(work)
+    found: Outcome = implementation(chosen.module, HOME).run(work)
     return found
 
 
@@ -374,7 +376,7 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
 
 def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
     """The snapshot's answer; None if the method's module cannot restore one."""
-    module = import_module(f"headlab.methods.{method_of(run.spec['method']['name']).module}")
+    module = implementation(method_of(run.spec["method"]["name"]).module, HOME)
     restore = getattr(module, "restore", None)
     if restore is None:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.extensions import Registry
 from headlab.options import Option
 from headlab.value_functions import VALUES, value_of
 
@@ -16,10 +17,11 @@ class Method:
     """One way to score heads.
 
     signed: positive = helps, negative = harms (else only larger = more).  intervals: gives intervals and
-    p-values.  module: where its `run(work)` lives, below headlab.methods.  caution: what to know before
-    its intervals are trusted.  most_heads: of a model that it can be run on.  whole: plays no game whose parts
-    several devices could share, so one runs all of it.  raw_unit: of scores that are not normalised, if another.
-    version: rises when the same settings give other numbers; what earlier versions have stored stays as good.
+    p-values.  module: where its `run(work)` lives, below headlab.methods, or its whole dotted path.  caution:
+    what to know before its intervals are trusted.  most_heads: of a model that it can be run on.  whole: plays
+    no game whose parts several devices could share, so one runs all of it.  raw_unit: of scores that are not
+    normalised, if another.  version: rises when the same settings give other numbers; what earlier versions have
+    stored stays as good.
     """
 
     key: str
@@ -85,7 +87,7 @@ FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
 ALIASES = {"tmab": "shapley"}
 
 
-METHODS: dict[str, Method] = {
+BUILT_IN: dict[str, Method] = {
     method.key: method
     for method in (
         Method(
@@ -228,6 +230,13 @@ METHODS: dict[str, Method] = {
         Method("random", "Random", "none", "baseline", "random", "none", False, False, "random", {}),
     )
 }
+
+
+def _fits(key: str, entry: object) -> bool:
+    return isinstance(entry, Method) and entry.key == key and key not in ALIASES
+
+
+METHODS: Mapping[str, Method] = Registry(BUILT_IN, "headlab.methods", _fits)
 
 
 def method(key: str) -> Method:

@@ -23,7 +23,7 @@ from headlab.store.folder import kind_of
 from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.pareto import resolve
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
-from headlab.tasks import TASKS
+from headlab.tasks import BUILT_IN, TASKS
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import OPTIONS as GATE_OPTIONS
 
@@ -343,6 +343,8 @@ def _shared(spec: Spec) -> Iterator[str]:
         yield "The model is a folder: give the path that it has where you are."
     if task == TREES:
         yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
+    elif task in TASKS and task not in BUILT_IN:
+        yield f"The task {task} comes with a package that has to be installed."
     elif task not in EMBEDDED_TASKS:
         where = "" if task in TASKS else ", or the declaration of the task with --task FILE.toml"
         yield f"The files of {task} are looked for in $HEADLAB_DATA; name another folder with --data{where}."

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
+from headlab.extensions import implementation
 from headlab.methods.costs import pace as pace_of
 from headlab.models.checkpoint import versions
 from headlab.records import Progress, content_key
@@ -224,7 +224,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
 
 
 def _module(about: Experiment) -> ModuleType:
-    return import_module(f"headlab.studies.{about.module}")
+    return implementation(about.module, "headlab.studies")
 
 
 def _lacking(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:

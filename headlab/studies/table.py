@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.extensions import Keys, Registry
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import Option
@@ -20,10 +20,10 @@ class Experiment:
     """One analysis.
 
     question: what it answers.  paper: where it comes from.  options: by name.  module: where its `run` and its
-    `cost` live, below headlab.studies.  version: rises when its tables change, so that reports kept before
-    are made again.  least_languages: that it makes sense with.  options_of: {option: the method whose own
-    options it holds}, where these are not those of the chosen method.  lists: {option: what may stand in it,
-    comma-separated}.  fewest: {option: how many must stand in it}, 1 where it is not named.
+    `cost` live, below headlab.studies, or its whole dotted path.  version: rises when its tables change, so that
+    reports kept before are made again.  least_languages: that it makes sense with.  options_of: {option: the
+    method whose own options it holds}, where these are not those of the chosen method.  lists: {option: what may
+    stand in it, comma-separated}.  fewest: {option: how many must stand in it}, 1 where it is not named.
     """
 
     key: str
@@ -84,9 +84,10 @@ class Experiment:
         return ",".join(found)
 
 
-SIGNED = tuple(key for key, method in METHODS.items() if method.signed)
-WITH_SIGN = Option("shapley", "method whose scores are used; it needs a sign and intervals", SIGNED)
-ANY_METHOD = Option("shapley", "method whose scores are used", tuple(METHODS))
+WITH_SIGN = Option(
+    "shapley", "method whose scores are used; it needs a sign and intervals", Keys(METHODS, lambda m: m.signed)
+)
+ANY_METHOD = Option("shapley", "method whose scores are used", Keys(METHODS))
 OF_METHOD = Option({}, "the method's own options", kind=dict)
 HARMFUL_OR_K = Option(
     None,
@@ -113,131 +114,134 @@ POINTS = Option(25, "counts of removed heads; none for every one", kind=int, low
 LOSS = Option(1.0, "points of accuracy that may be lost", kind=float, low=0)
 HELD = "Held & Yang, EACL 2023"
 
-EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
-    {
-        experiment.key: experiment
-        for experiment in (
-            Experiment(
-                "agreement",
-                "Agreement between languages",
-                "Do two languages agree on which heads help, as far as noise lets them?",
-                f"{HELD}, figures 1 and 2",
-                {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
-                "agreement",
-                least_languages=2,
-            ),
-            Experiment(
-                "targeted",
-                "Targeted pruning",
-                "Does removing the heads that harm a language on dev raise its accuracy on test?",
-                f"{HELD}, table 2",
-                {
-                    METHOD: WITH_SIGN,
-                    METHOD_OPTIONS: OF_METHOD,
-                    "k": HARMFUL_OR_K,
-                    "runs": RUNS,
-                    "leave_one_out": Option(
-                        True, "also the lowest heads by leave-one-out, the most expensive", kind=bool
-                    ),
-                },
-                "targeted",
-            ),
-            Experiment(
-                "transfer",
-                "Transfer of masks",
-                "What does a mask that was chosen on one language do to the others?",
-                f"{HELD}, table 3",
-                {
-                    METHOD: WITH_SIGN,
-                    METHOD_OPTIONS: OF_METHOD,
-                    "k": HARMFUL_OR_K,
-                    "source": Option("en", "language whose mask is the zero-shot one"),
-                },
-                "transfer",
-                least_languages=2,
-            ),
-            Experiment(
-                "iterative",
-                "Iterative pruning",
-                "How many heads can go, lowest score first, before accuracy is lost?",
-                f"{HELD}, figure 3; Michel, Levy & Neubig, NeurIPS 2019",
-                {
-                    "orderings": Option(
-                        "random,monte-carlo,shapley,gradient,leave-one-out",
-                        "what orders the heads, comma-separated; also gradient-token, gradient-batch, confidence and "
-                        "relevance",
-                    ),
-                    "points": POINTS,
-                    "runs": RUNS,
-                    "loss": LOSS,
-                    "monte_carlo_options": Option({}, "options of the ordering monte-carlo", kind=dict),
-                    METHOD_OPTIONS: Option({}, "options of the ordering shapley", kind=dict),
-                },
-                "iterative",
-                options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
-                lists={"orderings": tuple(ORDERINGS)},
-            ),
-            Experiment(
-                "methods",
-                "Agreement of the methods",
-                "Do the methods agree on which heads matter, and which score is to be trusted for this model?",
-                "Voita et al., ACL 2019, section 4; Michel, Levy & Neubig, NeurIPS 2019",
-                {
-                    "methods": Option(
-                        "shapley,gradient,leave-one-out,confidence",
-                        "what scores the heads, two or more, comma-separated; also monte-carlo, gradient-token, "
-                        "gradient-batch and relevance",
-                    ),
-                    "top": Option(20, "highest, and lowest, heads of every method", kind=int, low=1),
-                    "points": POINTS,
-                    "runs": Option(10, "random orders", kind=int, low=1),
-                    "loss": LOSS,
-                    "monte_carlo_options": Option({}, "options of monte-carlo", kind=dict),
-                    METHOD_OPTIONS: Option({}, "options of shapley", kind=dict),
-                },
-                "methods",
-                options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
-                lists={"methods": SCORES},
-                fewest={"methods": 2},
-            ),
-            Experiment(
-                "heads",
-                "Heads of all languages and of one",
-                "Which heads matter in every language, and which have another sign in one?",
-                f"{HELD}, section 5",
-                {
-                    METHOD: WITH_SIGN,
-                    METHOD_OPTIONS: OF_METHOD,
-                    "top": Option(20, "highest heads of every language", kind=int, low=1),
-                    "few": Option(3, "languages that a head may be positive in", kind=int, low=1),
-                },
-                "heads",
-                least_languages=2,
-            ),
-            Experiment(
-                "separators",
-                "Attention to separators",
-                "In how many sentences does every token of a head look mostly at a separator?",
-                f"{HELD}, section 5",
-                {
-                    METHOD: ANY_METHOD,
-                    METHOD_OPTIONS: OF_METHOD,
-                    "tokens": Option("separator", "tokens that count", ("separator", "special")),
-                    "top": Option(20, "highest heads of every language", kind=int, low=1),
-                },
-                "separators",
-            ),
-            Experiment(
-                "gap",
-                "Dev against test",
-                "How much of a gain on dev is there on test, and which heads stay harmful, all judged together?",
-                "the winner's curse; Holm 1979; Benjamini & Hochberg 1995",
-                {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
-                "gap",
-            ),
-        )
-    }
-)
+BUILT_IN: dict[str, Experiment] = {
+    experiment.key: experiment
+    for experiment in (
+        Experiment(
+            "agreement",
+            "Agreement between languages",
+            "Do two languages agree on which heads help, as far as noise lets them?",
+            f"{HELD}, figures 1 and 2",
+            {METHOD: ANY_METHOD, METHOD_OPTIONS: OF_METHOD},
+            "agreement",
+            least_languages=2,
+        ),
+        Experiment(
+            "targeted",
+            "Targeted pruning",
+            "Does removing the heads that harm a language on dev raise its accuracy on test?",
+            f"{HELD}, table 2",
+            {
+                METHOD: WITH_SIGN,
+                METHOD_OPTIONS: OF_METHOD,
+                "k": HARMFUL_OR_K,
+                "runs": RUNS,
+                "leave_one_out": Option(True, "also the lowest heads by leave-one-out, the most expensive", kind=bool),
+            },
+            "targeted",
+        ),
+        Experiment(
+            "transfer",
+            "Transfer of masks",
+            "What does a mask that was chosen on one language do to the others?",
+            f"{HELD}, table 3",
+            {
+                METHOD: WITH_SIGN,
+                METHOD_OPTIONS: OF_METHOD,
+                "k": HARMFUL_OR_K,
+                "source": Option("en", "language whose mask is the zero-shot one"),
+            },
+            "transfer",
+            least_languages=2,
+        ),
+        Experiment(
+            "iterative",
+            "Iterative pruning",
+            "How many heads can go, lowest score first, before accuracy is lost?",
+            f"{HELD}, figure 3; Michel, Levy & Neubig, NeurIPS 2019",
+            {
+                "orderings": Option(
+                    "random,monte-carlo,shapley,gradient,leave-one-out",
+                    "what orders the heads, comma-separated; also gradient-token, gradient-batch, confidence and "
+                    "relevance",
+                ),
+                "points": POINTS,
+                "runs": RUNS,
+                "loss": LOSS,
+                "monte_carlo_options": Option({}, "options of the ordering monte-carlo", kind=dict),
+                METHOD_OPTIONS: Option({}, "options of the ordering shapley", kind=dict),
+            },
+            "iterative",
+            options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
+            lists={"orderings": tuple(ORDERINGS)},
+        ),
+        Experiment(
+            "methods",
+            "Agreement of the methods",
+            "Do the methods agree on which heads matter, and which score is to be trusted for this model?",
+            "Voita et al., ACL 2019, section 4; Michel, Levy & Neubig, NeurIPS 2019",
+            {
+                "methods": Option(
+                    "shapley,gradient,leave-one-out,confidence",
+                    "what scores the heads, two or more, comma-separated; also monte-carlo, gradient-token, "
+                    "gradient-batch and relevance",
+                ),
+                "top": Option(20, "highest, and lowest, heads of every method", kind=int, low=1),
+                "points": POINTS,
+                "runs": Option(10, "random orders", kind=int, low=1),
+                "loss": LOSS,
+                "monte_carlo_options": Option({}, "options of monte-carlo", kind=dict),
+                METHOD_OPTIONS: Option({}, "options of shapley", kind=dict),
+            },
+            "methods",
+            options_of={"monte_carlo_options": "monte-carlo", METHOD_OPTIONS: "shapley"},
+            lists={"methods": SCORES},
+            fewest={"methods": 2},
+        ),
+        Experiment(
+            "heads",
+            "Heads of all languages and of one",
+            "Which heads matter in every language, and which have another sign in one?",
+            f"{HELD}, section 5",
+            {
+                METHOD: WITH_SIGN,
+                METHOD_OPTIONS: OF_METHOD,
+                "top": Option(20, "highest heads of every language", kind=int, low=1),
+                "few": Option(3, "languages that a head may be positive in", kind=int, low=1),
+            },
+            "heads",
+            least_languages=2,
+        ),
+        Experiment(
+            "separators",
+            "Attention to separators",
+            "In how many sentences does every token of a head look mostly at a separator?",
+            f"{HELD}, section 5",
+            {
+                METHOD: ANY_METHOD,
+                METHOD_OPTIONS: OF_METHOD,
+                "tokens": Option("separator", "tokens that count", ("separator", "special")),
+                "top": Option(20, "highest heads of every language", kind=int, low=1),
+            },
+            "separators",
+        ),
+        Experiment(
+            "gap",
+            "Dev against test",
+            "How much of a gain on dev is there on test, and which heads stay harmful, all judged together?",
+            "the winner's curse; Holm 1979; Benjamini & Hochberg 1995",
+            {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
+            "gap",
+        ),
+    )
+}
+
+
+def _fits(key: str, entry: object) -> bool:
+    return isinstance(entry, Experiment) and entry.key == key
+
+
+EXPERIMENTS: Mapping[str, Experiment] = Registry(BUILT_IN, "headlab.studies", _fits)
 
 
 def experiment(key: str) -> Experiment:

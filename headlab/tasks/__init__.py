@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headlab.errors import HeadlabError
+from headlab.extensions import Registry
 from headlab.tasks import translation, udpos, xnli
 from headlab.tasks.base import Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
@@ -60,15 +61,20 @@ def embedded_intents(_: Path | None) -> Task:
 
 
 # Each is made from the folder its files are in (None: $HEADLAB_DATA, or what comes with it).
-TASKS: Mapping[str, Maker] = MappingProxyType(
-    {
-        "intents": embedded_intents,
-        "slots": slots_task,
-        "xnli": xnli.xnli_task,
-        "udpos": udpos.udpos_task,
-        "translation": translation.translation_task,
-    }
-)
+BUILT_IN: dict[str, Maker] = {
+    "intents": embedded_intents,
+    "slots": slots_task,
+    "xnli": xnli.xnli_task,
+    "udpos": udpos.udpos_task,
+    "translation": translation.translation_task,
+}
+
+
+def _fits(key: str, entry: object) -> bool:
+    return callable(entry)
+
+
+TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
 SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
     {"xnli": xnli.source, "udpos": udpos.source, "translation": translation.source}
 )
@@ -81,7 +87,7 @@ def names() -> tuple[str, ...]:
 
 def problems() -> list[str]:
     """What is wrong with declarations that $HEADLAB_TASKS names and that are therefore left out."""
-    return named_tasks(TASKS).problems
+    return [*(TASKS.problems if isinstance(TASKS, Registry) else ()), *named_tasks(TASKS).problems]
 
 
 def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None) -> Task:
@@ -122,7 +128,9 @@ def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
 def source(name: str, data: Path | None = None) -> Source:
     """Where a task's examples come from, and whether they are here; never raises for a name that `names` has."""
     if name not in SOURCES:
-        return named_tasks(TASKS).sources.get(name, Source("comes with headlab"))
+        return named_tasks(TASKS).sources.get(
+            name, Source(f"comes with {'headlab' if name in BUILT_IN else 'an installed package'}")
+        )
     try:
         return SOURCES[name](data)
     except HeadlabError as error:

@@ -20,7 +20,7 @@ def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
     label, usual = name.replace("_", " ").capitalize(), "none" if option.default is None else option.default
     about = f"{option.help} ({option.range}; default {usual})"
     if option.choices:
-        st.selectbox(label, option.choices, index=option.choices.index(start), key=key, help=about)
+        st.selectbox(label, list(option.choices), index=option.choices.index(start), key=key, help=about)
     elif option.kind is bool:
         st.toggle(label, start, key=key, help=about)
     elif option.kind is str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
+from headlab.extensions import implementation
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.masks import Mask, mask_from_json
-from headlab.methods.run import Work
+from headlab.methods.run import HOME, Work
 from headlab.methods.table import method as method_of
 from headlab.records import Evaluation, Head
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, EvaluateRequest, Figure, Weights
@@ -158,7 +158,7 @@ def pace_of(evaluator: Evaluator, method: str | None, options: Mapping[str, Any]
             answered(evaluator, len(evaluator.examples))
         else:
             chosen = method_of(method)
-            import_module(f"headlab.methods.{chosen.module}").run(Work(evaluator, 0, chosen.resolve(options)))
+            implementation(chosen.module, HOME).run(Work(evaluator, 0, chosen.resolve(options)))
         watch.take()
     except Enough:
         pass

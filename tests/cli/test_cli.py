@@ -22,7 +22,7 @@ from headlab.cli.main import main
 from headlab.masks import Mask, load_mask
 from headlab.methods.costs import select
 from headlab.methods.model_game import ROUND
-from headlab.methods.table import METHODS
+from headlab.methods.table import BUILT_IN, METHODS
 from headlab.options import parse_options
 from headlab.records import HeadGrid
 from headlab.store import Store
@@ -195,7 +195,7 @@ def test_intervals_that_do_not_hold_come_with_a_caution(folder, tmp_path, run, a
 
 
 def test_a_method_that_cannot_be_run_on_a_model_is_refused_before_it_starts(folder, tmp_path, refused, monkeypatch):
-    monkeypatch.setitem(METHODS, "exact", replace(METHODS["exact"], most_heads=LAYERS * HEADS - 1))
+    monkeypatch.setitem(BUILT_IN, "exact", replace(METHODS["exact"], most_heads=LAYERS * HEADS - 1))
     command = ["score", "--model", folder, "--languages", "de", "--cache", tmp_path, "--method", "exact"]
     refused(*command, words=("2 ** 6 coalitions", "Use shapley"))
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ from headlab.hooks.model import Model, gated
 from headlab.methods import gradient
 from headlab.methods.model_game import ROUND
 from headlab.methods.run import Arrays, Saver, Work, make_spec, saving, score
-from headlab.methods.table import ALIASES, METHODS, method
+from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
 from headlab.records import Progress, content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
@@ -191,7 +191,7 @@ def test_what_an_earlier_version_of_a_method_stored_stands(
 ) -> None:
     """The spec of the first version says no version, as it did when there was none."""
     ask = {"language": "xx", "size": 8, "samples": 8, "store": Store(tmp_path)}
-    monkeypatch.setitem(METHODS, "shapley", replace(METHODS["shapley"], version=version))
+    monkeypatch.setitem(BUILT_IN, "shapley", replace(METHODS["shapley"], version=version))
     old = score(model, tiny_task(), **ask)
     assert set(old.spec["method"]) == {"name", "options"} | ({"version"} if version > 1 else set())
     monkeypatch.undo()

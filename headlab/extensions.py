@@ -1,0 +1,110 @@
+"""What installed packages add to headlab by entry points: methods, studies and tasks, beside the built-in ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import NamedTuple, TypeVar, overload
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Added(NamedTuple):
+    """What a group of entry points names.  entries: by key.  problems: why some were left out, in sentences."""
+
+    entries: dict[str, object]
+    problems: list[str]
+
+
+class Registry(Mapping[str, T]):
+    """Entries by key: the built-in ones, then those that entry points of a group add.
+
+    own: built in.  group: of entry points, like "headlab.methods".  fits: whether an object can be an entry under
+    this key.  One that cannot be imported, does not fit or has a built-in key is left out; the log and `problems`
+    say why.  Entry points are read when more than a built-in entry is asked for, not on import: the packages that
+    have them import headlab themselves.
+    """
+
+    def __init__(self, own: Mapping[str, T], group: str, fits: Callable[[str, object], bool]) -> None:
+        self._own, self._group, self._fits = own, group, fits
+
+    @cached_property
+    def _added(self) -> Added:
+        found = Added({}, [])
+        for point in sorted(entry_points(group=self._group), key=lambda p: p.name):
+            entry, problem = self._loaded(point, found.entries)
+            if problem:
+                found.problems.append(problem)
+                log.warning("%s", problem)
+            else:
+                found.entries[point.name] = entry
+        return found
+
+    def _loaded(self, point: EntryPoint, before: Mapping[str, object]) -> tuple[object, str]:
+        """The object of an entry point, or why it is left out."""
+        of = f"{self._group}: {point.name} ({point.value}{f' of {point.dist.name}' if point.dist else ''})"
+        if point.name in self._own or point.name in before:
+            return None, f"{of} has a name that is taken; rename it in that package"
+        try:
+            entry = point.load()
+        except Exception as error:  # the package may do anything when it is imported
+            return None, f"{of} cannot be imported ({type(error).__name__}: {error}); mend or remove that package"
+        if not self._fits(point.name, entry):
+            return None, f"{of} is not what docs/extending.md asks for; mend or remove that package"
+        return entry, ""
+
+    def refresh(self) -> None:
+        """Read the entry points anew when they are next asked for, as after an installation."""
+        self.__dict__.pop("_added", None)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why entry points were left out."""
+        return list(self._added.problems)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Keys that are not built in."""
+        return tuple(self._added.entries)
+
+    def __getitem__(self, key: str) -> T:
+        if key in self._own:
+            return self._own[key]
+        entry: T = self._added.entries[key]  # type: ignore[assignment]  # `fits` has looked
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._own, *self._added.entries))
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._added.entries)
+
+
+class Keys(Sequence[str]):
+    """The keys of a registry whose entries fulfil a condition, looked up when they are asked for."""
+
+    def __init__(self, of: Mapping[str, T], where: Callable[[T], bool] = lambda _: True) -> None:
+        def keys() -> tuple[str, ...]:
+            return tuple(key for key, entry in of.items() if where(entry))
+
+        self._keys = keys
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        return self._keys()[at]
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+
+def implementation(module: str, home: str) -> ModuleType:
+    """The module that an entry names: below `home`, or by its whole dotted path for one of another package."""
+    return import_module(module if "." in module else f"{home}.{module}")

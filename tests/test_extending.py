@@ -1,0 +1,175 @@
+"""What docs/extending.md shows is installed from the page itself, and used: command, job, page, report."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from app_pages import app_on, run_page, said
+from saved import letter_tokenizer, save
+from tiny import SMALL
+from waiting import until
+from worker_running import running
+
+import headlab
+from headlab.cli.main import main
+from headlab.extensions import Registry
+from headlab.methods.table import METHODS
+from headlab.store import Store
+from headlab.studies.table import EXPERIMENTS
+from headlab.tasks import TASKS, problems
+from headlab.worker.model_host import Resident
+
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+REGISTRIES: dict[str, Any] = {"headlab.methods": METHODS, "headlab.studies": EXPERIMENTS, "headlab.tasks": TASKS}
+
+
+def files() -> dict[str, str]:
+    """{path: text} of the examples; each begins with its path."""
+    blocks = re.findall(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return dict(blocks)
+
+
+def install(site: Path, project: str, modules: dict[str, str]) -> None:
+    """A package as pip leaves it: its modules, and its name and entry points beside them."""
+    for path, text in modules.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+    about = tomllib.loads(project)["project"]
+    info = site / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n")
+    groups = about["entry-points"].items()
+    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()) for group, points in groups]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Installs a package for the time of a test."""
+
+    def go(project: str, modules: dict[str, str]) -> Path:
+        install(tmp_path / "site", project, modules)
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        for registry in REGISTRIES.values():
+            registry.refresh()
+        return tmp_path / "site"
+
+    yield go
+    monkeypatch.undo()
+    for registry in REGISTRIES.values():
+        registry.refresh()
+    for name in [name for name in sys.modules if name.split(".")[0] == "headlab_toy"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def toy(installed: Callable[..., Path]) -> Path:
+    shown = files()
+    return installed(shown["pyproject.toml"], {p: text for p, text in shown.items() if p.startswith("headlab_toy/")})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tiny model with the labels of the example's task."""
+    names = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    torch.manual_seed(0)
+    config = hf.BertConfig(**SMALL | {"num_labels": 2, "max_position_embeddings": 64} | names)
+    return save(tmp_path / "model", hf.BertForSequenceClassification(config), letter_tokenizer())
+
+
+def test_the_examples_are_short_and_whole():
+    shown = files()
+    assert {Path(path).name for path in shown} >= {"pyproject.toml", "entropy.py", "depth.py", "polarity.py"}
+    assert all(len(text.splitlines()) < 60 for text in shown.values())
+
+
+def test_a_method_a_study_and_a_task_are_there_once_they_are_installed(toy: Path):
+    assert (METHODS["entropy"].title, EXPERIMENTS["depth"].title) == ("Attention entropy", "Heads by depth")
+    assert headlab.task("polarity").languages == ("en", "de")
+    assert [registry.added for registry in REGISTRIES.values()] == [("entropy",), ("depth",), ("polarity",)]
+    assert all(registry.problems == [] for registry in REGISTRIES.values())
+    told = EXPERIMENTS["gap"].options["method"].choices  # this one needs a sign, which entropy has not
+    assert ("entropy" in EXPERIMENTS["depth"].options["method"].choices, "entropy" in told) == (True, False)
+
+
+def test_another_process_has_them_from_the_command_line(toy: Path):
+    command = [sys.executable, "-m", "headlab.cli", "score", "--method", "no-such"]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(toy), "PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "entropy" in done.stderr
+
+
+def test_they_are_used_from_the_command_line_a_page_and_a_report(toy: Path, folder: Path, tmp_path: Path, capsys):
+    cache = tmp_path / "cache"
+    given = ["--model", str(folder), "--task", "polarity", "--cache", str(cache), "--method", "entropy"]
+    assert main(["score", *given, "--languages", "en", "-o", "base=10", "--json"]) == 0
+    values = torch.tensor(json.loads(capsys.readouterr().out)["languages"]["en"]["values"])
+    assert ((values > 0) & (values < 2)).all()  # in bans: of at most 99 tokens
+    assert main(["experiment", "depth", *given, "--languages", "all"]) == 0
+    assert "## Mean score of each layer's heads" in capsys.readouterr().out
+    (result,) = Store(cache).reports().results
+    out = tmp_path / "report.html"
+    assert main(["report", result.key, "--cache", str(cache), "--out", str(out)]) == 0
+    text = out.read_text("utf-8")
+    assert "Mean score of each layer" in text
+    assert "headlab experiment depth --model" in re.sub(r"<[^>]+>", "", text)
+    with app_on(cache):
+        app = run_page("experiments", experiment="depth", model=str(folder), task="polarity", method="entropy")
+        assert "Mean score of each layer's heads" in said(app)
+        heads = run_page("heads", model=str(folder), task="polarity", method="entropy", langs=["en"])
+        assert heads.selectbox(key="method").value == "entropy"
+        assert not heads.error
+
+
+def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    spec = {"experiment": "depth", "model": str(folder), "task": "polarity", "languages": "all", "method": "entropy"}
+    with running(cache, partial(Resident, cache, "cpu")) as worker:
+        job = int(worker.client.submit("experiment", spec)["id"])
+        until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+        ended = worker.client.job(job)
+    assert ended["state"] == "done", ended["error"]
+    (report,) = Store(cache).reports().results
+    assert set(report.report.table("depth").column("language")) == {"en", "de"}
+
+
+@pytest.mark.parametrize(
+    ("point", "text", "why"),
+    [
+        ("shapley = bad:METHOD", "METHOD = 1", "has a name that is taken"),
+        ("bad = bad:METHOD", "METHOD = 1", "is not what docs/extending.md asks for"),
+        ("bad = bad:METHOD", "1 / 0", "cannot be imported (ZeroDivisionError: division by zero)"),
+        ("bad = no_such_module:METHOD", "", "cannot be imported (ModuleNotFoundError"),
+    ],
+)
+def test_what_does_not_fit_is_left_out_with_a_reason(installed, caplog, point: str, text: str, why: str):
+    before = tuple(METHODS)
+    key, value = point.split(" = ")
+    project = f'[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.methods"]\n{key} = "{value}"\n'
+    installed(project, {"bad.py": text})
+    sys.modules.pop("bad", None)
+    assert tuple(METHODS) == before
+    (problem,) = METHODS.problems if isinstance(METHODS, Registry) else ()
+    assert why in problem
+    assert f"{key} ({value} of bad)" in problem
+    assert problem in caplog.text
+
+
+def test_a_task_that_is_left_out_is_among_the_problems_of_tasks(installed):
+    project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.tasks"]\nxnli = "bad:xnli"\n'
+    installed(project, {"bad.py": "xnli = print"})
+    assert any("has a name that is taken" in problem for problem in problems())
