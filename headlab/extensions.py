@@ -52,7 +52,7 @@ class Registry(Mapping[str, T]):
             return None, f"{of} has a name that is taken; rename it in that package"
         try:
             entry = point.load()
-        except Exception as error:  # the package may do anything when it is imported
+        except (Exception, SystemExit) as error:  # the package may do anything when it is imported
             return None, f"{of} cannot be imported ({type(error).__name__}: {error}); mend or remove that package"
         if not self._fits(point.name, entry):
             return None, f"{of} is not what docs/extending.md asks for; mend or remove that package"

@@ -25,7 +25,7 @@ from headlab.cli.output import (
     print_json,
     progress_bar,
     split_languages,
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import method as method_of

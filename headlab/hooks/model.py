@@ -36,10 +36,6 @@ from headlab.models.load import read
 from headlab.parallel import Rows, halving, whole
 from headlab.records import Head, HeadGrid
 
-# A model whose heads are known and can be switched, where they are, and the proof that switching works.
-
-# A model whose heads are known and can be switched, and the proof on a made-up input that switching works.
-
 # A model whose heads are known and can be switched: the one object the rest of headlab works with.
 
 Gates = torch.Tensor | np.ndarray[Any, Any] | Mask
@@ -381,8 +377,6 @@ def place_of(model: Model) -> Place:
         return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
     return Place(projections, kind, None if name in EMBEDDED else name, revision, name)
 
-
-# Reading what heads do during a forward pass: which tokens look at which, and only what was asked for.
 
 # Which tokens of a batch look and which are looked at, and which of them do not count.
 

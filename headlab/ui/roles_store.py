@@ -22,7 +22,7 @@ from headlab.ui.names import language_title
 from headlab.ui.roles_read import ROLES, Roles, read
 from headlab.ui.shell import Choice, languages_of
 
-# Roles that are to be found: on which sentences, with which thresholds; the job's spec and the command line.
+# Roles that are to be found: on which sentences, with which thresholds; the job's spec.
 
 SPLIT = "dev"
 TREES, TEXTS = "treebank", "task"

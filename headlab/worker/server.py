@@ -83,8 +83,6 @@ from headlab.worker.schemas import (
 from headlab.worker.snapshots import told
 from headlab.worker.state_dir import Home, announce, take_home, token_of_environment
 
-# The worker's HTTP face: typed requests in, typed answers or one sentence out.
-
 # Between the device's thread and the server's: the records of one live request as they come.
 
 log = logging.getLogger(__name__)
