@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import NamedTuple, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,14 +85,14 @@ class Registry(Mapping[str, T]):
         return len(self._own) + len(self._added.entries)
 
 
-class Keys(Sequence[str]):
+class Keys(Sequence[str], Generic[T]):
     """The keys of a registry whose entries fulfil a condition, looked up when they are asked for."""
 
     def __init__(self, of: Mapping[str, T], where: Callable[[T], bool] = lambda _: True) -> None:
-        def keys() -> tuple[str, ...]:
-            return tuple(key for key, entry in of.items() if where(entry))
+        self._of, self._where = of, where
 
-        self._keys = keys
+    def _keys(self) -> tuple[str, ...]:
+        return tuple(key for key, entry in self._of.items() if self._where(entry))
 
     @overload
     def __getitem__(self, at: int) -> str: ...

@@ -16,8 +16,11 @@ import pytest
 import torch
 import transformers as hf
 from app_pages import app_on, run_page, said
-from saved import letter_tokenizer, save
+from errors import raises
+from saved import letter_tokenizer, save, save_family
+from streamlit.testing.v1 import AppTest
 from tiny import SMALL
+from tiny_task import tiny_task
 from waiting import until
 from worker_running import running
 
@@ -28,6 +31,7 @@ from headlab.methods.table import METHODS
 from headlab.store import Store
 from headlab.studies.table import EXPERIMENTS
 from headlab.tasks import TASKS, problems
+from headlab.worker import catalogue
 from headlab.worker.model_host import Resident
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
@@ -109,7 +113,8 @@ def test_another_process_has_them_from_the_command_line(toy: Path):
         command, env={"PYTHONPATH": str(toy), "PATH": ""}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "entropy" in done.stderr
+    assert re.search(r"use one of .*\bentropy\b", done.stderr)
+    assert "cannot be imported" not in done.stderr
 
 
 def test_they_are_used_from_the_command_line_a_page_and_a_report(toy: Path, folder: Path, tmp_path: Path, capsys):
@@ -132,6 +137,32 @@ def test_they_are_used_from_the_command_line_a_page_and_a_report(toy: Path, fold
         heads = run_page("heads", model=str(folder), task="polarity", method="entropy", langs=["en"])
         assert heads.selectbox(key="method").value == "entropy"
         assert not heads.error
+
+
+def test_the_page_draws_cached_scores(folder: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    cache = tmp_path / "cache"
+    model = str(save_family(tmp_path / "bert", "bert"))
+    headlab.score(headlab.load(model), tiny_task(), language="xx", method="confidence", store=Store(cache))
+    with app_on(cache):
+        app = AppTest.from_string(files()["pages/depth.py"], default_timeout=30)
+        app.query_params.update(model=model, task="tiny", method="confidence", langs=["xx"])
+        app.run()
+    assert not app.exception
+    assert not app.error
+    assert [title.value for title in app.subheader] == ["xx"]
+
+
+@pytest.mark.parametrize("task", ["lambda data: 1", "lambda data: 1 / 0", "lambda data: headlab.task('intents')"])
+def test_a_task_function_that_fails_is_a_sentence_and_hides_no_other(installed, task: str):
+    project = '[project]\nname = "bad"\nversion = "1"\n[project.entry-points."headlab.tasks"]\nbad = "bad:make"\n'
+    installed(project, {"bad.py": f"import headlab\nmake = {task}\n"})
+    sys.modules.pop("bad", None)
+    with raises("task.package_failed", "bad"):
+        headlab.task("bad")
+    cards = {card.name: card for card in catalogue.tasks()}
+    assert "mend or remove that package" in cards["bad"].advice
+    assert cards["intents"].labels
 
 
 def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):

@@ -42,11 +42,9 @@ if TYPE_CHECKING:
 
 # `headlab experiment`: the analyses of the papers, their tables and figures.
 
-KEYS = ", ".join(EXPERIMENTS)
-
 
 def experiment(
-    key: Annotated[str | None, typer.Argument(help=f"one of {KEYS}")] = None,
+    key: Annotated[str | None, typer.Argument(help=f"one of {', '.join(EXPERIMENTS)}")] = None,
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,

@@ -47,8 +47,8 @@ class Flag:
 
 
 def listed(values: Sequence[Any]) -> str:
-    """Several values as one word."""
-    return ",".join(map(str, values))
+    """Several values as one word; a text, like "all", as it is."""
+    return values if isinstance(values, str) else ",".join(map(str, values))
 
 
 def sized(size: int | None) -> str:
@@ -92,9 +92,10 @@ def shell_lines(kind: str, details: Spec) -> str:
 
 
 def _method(details: Spec, options: str) -> list[str]:
-    """The method and its options. options: the detail that holds them."""
-    method = METHODS[details[METHOD]]
-    return ["--method", method.key, *option_words("-o", details.get(options) or {}, method.options)]
+    """The method and its options; all of them of one that is not here. options: the detail that holds them."""
+    key = str(details[METHOD])
+    known = METHODS[key].options if key in METHODS else {}
+    return ["--method", key, *option_words("-o", details.get(options) or {}, known)]
 
 
 def _scores(command: str, flags: Sequence[Flag], details: Spec) -> list[list[str]]:
@@ -103,7 +104,7 @@ def _scores(command: str, flags: Sequence[Flag], details: Spec) -> list[list[str
 
 def _experiment(details: Spec) -> list[list[str]]:
     about = EXPERIMENTS[details["experiment"]]
-    uses_method = METHOD in about.options and details.get(METHOD) in METHODS
+    uses_method = METHOD in about.options and details.get(METHOD) is not None
     return [[
         "headlab", "experiment", about.key, *said(details, *WHERE),
         *(_method(details, METHOD_OPTIONS) if uses_method else ()),
@@ -123,12 +124,17 @@ def _shortened(about: Experiment, details: Spec) -> dict[str, Any]:
     return own
 
 
+def exactly(value: float) -> str:
+    """A number in as few digits as give it back."""
+    return short if float(short := f"{value:g}") == value else str(value)
+
+
 def _front(details: Spec) -> list[list[str]]:
     options, usual = details["options"], FRONT.options
     question = "heads" if options.get("heads") is not None else "within"
     asked = [Flag(name, f"--{name}", usual[name].default) for name in ("by", "orders", "points")]
     return [[
-        "headlab", FRONT.key, *said(details, *WHERE), f"--{question}", f"{options[question]:g}",
+        "headlab", FRONT.key, *said(details, *WHERE), f"--{question}", exactly(options[question]),
         *(["--every"] if options["points"] is None else []),
         *said({name: value for name, value in options.items() if value is not None}, *asked),
         *_method(details, METHOD_OPTIONS), *said(details, *SIZES, *HOW, DTYPE),
@@ -218,8 +224,8 @@ def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:
     details = {"model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": languages}
     details |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
     told = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
-    details |= {name: value for name, value in told.items() if name not in UNTOLD_OF.get(kind, ())}
-    return kind, details | DETAILS[kind](spec)
+    told = {name: value for name, value in told.items() if name not in UNTOLD_OF.get(kind, ())}
+    return kind, details | DETAILS[kind](spec) | told
 
 
 def _score_details(spec: Spec) -> dict[str, Any]:
@@ -286,14 +292,28 @@ def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
     try:
         if reason := _cannot(kind, spec):
             return Again((), (*_precise(kind, spec), reason))
-        if not all(isinstance(part(spec, of, "name"), str) for of in ("model", "task")):
-            raise LookupError("it names no model or no task")
         job, details = job_of(kind, spec)
+        _require(job, spec)
         found = lines(job, details if dev_size is None else details | {"dev_size": dev_size})
         notes = (*_precise(kind, spec), *_beside(job, spec, dev_size), *_shared(spec))
     except (HeadlabError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return Again((), ("Its spec does not say all that a command needs.",))
     return Again(tuple(map(tuple, found)), notes)
+
+
+def _require(job: str, spec: Spec) -> None:
+    """Raise LookupError unless a spec says what a command of this kind needs: a default would be another run."""
+    named = [part(spec, *path) for path in (("model", "name"), ("task", "name"), ("task", "language"))]
+    there = [isinstance(name, str) and bool(name) for name in named]
+    there += [name in spec for name in ("seed", "ablation") if name not in UNTOLD_OF.get(job, ())]
+    if job in ("experiment", FRONT.key):
+        there += [bool(part(spec, "task", "sizes", "dev")), isinstance(part(spec, "task", "sizes", "test"), list)]
+    if job not in ("score", "curve"):
+        there += [isinstance(spec.get("options"), Mapping)]
+    if job == "gates":
+        there += [isinstance(part(spec, "options", "weight"), int | float)]
+    if not all(there):
+        raise LookupError("it does not say all that a command needs")
 
 
 def _cannot(kind: str, spec: Spec) -> str:
@@ -321,12 +341,17 @@ def _cannot(kind: str, spec: Spec) -> str:
 
 def _precise(kind: str, spec: Spec) -> Iterator[str]:
     """A precision that a command without --dtype cannot ask for."""
-    if kind in ("score", "curve") and (dtype := part(spec, "model", "dtype")):
+    walk = str(part(spec, "order", "method")).startswith(WALK)  # the front that makes it has --dtype
+    if kind in ("score", "curve") and not walk and (dtype := part(spec, "model", "dtype")) not in (None, "float32"):
         yield f"It was made in {dtype}: from Python, headlab.load(…, dtype=…)."
 
 
 def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
     """What the command of this kind leaves to be known."""
+    methods = (part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD)))
+    for method in methods:
+        if isinstance(method, str) and method not in METHODS:
+            yield f"The method {method} comes with a package that has to be installed."
     if job == "curve" and dev_size is None:
         yield f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default."
     source = part(spec, "frequencies", "source") if job == ROLES else None

@@ -46,7 +46,7 @@ ABOUT = Experiment(
         "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
         "by": Option(BOUND, "whether a loss is told by the lower bound or by the estimate", (BOUND, ESTIMATE)),
     },
-    "front",
+    "pareto_run",
     version=2,
     lists={"orders": tuple(ORDERS)},
 )

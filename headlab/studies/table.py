@@ -237,8 +237,11 @@ BUILT_IN: dict[str, Experiment] = {
 }
 
 
+TAKEN = ("roles", "front")  # reports that are no experiment's
+
+
 def _fits(key: str, entry: object) -> bool:
-    return isinstance(entry, Experiment) and entry.key == key
+    return isinstance(entry, Experiment) and entry.key == key and key not in TAKEN
 
 
 EXPERIMENTS: Mapping[str, Experiment] = Registry(BUILT_IN, "headlab.studies", _fits)

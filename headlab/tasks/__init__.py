@@ -70,8 +70,11 @@ BUILT_IN: dict[str, Maker] = {
 }
 
 
+TREES = "treebank"  # what reports of roles on gold trees have in a task's place
+
+
 def _fits(key: str, entry: object) -> bool:
-    return callable(entry)
+    return callable(entry) and key != TREES
 
 
 TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
@@ -102,8 +105,10 @@ def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path 
 
 def maker(name: str) -> Maker:
     """What makes the task of this name. Raises HeadlabError for an unknown one."""
-    if name in TASKS:
+    if name in BUILT_IN or (name in TASKS and not isinstance(TASKS, Registry)):
         return TASKS[name]
+    if name in TASKS:
+        return partial(_made_elsewhere, name)
     own = named_tasks(TASKS)
     if name in own.makers:
         return own.makers[name]
@@ -111,6 +116,26 @@ def maker(name: str) -> Maker:
     if "/" in name or "\\" in name or name.endswith(".toml"):
         told.insert(1, f"a task of one's own is asked for by its name, once {VARIABLE} lists its declaration")
     raise HeadlabError("; ".join(told), code="task.unknown")
+
+
+def _made_elsewhere(name: str, data: Path | None) -> Task:
+    """The task that an installed package makes. Raises HeadlabError where that fails, or is no task of this name."""
+    try:
+        made: object = TASKS[name](data)
+    except HeadlabError:
+        raise
+    except Exception as error:  # the package may do anything
+        raise HeadlabError(
+            f"the installed package that has task {name} failed to make it ({type(error).__name__}: {error}); mend or "
+            "remove that package",
+            code="task.package_failed",
+        ) from error
+    if not isinstance(made, Task) or made.name != name:
+        raise HeadlabError(
+            f"the installed package that has task {name} made something else; mend or remove that package",
+            code="task.package_failed",
+        )
+    return made
 
 
 def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:

@@ -307,11 +307,12 @@ def _curves(keys: Sequence[str]) -> None:
 
 def terminal(job: Job) -> str:
     """The command lines that do the same as a job; empty where there is none."""
-    params = job.get("params") or {}
-    known = {"method": METHODS, "experiment": (*EXPERIMENTS, "front")}
-    if any(params.get(name, next(iter(those))) not in those for name, those in known.items()):
-        return ""  # of a version that had others
-    return shell_lines(str(job.get("kind")), params)
+    kind, params = str(job.get("kind")), job.get("params") or {}
+    if kind in ("score", "curve") and params.get("method") not in METHODS:
+        return ""  # of a version or a package that had others, and so below
+    if kind == "experiment" and params.get("experiment") not in EXPERIMENTS:
+        return ""
+    return shell_lines(kind, params)
 
 
 # One job: how far it is, its map while it sharpens, its log, what it computes and where its results are.

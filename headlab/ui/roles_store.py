@@ -201,7 +201,7 @@ def job_spec(report: Report) -> dict[str, Any]:
 def facts(kept: Kept) -> list[tuple[str, str]]:
     """How a report was made, a name and a value each."""
     report, spec = kept.result.report, job_spec(kept.result.report)
-    rows = [(name.capitalize(), told(value)) for name, value in spec.items() if name != "options"]
+    rows = [(name.capitalize(), told(value)) for name, value in spec.items() if name not in ("options", "frequencies")]
     rows += [(f"Option {name}", told(value)) for name, value in spec["options"].items()]
     rows.append(("Model's fingerprint", str(part(report.spec, "model", "fingerprint") or "")))
     rows.append(("Example forwards", f"{report.example_forwards:,}"))

@@ -5,13 +5,22 @@ from __future__ import annotations
 import threading
 
 from headlab.errors import HeadlabError
-from headlab.tasks import names, source, task
+from headlab.methods.table import METHODS
+from headlab.studies.table import EXPERIMENTS
+from headlab.tasks import TASKS, names, source, task
 from headlab.tasks.base import Example, Task
 from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
 
 # One thread at a time imports torch and its kin: two at once see each other's modules half made, and fail.
 
 IMPORTING = threading.Lock()
+
+
+def read_entry_points() -> None:
+    """Read what installed packages add, once and before requests come: their modules may import torch."""
+    with IMPORTING:
+        for registry in (METHODS, EXPERIMENTS, TASKS):
+            tuple(registry)
 
 
 def models() -> list[ModelCard]:

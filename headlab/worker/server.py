@@ -455,6 +455,7 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
             write_json(settings.told, {"error": str(error), "code": error.code})
         raise
     _log_to(home.folder / LOG_NAME)
+    catalogue.read_entry_points()
     announce(home, entrance.url, settings.parent)
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})

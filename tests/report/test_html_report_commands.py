@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from html import unescape
@@ -126,6 +127,42 @@ def test_the_command_of_a_front_asks_the_same_question(options):
     found |= {"points": None if asked["every"] else asked["points"]}
     assert ABOUT.resolve(found) == spec["options"]
     assert (asked["languages"], asked["size"], asked["test_size"]) == ("de,th", 512, 1000)
+
+
+LACKING = {
+    "experiment": ("task.language", "task.sizes", "options", "seed", "ablation", "model.name"),
+    "gates": ("task.language", "options", "options.weight", "seed"),
+    "front": ("task.language", "task.sizes", "options", "seed", "ablation"),
+}
+
+
+@pytest.mark.parametrize(("kind", "path"), [(kind, path) for kind, paths in LACKING.items() for path in paths])
+def test_a_spec_that_lacks_one_thing_gives_a_note_and_no_command_with_a_default(kind: str, path: str):
+    spec = made_gates.made_gates().spec if kind == "gates" else spec_of()
+    spec = cached_reports.made_up("heads").spec if kind == "experiment" else spec
+    spec = json.loads(json.dumps(dict(spec)))
+    assert again("gates" if kind == "gates" else "report", spec).lines
+    *outer, last = path.split(".")
+    place = spec
+    for name in outer:
+        place = place[name]
+    del place[last]
+    found = again("gates" if kind == "gates" else "report", spec)
+    assert found.lines == ()
+    assert found.notes == ("Its spec does not say all that a command needs.",)
+
+
+def test_a_method_of_a_package_is_named_with_all_its_options():
+    spec = dict(cached_reports.made_up("gap").spec)
+    spec["options"] = {**spec["options"], "method": "elsewhere", "method_options": {"base": 2.0}}
+    found = again("report", spec)
+    assert "--method elsewhere -o base=2.0" in found.lines[0]
+    assert "The method elsewhere comes with a package that has to be installed." in found.notes
+
+
+def test_a_loss_of_many_digits_is_asked_for_to_the_last():
+    (line,) = again("report", spec_of(within=0.1234567)).lines
+    assert given(line)[1]["within"] == 0.1234567
 
 
 def test_a_curve_of_other_scores_has_no_command_but_a_reason():

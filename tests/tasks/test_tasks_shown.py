@@ -81,7 +81,10 @@ def test_the_worker_makes_tasks_by_name_only() -> None:
     for part in ("worker", "ui"):
         for path in (ROOT / "headlab" / part).rglob("*.py"):
             source = path.read_text(encoding="utf-8")
-            assert not re.search(r"tasks\.(resolve|declared)|headlab\.task\(|import resolve\b", source), path
+            assert not re.search(
+                r"tasks\.(resolve|declared)|headlab\.task\(|import resolve\b|declared_(?:task|source)|read_declaration",
+                source,
+            ), path
 
 
 def test_sentences_of_a_token_task_have_words_and_their_labels() -> None:
