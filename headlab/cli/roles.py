@@ -26,7 +26,7 @@ from headlab.files import write_atomic, write_json
 from headlab.options import parse_options
 from headlab.roles.table import FILE, NAME, OPTIONS, resolve
 from headlab.tables import Report, Table
-from headlab.tasks.base import DEV_SIZE
+from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.tasks.udpos import read_trees, treebank, treebank_languages
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
@@ -102,7 +102,7 @@ def sentences_of(
     """
     import headlab
     from headlab.cli.evaluate import as_split
-    from headlab.roles.sentences import TREEBANK, of_task, of_trees
+    from headlab.roles.sentences import of_task, of_trees
 
     found: dict[str, Sentences] = {}
     if conllu is not None:

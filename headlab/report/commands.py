@@ -1,7 +1,7 @@
 """Jobs and results as the command lines that do the same; what a command cannot say is a note beside it.
 
 How each kind of job reads on the command line is declared here once: pages print it for a job or a form, the report
-for a stored result, whose spec `details` turns into the job that makes it.
+for a stored result, whose spec `job_of` turns into the job that makes it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.pareto import resolve
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks import BUILT_IN, TASKS
+from headlab.tasks.base import TREEBANK
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import OPTIONS as GATE_OPTIONS
 
 DEV_EXAMPLES = 512  # the default size of the split that chooses
 ALL_EXAMPLES = 100_000  # more than any task has, where a command has no word for all
-TREES = "treebank"
 WALK = "front "  # what the method of a walk along a front's order begins with
 LANGUAGES = "--languages"
 EMBEDDED_TASKS = ("intents", "slots")
@@ -263,8 +263,8 @@ def _roles_details(spec: Spec) -> dict[str, Any]:
     name, options = part(spec, "task", "name"), part(spec, "options")
     counted = part(spec, "frequencies", "source") not in (None, "none", "wordfreq")
     return {
-        "task": None if name == TREES else name,
-        "source": "treebank" if name == TREES else "task",
+        "task": None if name == TREEBANK else name,
+        "source": "treebank" if name == TREEBANK else "task",
         "split": part(spec, "task", "split") or "dev",
         "size": part(spec, "task", "size"),
         "options": dict(options) if isinstance(options, Mapping) else {},
@@ -366,7 +366,7 @@ def _shared(spec: Spec) -> Iterator[str]:
     task = str(part(spec, "task", "name"))
     if part(spec, "model", "revision") == "folder":
         yield "The model is a folder: give the path that it has where you are."
-    if task == TREES:
+    if task == TREEBANK:
         yield "Treebanks are looked for in $HEADLAB_DATA; name another folder with --data."
     elif task in TASKS and task not in BUILT_IN:
         yield f"The task {task} comes with a package that has to be installed."

@@ -17,12 +17,10 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.records import Bools, content_key
 from headlab.roles.table import RELATIONS, TO_DEPENDENT, TO_GOVERNOR, syntactic
-from headlab.tasks.base import DEV_SIZE, Example, Split, Task, read_lines
+from headlab.tasks.base import DEV_SIZE, TREEBANK, Example, Split, Task, read_lines
 from headlab.tasks.udpos import Tree
 
 # The sentences that heads are judged on: trees of a treebank, or the examples of a task.
-
-TREEBANK = "treebank"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headlab.errors import HeadlabError
 from headlab.extensions import Registry
 from headlab.tasks import translation, udpos, xnli
-from headlab.tasks.base import Example, Source, Split, Task
+from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
 from headlab.tasks.intents import intents_task
 from headlab.tasks.slots import slots_task
@@ -70,11 +70,8 @@ BUILT_IN: dict[str, Maker] = {
 }
 
 
-TREES = "treebank"  # what reports of roles on gold trees have in a task's place
-
-
 def _fits(key: str, entry: object) -> bool:
-    return callable(entry) and key != TREES
+    return callable(entry) and key != TREEBANK
 
 
 TASKS: Mapping[str, Maker] = Registry(BUILT_IN, "headlab.tasks", _fits)
@@ -105,7 +102,7 @@ def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path 
 
 def maker(name: str) -> Maker:
     """What makes the task of this name. Raises HeadlabError for an unknown one."""
-    if name in BUILT_IN or (name in TASKS and not isinstance(TASKS, Registry)):
+    if name in BUILT_IN:
         return TASKS[name]
     if name in TASKS:
         return partial(_made_elsewhere, name)

@@ -18,6 +18,7 @@ from headlab.records import content_key
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 DEV_SIZE = 512
+TREEBANK = "treebank"  # what reports of roles on gold trees have in a task's place
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
-from headlab.report.commands import job_of
+from headlab.report.commands import job_of, part
 from headlab.store import ReportListing, ReportResult
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks.base import DEV_SIZE
@@ -217,14 +217,6 @@ def _about(result: ReportResult) -> tuple[Any, ...]:
     return (part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment"))
 
 
-def part(spec: Mapping[str, Any], *path: str) -> Any:
-    """What a spec says at a place, None where it says nothing."""
-    value: Any = spec
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
 def made_at(result: ReportResult) -> float:
     """When a report was made, in Unix seconds; 0 where it does not say, or no year that a clock shows."""
     try:
@@ -284,8 +276,8 @@ def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     if sorted(found.get("languages") or []) == sorted(wanted["languages"]):
         found.pop("languages", None)
     inner = [METHOD_OPTIONS] if spec.get(METHOD) == wanted.get(METHOD) else []
-    for part in ("options", *inner):
-        own, asked = _mapping(spec, part), _mapping(wanted, part)
+    for place in ("options", *inner):
+        own, asked = _mapping(spec, place), _mapping(wanted, place)
         found |= {name: value for name, value in own.items() if name in asked and value != asked[name]}
     words = [f"{name.replace('_', ' ')} {told(value)}" for name, value in found.items()]
     return _origin(spec, wanted.get(WEIGHTS)) + words

@@ -16,10 +16,10 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
 from headlab.records import Bools
+from headlab.report.commands import part
 from headlab.scores import HeadScores, kept_without
 from headlab.stats.agreement import by_chance
 from headlab.tables import Cell, Table
-from headlab.ui.experiments import part
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
 from headlab.ui.gates_read import SPLITS, Sweep, accuracy_name, hover, learned_on, run_words, splits_of, table_of, worth

@@ -14,14 +14,13 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.plots.heads import stacked
 from headlab.records import Floats
-from headlab.report.commands import shell_lines
+from headlab.report.commands import part, shell_lines
 from headlab.scores import HeadScores
 from headlab.store import GatesResult
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.tables import Report, Table
 from headlab.training.l0_options import OPTIONS
 from headlab.ui import form_values, job_actions, roles_store
-from headlab.ui.experiments import part
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
 from headlab.ui.form_values import entered, remembered

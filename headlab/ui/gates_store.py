@@ -14,9 +14,10 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.records import canonical_json
+from headlab.report.commands import part
 from headlab.store import GatesListing, GatesResult
 from headlab.training.l0_options import OPTIONS, options_of
-from headlab.ui.experiments import part, told, weights_of
+from headlab.ui.experiments import told, weights_of
 from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, learned_with, sweeps
 from headlab.ui.job_format import duration
 from headlab.ui.names import language_title

@@ -48,7 +48,6 @@ from headlab.ui.shell import Choice
 # Fronts as the Prune page finds them: which one, and its points as dots. No streamlit here.
 
 WEAKEST, MEAN, HEADS, PARAMETERS = "weakest language", "mean of the languages", "heads kept", "parameters kept"
-USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": 512, "test_size": None, "ablation": "zero"}
 MILLION = 1e6
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.report.commands import job_of
-from headlab.roles.sentences import TREEBANK
+from headlab.report.commands import job_of, part
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import ReportResult
 from headlab.tables import Report
-from headlab.tasks.base import SPLITS
-from headlab.ui.experiments import listing, made_at, part, told, weights_of
+from headlab.tasks.base import SPLITS, TREEBANK
+from headlab.ui.experiments import listing, made_at, told, weights_of
 from headlab.ui.job_format import duration
 from headlab.ui.names import language_title
 from headlab.ui.roles_read import ROLES, Roles, read

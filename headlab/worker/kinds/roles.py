@@ -12,11 +12,11 @@ from pydantic import Field
 
 from headlab.errors import HeadlabError
 from headlab.records import content_key
-from headlab.roles.sentences import TREEBANK, Sentences, of_task, of_trees
+from headlab.roles.sentences import Sentences, of_task, of_trees
 from headlab.roles.table import NAME, VERSION, resolve
 from headlab.store import ReportResult, Store
 from headlab.tasks import task
-from headlab.tasks.base import DEV_SIZE, VARIABLE, Split, subfolder
+from headlab.tasks.base import DEV_SIZE, TREEBANK, VARIABLE, Split, subfolder
 from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
 from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, reporter, told
 from headlab.worker.runner import Running
