@@ -157,7 +157,7 @@ def model() -> Model:
         ("shapley", {"samples": 24, "value": "probability"}),
         ("monte-carlo", {"samples": 20, "value": "log-probability"}),
         ("paper", {"samples": 2}),
-        ("exact", {"value": "probability", "size": 2}),
+        ("exact", {"value": "probability", "size": 2, "tokens": 1000}),  # 4,096 coalitions
         ("leave-one-out", {}),
         ("gradient", {"batch_size": 3}),
         ("gradient", {"form": "batch", "batch_size": 5}),
@@ -168,11 +168,13 @@ def model() -> Model:
 def test_scores_are_the_same_bits_on_any_number_of_threads(
     model: Model, method: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: 60)
+    options = {"size": 12, **options}
+    tokens = options.pop("tokens", 60)
+    monkeypatch.setattr("headlab.methods.model_game.token_budget", lambda _: tokens)
     found = []
     for lanes in (1, 2, 7):
         torch.set_num_threads(lanes)
-        found.append(score(model, tiny_task(), language="xx", method=method, **{"size": 12, **options}))
+        found.append(score(model, tiny_task(), language="xx", method=method, **options))
     assert len({one.values_sha256() for one in found}) == 1
     assert len({one.example_forwards for one in found}) == 1
     assert_array_equal(found[0].values, found[2].values)

@@ -164,7 +164,7 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     pick(page, "monte-carlo")
     form(page).get_by_text("More options").click()
     number(page, "Target", 0.00001)
-    number(page, "Samples", 5_000_000)
+    number(page, "Samples", 1_000_000)
     first = start(page)
     second = first + 1
     running(page, first)

@@ -229,7 +229,7 @@ TITLES = {
 }
 
 
-@pytest.mark.parametrize("presses", [25, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("presses", [12, pytest.param(300, marks=pytest.mark.soak)])
 def test_no_press_is_lost_and_none_counts_twice(app, page, warm_up, light_model, presses):
     here = "/prune?langs=de" if presses > 100 else with_model("/prune?langs=de", light_model)
     warm_up(here, '[data-c="0.0"]')

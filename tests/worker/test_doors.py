@@ -547,7 +547,7 @@ def http() -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize("many", [20, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("path", BODIED)
 def test_no_body_makes_a_route_crash_or_talk(
     worker: Running, http: httpx.Client, logged: list[str], path: str, many: int
