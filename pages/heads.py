@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from headlab.pictures import common_limit
 from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title
 from headlab.ui.shell import found, page, unknown_in_link
@@ -54,7 +55,7 @@ def sharpening(choice, scores, head):
 
 def body(choice, results, confidence):
     scores = results.scores
-    limit = headgrid.common_limit(scores)
+    limit = common_limit(scores.values())
     top = st.container()
     left, right = st.columns([10, 11], gap="large")
     with left:

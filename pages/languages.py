@@ -2,10 +2,11 @@
 
 import streamlit as st
 
+from headlab.pictures import is_signed
 from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
-from headlab.ui import experiments_report, headgrid, job_offer
+from headlab.ui import experiments_report, job_offer
 from headlab.ui import languages_tables as tables
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
@@ -80,7 +81,7 @@ def body(scores):
     st.caption(f"{len(scores)} languages: {names}. {tables.sample_note(scores)} Values in {shown_unit(first.unit)[1]}.")
     matrix(scores)
     top, agnostic = shared(scores)
-    if headgrid.is_signed(first):
+    if is_signed(first):
         few, own = specific(scores)
         st.subheader("How many heads, and how sure")
         show(heads.count_table(scores, top, few), "languages")

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from headlab.methods.table import METHODS
+from headlab.pictures import common_limit
 from headlab.store import default_root
 from headlab.ui import headgrid, job_actions, job_offer, overview_coverage
 from headlab.ui.names import head_key, page_link
@@ -26,7 +27,7 @@ def maps(choice, results):
         )
         return
     st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
-    limit = headgrid.common_limit(results.scores)
+    limit = common_limit(results.scores.values())
     headgrid.small_multiples(results.scores, limit, key="overview", on_click=open_head)
 
 

@@ -326,7 +326,7 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
                 native.append(f"{path}:{call.lineno}")
             for keyword in call.keywords:
                 callback = re.fullmatch(r"on_change|on_select|on_\w+_change|on_click", keyword.arg or "")
-                if not callback or name in ("head_map", "one_map", "small_multiples", "role_map"):
+                if not callback or name in ("draw_map", "one_map", "small_multiples", "role_map"):
                     continue  # ours: their clicks are presses
                 if not re.match(r"'ignore'|uninterrupted\(", ast.unparse(keyword.value)):
                     bare.append(f"{path}:{call.lineno} {keyword.arg}")

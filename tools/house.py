@@ -28,10 +28,10 @@ LEVELS = {
     "records and files": ("errors", "extensions", "files", "records", "options", "tables", "value_functions"),
     "statistics, masks, tasks": ("stats", "bleu", "masks", "tasks", "scores", "l0_gates", "parallel"),
     "models and their heads": ("models", "hooks"),
-    "results on disk and in pictures": ("store", "plots"),
+    "results on disk": ("store",),
     "answers under a mask": ("inputs", "evaluator", "generation"),
     "what is computed of heads": ("methods", "roles", "training", "shrink"),
-    "one question a file": ("cluster", "studies", "api"),
+    "pictures, and one question a file": ("pictures", "plots", "cluster", "studies", "api"),
     "whole pieces of work": ("worker", "reproduce", "report"),
     "what a person uses": ("cli", "ui", "app", "pages"),
 }
@@ -39,7 +39,6 @@ ORDER = [part for parts in LEVELS.values() for part in parts]
 STRANGERS = (
     {"extensions", "files", "records", "options", "tables", "value_functions"},
     {"stats", "masks", "tasks", "parallel"},
-    {"store", "plots"},
     {"methods", "roles", "training"},
     {"cluster", "studies", "api"},
     {"worker", "reproduce", "report"},

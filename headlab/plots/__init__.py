@@ -1,10 +1,11 @@
 """Records as Plotly figures: transparent, no global state, the template is an argument."""
 
-from headlab.plots.heads import across_languages, distribution, head_map, symmetric_limit
+from headlab.pictures import DIVERGING, HARMS, HELPS, LINES, SEQUENTIAL, UNSURE, symmetric_limit
+from headlab.plots.heads import across_languages, distribution, head_map
 from headlab.plots.lines import curve_figure
 from headlab.plots.matrices import agreement
 from headlab.plots.report import report_figures
-from headlab.plots.style import DIVERGING, HARMS, HELPS, LINES, PRINT_WIDTH, ROW_PIXELS, SEQUENTIAL, UNSURE, printed
+from headlab.plots.style import PRINT_WIDTH, ROW_PIXELS, printed
 
 __all__ = [
     "DIVERGING",

@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from headlab.l0_gates import LearnedGates
-from headlab.plots.style import DASHES, DIVERGING, HELPS, LEGEND, LINES, ROW_PIXELS, SEQUENTIAL, SYMBOLS, UNSURE, finish
+from headlab.pictures import DASHES, DIVERGING, HELPS, LINES, SEQUENTIAL, UNSURE
+from headlab.plots.style import LEGEND, ROW_PIXELS, SYMBOLS, finish
 from headlab.records import Bools, Floats, HeadGrid, Ints, by_layer
 
 # The controls of an animated figure: play, pause, and a slider over its frames.

@@ -9,44 +9,43 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from headlab.pictures import DARK, HARMS, HELPS, LIGHT, SEQUENTIAL, UNSURE, map_of
 from headlab.plots.matrices import marked
-from headlab.plots.style import DIVERGING, HARMS, HELPS, LEGEND, ROW_PIXELS, SEQUENTIAL, UNSURE, finish
+from headlab.plots.style import LEGEND, ROW_PIXELS, finish
 from headlab.records import Bools, Floats, HeadGrid
 from headlab.scores import HeadScores
+from headlab.value_functions import shown_unit
 
 # Scores of heads: maps, one head in every language, all heads of a language.
 
 
-def symmetric_limit(values: Sequence[Floats]) -> float:
-    """One bound for all maps, so that equal colours mean equal values; 1.0 if every value is 0."""
-    peak = max((float(np.nanmax(np.abs(v), initial=0.0)) for v in values), default=0.0)
-    return peak or 1.0
-
-
 def head_map(scores: HeadScores, limit: float | None = None, template: str | None = None) -> go.Figure:
-    """One map per stack of a method's values; heads whose interval excludes 0 carry a dot.
+    """One map per stack of a method's values, in the unit shown; heads whose interval excludes 0 carry a dot.
 
-    limit: end of the colour scale, in the scores' unit; by default the largest absolute value.
-    Values below 0 give a diverging scale around 0, otherwise it runs from 0 up.
+    limit: end of the colour scale in the scores' unit, `symmetric_limit` of several maps that stand side by side; by
+    default that of these scores.
     """
-    limit = limit or symmetric_limit([scores.values])
-    signed = bool((scores.values < 0).any())
+    shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
     figure = go.Figure()
-    for at, (name, rows) in enumerate(_rows(scores.grid, scores.values).items()):
-        marks = _rows(scores.grid, scores.helpful | scores.harmful)[name]
+    for at, (name, rows) in enumerate(_rows(shown.grid, shown.values).items()):
         figure.add_heatmap(
             z=rows,
-            text=[["●" if mark else "" for mark in row] for row in marks],
+            text=[["●" if mark else "" for mark in row] for row in _rows(shown.grid, shown.marks)[name]],
             texttemplate="%{text}",
-            hovertemplate=name + " layer %{y}, head %{x}: %{z:.4f}<extra></extra>",
-            colorscale=DIVERGING if signed else SEQUENTIAL,
-            zmin=-limit if signed else 0,
-            zmax=limit,
+            customdata=_rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips]))[name],
+            hovertemplate=name + " layer %{y}, head %{x}<br>%{customdata}<extra></extra>",
+            colorscale=shown.scale,
+            zmin=shown.lowest,
+            zmax=shown.limit,
             visible=at == 0,
             name=name,
             xgap=1,
             ygap=1,
-            colorbar={"title": {"text": scores.unit, "side": "right"}},
+            colorbar={
+                "title": {"text": shown.unit, "side": "right"},
+                "tickvals": np.linspace(shown.lowest, shown.limit, len(shown.ends)).tolist(),
+                "ticktext": shown.ends,
+            },
         )
     figure.update_yaxes(autorange="reversed", title="layer", dtick=1)
     figure.update_xaxes(title="head", dtick=1)
@@ -142,7 +141,6 @@ class Look(NamedTuple):
     mark: str
 
 
-DARK, LIGHT = "#101418", "#ffffff"
 HATCHED = {"shape": "/", "solidity": 0.25, "fillmode": "overlay", "fgcolor": LIGHT}
 # At least 0.12 apart in OKLab, also as people without one of the three cones see them (Machado et al. 2009).
 LOOKS: Mapping[str, Look] = MappingProxyType(

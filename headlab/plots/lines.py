@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.plots.style import CHANCE, DASHES, LEGEND, LINES, ROW_PIXELS, SYMBOLS, UNSURE, finish
+from headlab.pictures import CHANCE, DASHES, LINES, UNSURE
+from headlab.plots.style import LEGEND, ROW_PIXELS, SYMBOLS, finish
 from headlab.records import Bools, Floats, Ints
 from headlab.scores import Band, Curve
 from headlab.tables import Report

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.plots.style import DIVERGING, HELPS, ROW_PIXELS, UNSURE, finish
+from headlab.pictures import DIVERGING, HELPS, UNSURE
+from headlab.plots.style import ROW_PIXELS, finish
 from headlab.records import Bools, Floats
 from headlab.tables import NOTHING, Table
 

@@ -1,19 +1,10 @@
-"""Colours and layout that all figures share."""
+"""Layout that all figures share; their colours are in `headlab.pictures`."""
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
-# Orange harms, blue helps: told apart with every common colour blindness, and in grey by their labels.
-DIVERGING = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#f7f7f7"), (0.75, "#67a9cf"), (1.0, "#2166ac"))
-SEQUENTIAL = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
-HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
-# Lines of one figure; neighbours differ in lightness too.
-LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
-CHANCE = "random"  # what is drawn in grey, as all else is compared with it
-# One each a method, so that colour is not all that tells them apart.
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
-DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")  # one each a method, as its dashes
 LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 0, "xanchor": "left"}  # above, where it wraps
 ROW_PIXELS = 26
 PRINT_WIDTH, PRINT_HEIGHT = 900, 420  # pixels of a figure in a file

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from headlab.errors import HeadlabError
+from headlab.pictures import UNSURE, on_scale
 from headlab.report.maps import key, roles_map
 from headlab.report.svg import (
     SHADE,
-    UNSURE,
     Area,
     Axis,
     Box,
@@ -26,7 +26,6 @@ from headlab.report.svg import (
     axis,
     draw,
     named,
-    on_scale,
     widened,
 )
 from headlab.roles.table import NAME as ROLES

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from headlab.pictures import DIVERGING, SEQUENTIAL, HeadMap, ink_on, named, on_scale
 from headlab.records import Bools, Floats, Head, HeadGrid, Stack
-from headlab.report.svg import DIVERGING, SEQUENTIAL, element, hint, ink_on, on_scale, picture, width_of, words
+from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.tables import Report, Table
 
 # Head maps as SVG: a cell a head, layers from top to bottom, a drawing a stack.
@@ -16,6 +18,7 @@ from headlab.tables import Report, Table
 CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of one where a layer has more heads than FEW
 LEFT, TOP, FOOT = 34, 32, 4
 KEY_WIDTH, KEY_HEIGHT, SHADES = 240, 34, 24
+BLANK = "#e4e6ea"  # of a head without a value
 
 
 class Cell(NamedTuple):
@@ -73,32 +76,14 @@ def _cell(cell: Cell, x: float, y: float, size: int) -> str:
     return element("g", hint(cell.told), box, written)
 
 
-def coloured_around(values: Floats, low: Floats | None) -> bool:
-    """Whether scores belong on a scale around 0: some are negative, or their intervals could be."""
-    return low is not None or bool((values < 0).any())
-
-
-def scores_cells(
-    grid: HeadGrid, values: Floats, low: Floats | None, high: Floats | None, limit: float, unit: str, signed: bool
-) -> list[Cell]:
-    """Cells of scores: colours run to `limit`, around 0 if signed; ringed where the interval excludes 0.
-
-    values, low, high: float [head] in `unit`.
-    """
-    out = []
-    for place, head in enumerate(grid.heads):
-        value = float(values[place])
-        span = "" if low is None or high is None else f" [{low[place]:+.2f}, {high[place]:+.2f}]"
-        sure = low is not None and high is not None and bool(low[place] > 0 or high[place] < 0)
-        out.append(
-            Cell(coloured(value, limit, signed), brief(value, limit), f"{named(head)}: {value:+.3g} {unit}{span}", sure)
+def scores_cells(shown: HeadMap) -> list[Cell]:
+    """Cells of scores: with the value written on them, and ringed where the interval excludes 0."""
+    return [
+        Cell(colour or BLANK, brief(value, shown.limit), f"{named(head)}: {tip.replace(chr(10), ', ')}", bool(mark))
+        for head, colour, value, tip, mark in zip(
+            shown.grid.heads, shown.colours, shown.values.tolist(), shown.tips, shown.marks, strict=True
         )
-    return out
-
-
-def coloured(value: float, limit: float, signed: bool) -> str:
-    """The colour of a value on the scale that ends at `limit`."""
-    return on_scale(DIVERGING, 0.5 + value / limit / 2) if signed else on_scale(SEQUENTIAL, value / limit)
+    ]
 
 
 def brief(value: float, limit: float) -> str:
@@ -118,7 +103,7 @@ def share_cells(grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | Non
     out = []
     for place, head in enumerate(grid.heads):
         if blank is not None and blank[place]:
-            out.append(Cell("#e4e6ea", "", f"{named(head)}: no gate"))
+            out.append(Cell(BLANK, "", f"{named(head)}: no gate"))
             continue
         share = float(shares[place])
         out.append(Cell(on_scale(DIVERGING, share), f"{share:.0%}"[:-1], f"{named(head)}: {what} {share:.1%}"))
@@ -145,16 +130,10 @@ def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
     ]
 
 
-def named(head: Head) -> str:
-    """A head in words."""
-    stack = "" if head.stack == "encoder" else f"{head.stack} "
-    return f"{stack}layer {head.layer}, head {head.head}"
-
-
-def scale_key(limit: float, unit: str, signed: bool) -> str:
-    """What the colours of `scores_cells` mean."""
-    scale, ends = (DIVERGING, (-limit, 0.0, limit)) if signed else (SEQUENTIAL, (0.0, limit / 2, limit))
-    return key(scale, [f"{end:+.3g}" if signed and end else f"{end:.3g}" for end in ends], unit)
+def scale_key(shown: Sequence[HeadMap]) -> str:
+    """What the colours of maps on one scale mean."""
+    every = replace(shown[0], values=np.concatenate([one.values for one in shown]))
+    return key(every.scale, every.ends, every.unit)
 
 
 def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> str:
@@ -176,7 +155,7 @@ def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> s
 
 # The roles of a report as a head map: the colour and the letter of each head's clearest role.
 
-NONE, LEAST_CLEAR = "#e4e6ea", ("separator", "first token")
+LEAST_CLEAR = ("separator", "first token")
 ROW, COLUMNS = 22, 3
 Look = tuple[str, str]  # colour and letter
 
@@ -220,7 +199,7 @@ def _grid(measures: Table) -> HeadGrid:
 
 def _role_cell(head: Head, roles: Sequence[str], kind_of: Any, look_of: Callable[[str], Look]) -> Cell:
     if not roles:
-        return Cell(NONE, "", f"{named(head)}: no role")
+        return Cell(BLANK, "", f"{named(head)}: no role")
     colour, mark = look_of(kind_of(roles[0]))
     offset = roles[0].removeprefix("position ").replace("-", "−") if roles[0].startswith("position ") else ""
     return Cell(colour, offset or mark, f"{named(head)}: {', '.join(roles)}")

@@ -14,11 +14,11 @@ from headlab.masks import Mask
 from headlab.masks.compare import Seen, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
+from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, common_limit, is_signed, map_of
 from headlab.records import Floats, by_layer
 from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined, part
 from headlab.report.figures import drawn
 from headlab.report.maps import (
-    coloured_around,
     key,
     mask_cells,
     order_cells,
@@ -29,13 +29,8 @@ from headlab.report.maps import (
 )
 from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, facts_of, model_of, spent, told
 from headlab.report.svg import (
-    CHANCE,
-    DASHES,
-    DIVERGING,
     FAINT,
-    LINES,
     SHADE,
-    UNSURE,
     Area,
     Chart,
     Dot,
@@ -69,10 +64,10 @@ def scores_section(items: Scored) -> Section:
     """The section of one group of scores."""
     first = items[0][1]
     factor, unit = shown_unit(first.unit)
-    limit = max((float(np.abs(s.values).max(initial=0.0)) for _, s in items), default=0.0) * factor or 1.0
-    around = any(coloured_around(s.values, s.low) for _, s in items)
-    figures = [_figure(s, factor, unit, limit, around, len(items)) for _, s in items]
-    figures.append(Figure((scale_key(limit, unit, around),), _legend(first, unit), wide=True))
+    limit = common_limit(s for _, s in items)
+    shown = [map_of(s, limit) for _, s in items]
+    figures = [_figure(s, one, len(items)) for (_, s), one in zip(items, shown, strict=True)]
+    figures.append(Figure((scale_key(shown),), _legend(first, unit), wide=True))
     tables: list[Table | Folded] = [
         _scores_summary(items, factor, unit),
         *(Folded(t) for t in _heads(items, factor, unit)),
@@ -89,16 +84,15 @@ def _title(method: str) -> str:
     return METHODS[method].title if method in METHODS else method
 
 
-def _figure(s: HeadScores, factor: float, unit: str, limit: float, around: bool, of: int) -> Figure:
-    low, high = (None if end is None else factor * end for end in (s.low, s.high))
-    cells = scores_cells(s.grid, factor * s.values, low, high, limit, unit, around)
-    label = f"{s.method} of every head in {s.language}, {unit}"
-    return Figure(stack_maps(s.grid, cells, label), s.language if of > 1 else f"{s.language}, {unit}")
+def _figure(s: HeadScores, shown: HeadMap, of: int) -> Figure:
+    label = f"{s.method} of every head in {s.language}, {shown.unit}"
+    maps = stack_maps(s.grid, scores_cells(shown), label)
+    return Figure(maps, s.language if of > 1 else f"{s.language}, {shown.unit}")
 
 
 def _legend(first: HeadScores, unit: str) -> str:
     words = f"{first.estimand}, in {unit}."
-    if first.method in METHODS and METHODS[first.method].signed:
+    if is_signed(first):
         words += " Above 0 (blue): the head helps, and that much is lost when it goes; below 0 (orange): it harms."
     if first.low is not None:
         words += f" Ringed: the {first.level:.0%} interval excludes 0."

@@ -12,6 +12,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
+from headlab.pictures import head_map
 from headlab.plots.heads import stacked
 from headlab.records import Floats
 from headlab.report.commands import part, shell_lines
@@ -27,7 +28,7 @@ from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_figures import mask_of
 from headlab.ui.gates_read import Sweep
 from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Shelf, fingerprint, key, others, trouble
-from headlab.ui.headgrid import head_map
+from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, progress, start
 from headlab.ui.job_format import spelled
@@ -181,7 +182,7 @@ def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
 
 def _map(gates: LearnedGates, values: Floats, told: str, tips: list[str]) -> None:
     title = f"{language_title(gates.language)}, {told}"
-    head_map(values, gates.grid, key="gates-mask-map", title=title, limit=1.0, tips=tips, signed=False)
+    draw_map(head_map(values, gates.grid, limit=1.0, signed=False, tips=tips), key="gates-mask-map", title=title)
 
 
 def _tip(likely: float, kept: bool) -> str:

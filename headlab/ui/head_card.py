@@ -11,11 +11,11 @@ import streamlit as st
 
 from headlab import plots
 from headlab.methods.costs import spec_of
+from headlab.pictures import is_signed
 from headlab.records import Floats, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.ui import figures
-from headlab.ui.headgrid import is_signed
 from headlab.ui.history import encode, history
 from headlab.ui.names import head_key, head_words, language_title, page_link
 from headlab.value_functions import shown_unit

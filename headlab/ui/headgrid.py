@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,44 +10,33 @@ import streamlit as st
 
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
-from headlab.records import Bools, Floats, Head, HeadGrid
+from headlab.pictures import HeadMap, is_signed, map_of
+from headlab.records import Bools, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.ui import presses
 from headlab.ui.names import language_title
 from headlab.value_functions import shown_unit
 
-# The head grid: a clickable map of one value per head, or the same grid as a board of switches.
 
-
-def head_map(
-    values: Floats,
-    grid: HeadGrid,
+def draw_map(
+    shown: HeadMap,
     *,
     key: str,
     title: str,
-    limit: float | None = None,
-    marks: Bools | None = None,
-    tips: Sequence[str] = (),
     selected: Head | None = None,
     on_click: Callable[[Head], None] | None = None,
     compact: bool = False,
-    signed: bool = True,
 ) -> None:
-    """Draw one value per head on a symmetric diverging scale; a click calls `on_click(head)` before the page runs.
-
-    values: float [head]; NaN is drawn as "no value".  limit: the scale's end, by default the largest
-    magnitude.  marks: bool [head], heads whose interval excludes 0.  tips: one line per head for the
-    tooltip.  signed: False for scores that cannot be negative.
-    """
-    data = _data(values, grid, title, limit, marks, tips, signed) | {
+    """Draw one value per head; a click calls `on_click(head)` before the page runs."""
+    data = _data(shown, title) | {
         "mode": "map",
         "compact": compact,
         "clickable": on_click is not None,
-        "selected": -1 if selected is None else grid.index(selected),
+        "selected": -1 if selected is None else shown.grid.index(selected),
         "off": [],
     }
 
-    presses.draw("headgrid", key, data | {"key": key}, {key: picker(grid, on_click)})
+    presses.draw("headgrid", key, data | {"key": key}, {key: picker(shown.grid, on_click)})
 
 
 def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
@@ -61,23 +50,14 @@ def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[
 
 
 def head_switches(
-    values: Floats,
-    grid: HeadGrid,
-    kept: Bools,
-    *,
-    key: str,
-    on_switch: Callable[[Bools, bool], None],
-    title: str = "Heads",
-    limit: float | None = None,
-    marks: Bools | None = None,
-    tips: Sequence[str] = (),
-    signed: bool = True,
+    shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], title: str = "Heads"
 ) -> None:
     """Draw every head as a switch; each click calls `on_switch(heads, on)`: which ones, bool [head], and to what.
 
     A click changes what it was made for and nothing else, so one on its way cannot take back an undo or an import.
     """
-    data = _data(values, grid, title, limit, marks, tips, signed) | {
+    grid = shown.grid
+    data = _data(shown, title) | {
         "mode": "switch",
         "compact": False,
         "clickable": True,
@@ -94,73 +74,23 @@ def head_switches(
     presses.draw("headgrid", key, data, {key: switched})
 
 
-def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
-    """One scale end for several maps: a high quantile of the magnitudes, so that one head does not bleach the rest."""
-    every = np.abs(np.concatenate([np.asarray(v, float).ravel() for v in values] or [np.zeros(1)]))
-    every = every[np.isfinite(every)]
-    limit = float(np.quantile(every, quantile)) if every.size else 0.0
-    return limit or float(every.max(initial=0.0)) or 1.0
-
-
-def score_tips(scores: HeadScores) -> list[str]:
-    """One tooltip per head: value, interval (seldom symmetric) and half-width in the score's unit, and samples."""
-    half, unit = scores.half_width, scores.unit
-    tips = []
-    for i, value in enumerate(scores.values):
-        lines = [_shown(value, unit) + (" points" if unit == "accuracy" else f" ({unit})")]
-        if half is not None and scores.low is not None and scores.high is not None:
-            ends = f"{_shown(scores.low[i], unit)} to {_shown(scores.high[i], unit)}"
-            lines.append(f"{scores.level:.0%} interval {ends}, half-width {_shown(half[i], unit).lstrip('+')}")
-        if scores.samples is not None:
-            lines.append(f"{int(scores.samples[i]):,} samples")
-        tips.append("\n".join(lines))
-    return tips
-
-
-def _shown(value: float, unit: str) -> str:
-    return f"{100 * value:+.2f}" if unit == "accuracy" else f"{value:+.4g}"
-
-
-def score_marks(scores: HeadScores) -> Bools:
-    """Heads whose interval excludes 0, bool [head]."""
-    return scores.harmful | scores.helpful
-
-
-def _data(
-    values: Floats,
-    grid: HeadGrid,
-    title: str,
-    limit: float | None,
-    marks: Bools | None,
-    tips: Sequence[str],
-    signed: bool,
-) -> dict[str, Any]:
-    finite = np.isfinite(values)
-    if limit is None:
-        limit = float(np.abs(values[finite]).max(initial=0.0)) or 1.0
+def _data(shown: HeadMap, title: str) -> dict[str, Any]:
+    """What the browser draws: shares of the scale's half, from -1 to 1, of which the stylesheet makes colours."""
+    finite = np.isfinite(shown.values)
+    shares = np.clip(np.nan_to_num(shown.values) / shown.limit, -1 if shown.signed else 0, 1)
     return {
         "title": title,
-        "stacks": [{"name": s.name, "heads": list(s.heads)} for s in grid.stacks],
-        "values": [float(f"{v:.4g}") if ok else None for v, ok in zip(values, finite, strict=True)],
-        "limit": limit,
-        "marks": [] if marks is None else marks.astype(int).tolist(),
-        "tips": list(tips),
-        "signed": signed,
+        "stacks": [{"name": s.name, "heads": list(s.heads)} for s in shown.grid.stacks],
+        "shares": [float(f"{share:.4g}") if ok else None for share, ok in zip(shares, finite, strict=True)],
+        "scale": [colour for _, colour in shown.scale],
+        "ends": list(shown.ends),
+        "marks": shown.marks.astype(int).tolist(),
+        "tips": list(shown.tips),
+        "signed": shown.signed,
     }
 
 
 # Head maps of several languages on one scale: small multiples and one large.
-
-
-def is_signed(scores: HeadScores) -> bool:
-    """Whether the method's sign means help and harm; for one not in the table, whether it has signs."""
-    known = METHODS.get(scores.method)
-    return known.signed if known else bool((scores.values < 0).any())
-
-
-def common_limit(scores: Mapping[str, HeadScores]) -> float:
-    """End of the scale for all these maps, in the unit shown."""
-    return symmetric_limit([shown_unit(s.unit)[0] * s.values for s in scores.values()])
 
 
 def one_map(
@@ -173,19 +103,8 @@ def one_map(
     compact: bool,
 ) -> None:
     """One language's map, in the unit shown."""
-    head_map(
-        shown_unit(scores.unit)[0] * scores.values,
-        scores.grid,
-        key=key,
-        title=language_title(scores.language),
-        limit=limit,
-        marks=score_marks(scores),
-        tips=score_tips(scores),
-        selected=selected,
-        on_click=on_click,
-        compact=compact,
-        signed=is_signed(scores),
-    )
+    title = language_title(scores.language)
+    draw_map(map_of(scores, limit), key=key, title=title, selected=selected, on_click=on_click, compact=compact)
 
 
 def small_multiples(

@@ -10,10 +10,11 @@ import streamlit as st
 
 from headlab.methods.costs import PRECISION, caution, spec_of
 from headlab.methods.table import METHODS
+from headlab.pictures import common_limit
 from headlab.records import Head
 from headlab.scores import HeadScores
 from headlab.ui.head_card import shown_value, verdict
-from headlab.ui.headgrid import common_limit, one_map
+from headlab.ui.headgrid import one_map
 from headlab.ui.job_actions import bar, known_jobs, said, start, watch
 from headlab.ui.job_format import Job, duration
 from headlab.ui.job_offer import price, refusal, work_of
@@ -39,7 +40,7 @@ def picture(
 ) -> None:
     """The large map of a running job, and how far it is. stored: sets the colour scale."""
     st.markdown(line(job, scores))
-    limit = common_limit(stored or {scores.language: scores})
+    limit = common_limit(stored.values() or [scores])
     one_map(scores, limit, key="sharpening", selected=known(scores, selected), on_click=clicked, compact=False)
 
 
@@ -59,7 +60,7 @@ def known(scores: HeadScores, head: Head | None) -> Head | None:
 
 def small_picture(scores: HeadScores, stored: Mapping[str, HeadScores]) -> None:
     """The same among the small maps."""
-    limit = common_limit(stored or {scores.language: scores})
+    limit = common_limit(stored.values() or [scores])
     one_map(scores, limit, key="sharpening-small", selected=None, on_click=None, compact=True)
 
 

@@ -14,12 +14,13 @@ from headlab.errors import HeadlabError
 from headlab.masks import WAYS, Mask, combine, compare, mask_from_text
 from headlab.masks.compare import Difference, accuracy_table, by_layer_table, by_stack_table
 from headlab.methods.costs import spec_of
+from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.ui import gates_store
 from headlab.ui.experiments import weights_of
 from headlab.ui.experiments_report import show
-from headlab.ui.headgrid import head_map
+from headlab.ui.headgrid import draw_map
 from headlab.ui.history import History, history
 from headlab.ui.mask_files import file_name
 from headlab.ui.names import head_words, language_title, plain
@@ -174,7 +175,8 @@ def _map(letter: str, name: str, mask: Mask) -> None:
     kept = mask.kept.astype(np.float64)
     tips = ["kept" if on else "off" for on in mask.kept]
     title = f"{letter}: {len(mask.removed)} of {mask.grid.size} off"
-    head_map(kept, mask.grid, key=f"masks-map-{letter}", title=title, limit=1.0, tips=tips, signed=False, compact=True)
+    shown = head_map(kept, mask.grid, limit=1.0, signed=False, tips=tips)
+    draw_map(shown, key=f"masks-map-{letter}", title=title, compact=True)
     st.caption(plain(name))
 
 
@@ -183,7 +185,7 @@ def _difference(found: Difference) -> None:
     words = {-1.0: "only A switches it off", 1.0: "only B switches it off", 0.0: "both keep it"}
     tips = ["both switch it off" if np.isnan(value) else words[value] for value in values]
     title = f"Apart: {len(found.only_a) + len(found.only_b)}"
-    head_map(values, found.grid, key="masks-map-apart", title=title, limit=1.0, tips=tips, compact=True)
+    draw_map(head_map(values, found.grid, limit=1.0, tips=tips), key="masks-map-apart", title=title, compact=True)
 
 
 def difference_values(found: Difference) -> Floats:

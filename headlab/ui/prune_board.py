@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import streamlit as st
 
+from headlab.pictures import head_map, map_of
 from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
-from headlab.ui.headgrid import head_switches, is_signed, score_marks, score_tips, symmetric_limit
+from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title
 from headlab.ui.presses import Button, button, row
@@ -61,17 +61,10 @@ def toolbar(now: History) -> None:
 def switches(board: Board) -> None:
     """The grid itself, coloured by the scores where there are any."""
     now, scores = board.now, board.scores
-    coloured: dict[str, Any] = {}
-    values = np.full(board.grid.size, np.nan)
+    shown = head_map(np.full(board.grid.size, np.nan), board.grid)
     if scores is not None and scores.grid.to_json() == board.grid.to_json():
-        values = shown_unit(scores.unit)[0] * scores.values
-        coloured = {
-            "limit": symmetric_limit([values]),
-            "marks": score_marks(scores),
-            "tips": score_tips(scores),
-            "signed": is_signed(scores),
-        }
-    head_switches(values, board.grid, now.kept, key=GRID, on_switch=now.switch, title="Heads", **coloured)
+        shown = map_of(scores)
+    head_switches(shown, now.kept, key=GRID, on_switch=now.switch)
     st.caption(
         "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
         "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."

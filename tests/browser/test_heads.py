@@ -7,11 +7,14 @@ import re
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browsing import SHARPENING, with_model
 from cached_scores import made_up
 from playwright.sync_api import expect
 from saved import save_classifier
+
+from headlab.pictures import common_limit, map_of, rgb
 
 
 def head(page, language, place, which=0):
@@ -34,6 +37,23 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
     expect(page.get_by_text("-5.00 points [-5.60, -4.40]")).to_be_visible()
     expect(head(page, "German (de)", "3.7")).to_have_attribute("aria-selected", "true")
     assert "head=encoder.3.7" in page.evaluate("location.href")
+
+
+@pytest.mark.parametrize("method", ["shapley", "gradient"])
+def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_the_report(visit, page, method):
+    """tests/test_pictures.py compares those two with the colours, signs and marks that are decided once."""
+    visit(f"/heads?langs=de&langs=th&method={method}")
+    scores = {code: made_up(code, method) for code in ("de", "th")}
+    cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
+    drawn = cells.evaluate_all(
+        "cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor, c.classList.contains('mark')])"
+    )
+    shown = map_of(scores["th"], common_limit(scores.values()))
+    assert [place for place, _, _ in drawn] == [f"{head.layer}.{head.head}" for head in shown.grid.heads]
+    for (place, colour, marked), decided, mark in zip(drawn, shown.colours, shown.marks, strict=True):
+        found = [255 * float(part) for part in re.findall(r"[\d.e-]+", colour.removeprefix("color(srgb"))[:3]]
+        assert np.allclose(found, rgb(decided), atol=1), (place, colour, decided)
+        assert marked == mark, place
 
 
 def test_a_click_in_a_small_map_also_turns_to_its_language(visit, page):

@@ -29,8 +29,9 @@ from headlab.tables import Report, Table
 def test_a_head_map_shows_every_value_on_a_symmetric_scale_around_0():
     scores = made_up("de", "shapley")
     (heat,) = plots.head_map(scores).data
-    np.testing.assert_allclose(np.array(heat.z, float), scores.values.reshape(12, 12))
-    assert (heat.zmin, heat.zmax) == (-0.08, 0.08)
+    np.testing.assert_allclose(np.array(heat.z, float), 100 * scores.values.reshape(12, 12))  # points
+    assert (heat.zmin, heat.zmax) == (-heat.zmax, pytest.approx(100 * plots.symmetric_limit([scores.values])))
+    assert heat.colorbar.ticktext[2].startswith("≥ +")  # the largest is beyond
     assert heat.text[3][7] == "●"
     assert np.sum(np.array(heat.text) == "●") == int((scores.helpful | scores.harmful).sum())
 
@@ -74,7 +75,7 @@ def test_a_distribution_has_every_head():
 
 
 def test_one_limit_for_all_maps():
-    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(0.4)
+    assert plots.symmetric_limit([np.array([0.1, -0.4]), np.array([0.2])]) == pytest.approx(0.396)  # 99 % lie below
     assert plots.symmetric_limit([np.zeros(3)]) == 1.0
     assert plots.symmetric_limit([]) == 1.0
 

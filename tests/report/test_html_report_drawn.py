@@ -13,9 +13,8 @@ from errors import raises
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_fronts import ORDERS, POINTS, made_front, point
-from reference import between_colours
 
-from headlab.plots import style as plotted
+from headlab import pictures
 from headlab.plots.heads import share_map
 from headlab.plots.lines import Dots, dots, orderings_figure
 from headlab.plots.lines import Line as Curve
@@ -27,6 +26,7 @@ from headlab.report.maps import brief, mask_cells, scale_key, stack_maps
 from headlab.report.svg import Box, Chart, Dot, Line, Words, draw
 from headlab.tables import Report, Table
 
+ONE = HeadGrid((Stack("encoder", (1,)),))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -36,27 +36,6 @@ def parsed(drawing: str) -> ET.Element:
 
 def words_of(drawing: str) -> list[str]:
     return [str(e.text) for e in parsed(drawing).iter(f"{SVG}text")]
-
-
-def test_the_colours_are_those_of_the_figures():
-    for name in ("DIVERGING", "SEQUENTIAL", "HELPS", "HARMS", "UNSURE", "LINES", "CHANCE", "DASHES"):
-        assert getattr(svg, name) == getattr(plotted, name), name
-
-
-@pytest.mark.parametrize("scale", [svg.DIVERGING, svg.SEQUENTIAL])
-@pytest.mark.parametrize("share", [-1.0, 0.0, 0.1, 0.25, 0.49, 0.5, 0.77, 1.0, 3.0])
-def test_a_colour_on_a_scale_is_its_channels_interpolated(scale, share):
-    assert svg.on_scale(scale, share) == between_colours(scale, share)
-
-
-def test_what_is_written_on_a_colour_can_be_read():
-    for share in np.linspace(0, 1, 101):
-        for scale in (svg.DIVERGING, svg.SEQUENTIAL):
-            colour = svg.on_scale(scale, float(share))
-            light, ink = svg.luminance(colour), svg.luminance(svg.ink_on(colour))
-            assert (max(light, ink) + 0.05) / (min(light, ink) + 0.05) >= 4.2
-    assert svg.luminance("#ffffff") == pytest.approx(1)
-    assert svg.luminance("#000000") == 0
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 9))
@@ -159,13 +138,15 @@ def test_a_heat_map_has_a_cell_for_every_number_with_its_words_and_its_colour():
     chart, key = translated(transfer_matrix(values, values > 0, ["r1", "r2"], ["c1", "c2"]), "transfer")
     root = parsed(chart)
     rects = list(root.iter(f"{SVG}rect"))
-    assert [r.get("fill") for r in rects] == [svg.on_scale(svg.DIVERGING, 0.5 + v / 4) for v in (1.0, -2.0, 0.5)]
+    assert [r.get("fill") for r in rects] == [
+        pictures.on_scale(pictures.DIVERGING, 0.5 + v / 4) for v in (1.0, -2.0, 0.5)
+    ]
     assert [str(e.text) for e in root.iter(f"{SVG}title")] == ["r1, c1: 1", "r1, c2: -2", "r2, c2: 0.5"]
     told = words_of(chart)
     for word in ("+1.0●", "-2.0", "+0.5●", "r1", "c2", "chosen on", "tested on"):
         assert word in told, word
     assert {"-2", "0", "2", "points"} == set(words_of(key))
-    assert {"-8.2", "0", "+8.2"} < set(words_of(scale_key(8.2, "points", True)))
+    assert {"−8.2", "0", "+8.2"} < set(words_of(scale_key([pictures.head_map(np.array([8.2]), ONE, unit="points")])))
 
 
 def test_a_map_without_names_counts_its_columns():
@@ -189,7 +170,7 @@ def test_lines_keep_their_areas_dashes_and_axes():
     (chart,) = translated(orderings_figure({"shapley": line, "random": line}, "de"), "c")
     root = parsed(chart)
     areas = [e for e in root.iter(f"{SVG}path") if e.get("fill-opacity")]
-    assert [e.get("fill") for e in areas] == [svg.UNSURE, svg.HELPS]
+    assert [e.get("fill") for e in areas] == [pictures.UNSURE, pictures.HELPS]
     assert {"heads removed", "accuracy in de, %", "0", "shapley"} <= set(words_of(chart))
     assert any(e.get("stroke-dasharray") == "2 3" for e in root.iter(f"{SVG}path"))
 
@@ -202,7 +183,7 @@ def test_the_front_of_a_report_has_a_dot_a_model_its_steps_and_its_answer():
     assert sum("heads kept, " in hint for hint in hints) == len(points)
     told = words_of(drawings[0])
     assert {"mean", "weakest", "the answer", "best for its size", "parameters kept, millions"} <= set(told)
-    lines = [str(e.get("d")) for e in root.iter(f"{SVG}path") if e.get("stroke") == svg.UNSURE]
+    lines = [str(e.get("d")) for e in root.iter(f"{SVG}path") if e.get("stroke") == pictures.UNSURE]
     stairs = next(line for line in lines if line.count("L") > 1)
     corners = [tuple(map(float, corner.split())) for corner in stairs.removeprefix("M").split("L")]
     assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(corners))
@@ -213,7 +194,7 @@ def test_a_figure_that_is_not_known_is_refused_and_not_drawn_in_part():
     with raises("figure.part_unknown", "bar"):
         translated(go.Figure(go.Bar(x=[1], y=[2])), "f")
     with raises("figure.template_unknown"):
-        translated(go.Figure(go.Heatmap(z=[[1]], texttemplate="%{x}", colorscale=svg.SEQUENTIAL)), "f")
+        translated(go.Figure(go.Heatmap(z=[[1]], texttemplate="%{x}", colorscale=pictures.SEQUENTIAL)), "f")
 
 
 def test_a_heat_map_of_nothing_is_drawn():

@@ -12,8 +12,6 @@ const make = (tag, props = {}, ...children) => {
   return node;
 };
 
-const number = (v) => Number(v.toPrecision(2)).toString().replace('-', '−');
-
 class HeadGrid {
   constructor(parent) {
     this.root = make('div', { class: 'grid-wrap' });
@@ -112,6 +110,7 @@ class HeadGrid {
 
   paint() {
     const { data } = this;
+    if (data.scale) this.paintScale(data.scale);
     this.title.textContent = data.title;
     for (const table of this.root.querySelectorAll('table')) {
       table.setAttribute('aria-label', data.title + (data.stacks.length > 1 ? `, ${table.caption.textContent}` : ''));
@@ -121,13 +120,27 @@ class HeadGrid {
     this.paintLegend();
   }
 
+  // The scale's colours from its centre outwards; a dark page begins with its own and gets lighter, as a light one darker.
+  paintScale(scale) {
+    const helps = scale.slice(-3);
+    const harms = scale.length > 3 ? scale.slice(0, 3).reverse() : helps;
+    const set = (name, light, dark) => this.root.style.setProperty(name, `light-dark(${light}, ${dark})`);
+    set('--centre', helps[0], 'var(--base)');
+    for (const [side, [, half, end]] of [['helps', helps], ['harms', harms]]) {
+      set(`--${side}-half`, half, end);
+      set(`--${side}-end`, end, half);
+    }
+  }
+
   paintCell({ button, where }, i) {
     const { data } = this;
-    const value = data.values[i];
-    const share = value === null ? 0 : Math.min(1, Math.abs(value) / data.limit) * 100;
-    button.style.setProperty('--t', share.toFixed(1));
-    button.style.setProperty('--end', value < 0 ? 'var(--harms)' : 'var(--helps)');
-    button.classList.toggle('none', value === null);
+    const share = data.shares[i];
+    const t = Math.abs(share || 0) * 2;
+    const side = share < 0 ? 'harms' : 'helps';
+    button.style.setProperty('--from', t > 1 ? `var(--${side}-half)` : 'var(--centre)');
+    button.style.setProperty('--to', t > 1 ? `var(--${side}-end)` : `var(--${side}-half)`);
+    button.style.setProperty('--t', ((t > 1 ? t - 1 : t) * 100).toFixed(2));
+    button.classList.toggle('none', share === null);
     button.classList.toggle('mark', Boolean(data.marks[i]));
     button.tabIndex = i === this.focus ? 0 : -1;
     let label = where + (data.tips[i] ? `: ${data.tips[i].replaceAll('\n', ', ')}` : '');
@@ -156,15 +169,13 @@ class HeadGrid {
 
   paintLegend() {
     const { data, switches } = this;
-    const beyond = data.values.some((v) => v !== null && Math.abs(v) > data.limit * 1.0001);
-    const limit = number(data.limit);
     const bar = make('span', { class: 'bar' });
-    const ends = data.signed ? 'var(--harms), var(--base), var(--helps)' : 'var(--base), var(--helps)';
-    bar.style.background = `linear-gradient(in oklab to right, ${ends})`;
-    const low = data.signed ? `${beyond ? '≤ ' : ''}−${limit}${data.compact ? '' : ' harms'}` : '0';
-    const high = `${beyond ? '≥ ' : ''}${data.signed ? '+' : ''}${limit}${data.signed && !data.compact ? ' helps' : ''}`;
-    const scale = make('span', { class: 'scale' }, make('span', { text: low }), bar, make('span', { text: high }));
-    const parts = data.values.some((v) => v !== null) ? [scale] : [];
+    const harms = data.signed ? 'var(--harms-end), var(--harms-half), ' : '';
+    bar.style.background = `linear-gradient(to right, ${harms}var(--centre), var(--helps-half), var(--helps-end))`;
+    const [low, high] = [data.ends[0], data.ends[data.ends.length - 1]];
+    const words = data.signed && !data.compact ? [`${low} harms`, `${high} helps`] : [low, high];
+    const scale = make('span', { class: 'scale' }, make('span', { text: words[0] }), bar, make('span', { text: words[1] }));
+    const parts = data.shares.some((share) => share !== null) ? [scale] : [];
     if (data.marks.some(Boolean) && !data.compact) {
       parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch' }, make('span', { class: 'dot' })), 'interval excludes 0'));
     }

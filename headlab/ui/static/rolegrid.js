@@ -18,8 +18,6 @@ class RoleGrid extends HeadGrid {
     button.style.background = own.length ? `${foot}${own[0].colour}` : '';
     button.style.color = own.length ? own[0].ink : '';
     button.style.setProperty('--foot', others.length ? '30%' : '0');
-    button.style.setProperty('--t', '0');
-    button.style.setProperty('--end', 'var(--base)');
     button.textContent = own.length ? data.shown[i] : '';
     button.classList.toggle('none', data.roles[i] === null);
     button.tabIndex = i === this.focus ? 0 : -1;

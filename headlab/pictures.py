@@ -1,0 +1,185 @@
+"""What a map of one value a head shows, decided once: unit, scale, colours, signs, marks and words.
+
+The clickable grid of the pages, Plotly and the report's SVG draw it; none of them decides. No drawing library here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from headlab.methods.table import METHODS
+from headlab.records import Bools, Floats, Head, HeadGrid, Ints
+from headlab.scores import HeadScores
+from headlab.value_functions import shown_unit
+
+# Colours. Orange harms, blue helps: told apart with every common colour blindness, and in grey by their labels.
+
+Scale = tuple[tuple[float, str], ...]
+DIVERGING: Scale = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#f7f7f7"), (0.75, "#67a9cf"), (1.0, "#2166ac"))
+UPWARDS: Scale = tuple((2 * at - 1, colour) for at, colour in DIVERGING[2:])  # of values that have no sign
+SEQUENTIAL: Scale = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
+HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
+# Lines of one figure; neighbours differ in lightness too.
+LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
+CHANCE = "random"  # what is drawn in grey, as all else is compared with it
+# One each a method, so that colour is not all that tells them apart.
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
+DARK, LIGHT = "#101418", "#ffffff"  # what is written on a colour
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of "#rrggbb"."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def on_scale(scale: Sequence[tuple[float, str]], share: float) -> str:
+    """The colour at a share of a scale, "#rrggbb"; shares beyond its ends have the ends' colours."""
+    share = min(max(share, scale[0][0]), scale[-1][0])
+    for (start, one), (end, other) in pairwise(scale):
+        if share <= end:
+            t = (share - start) / (end - start)
+            mixed = (round(a + t * (b - a)) for a, b in zip(rgb(one), rgb(other), strict=True))
+            return "#" + "".join(f"{part:02x}" for part in mixed)
+    return scale[-1][1]
+
+
+def ink_on(colour: str) -> str:
+    """Dark or light, whichever is easier to read on a colour (WCAG 2 contrast)."""
+    light = luminance(colour)
+    return DARK if (light + 0.05) ** 2 > (luminance(DARK) + 0.05) * 1.05 else LIGHT
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rrggbb", 0 to 1 (WCAG 2)."""
+    parts = [value / 255 for value in rgb(colour)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+# Maps of heads.
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """One value a head, as it is shown.
+
+    values: float [head] in `unit`; NaN where there is none.  limit: where the scale ends, in `unit`; values beyond it
+    have the end's colour.  signed: whether the scale runs to both sides of 0.  marks: bool [head], whose interval
+    excludes 0.  tips: what is said of each head, lines of text; empty, or one a head.
+    """
+
+    grid: HeadGrid
+    values: Floats
+    unit: str
+    limit: float
+    signed: bool
+    marks: Bools
+    tips: tuple[str, ...] = ()
+
+    @property
+    def scale(self) -> Scale:
+        """The scale's colours, from its lowest value at 0 to its highest at 1."""
+        return DIVERGING if self.signed else UPWARDS
+
+    @property
+    def lowest(self) -> float:
+        """The value at the scale's start, in `unit`."""
+        return -self.limit if self.signed else 0.0
+
+    @property
+    def colours(self) -> tuple[str | None, ...]:
+        """The colour of each head, "#rrggbb"; None where it has no value."""
+        shares = (self.values - self.lowest) / (self.limit - self.lowest)
+        return tuple(on_scale(self.scale, share) if np.isfinite(share) else None for share in shares.tolist())
+
+    @property
+    def signs(self) -> Ints:
+        """1 where a head has a colour of help, -1 where one of harm, 0 elsewhere, int [head]."""
+        signs = np.sign(np.nan_to_num(self.values)).astype(np.int64)
+        return signs if self.signed else np.maximum(signs, 0)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The words below the scale: its ends, with ≤ or ≥ where values lie beyond them, and 0."""
+        finite = self.values[np.isfinite(self.values)]
+        low, high = (bool((side * finite > self.limit * 1.0001).any()) for side in (-1, 1))
+        end = f"{self.limit:.3g}"
+        top = f"{'≥ ' if high else ''}{'+' if self.signed else ''}{end}"
+        return (f"{'≤ ' if low else ''}−{end}", "0", top) if self.signed else ("0", top)
+
+
+def head_map(
+    values: Floats,
+    grid: HeadGrid,
+    *,
+    unit: str = "",
+    limit: float | None = None,
+    signed: bool = True,
+    marks: Bools | None = None,
+    tips: Sequence[str] = (),
+) -> HeadMap:
+    """A map of any values. limit: by default the largest magnitude."""
+    limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+    none = np.zeros(grid.size, bool)
+    return HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
+
+
+def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
+    """The map of a method's scores. limit: `common_limit` of all maps that stand side by side; by default its own."""
+    factor, unit = shown_unit(scores.unit)
+    limit = common_limit([scores]) if limit is None else limit
+    tips = score_tips(scores)
+    return HeadMap(scores.grid, factor * scores.values, unit, limit, is_signed(scores), score_marks(scores), tips)
+
+
+def is_signed(scores: HeadScores) -> bool:
+    """Whether the method's sign means help and harm; for one not in the table, whether there are signs or intervals."""
+    known = METHODS.get(scores.method)
+    return known.signed if known else scores.low is not None or bool((scores.values < 0).any())
+
+
+def score_marks(scores: HeadScores) -> Bools:
+    """Heads whose interval excludes 0, bool [head]."""
+    return scores.harmful | scores.helpful
+
+
+def common_limit(scores: Iterable[HeadScores]) -> float:
+    """Where the scale of all these maps ends, in the unit shown."""
+    return symmetric_limit([shown_unit(s.unit)[0] * s.values for s in scores])
+
+
+def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
+    """One scale end for several maps: a high quantile of the magnitudes, so that one head does not bleach the rest."""
+    every = np.abs(np.concatenate([np.asarray(v, float).ravel() for v in values] or [np.zeros(1)]))
+    every = every[np.isfinite(every)]
+    limit = float(np.quantile(every, quantile)) if every.size else 0.0
+    return limit or float(every.max(initial=0.0)) or 1.0
+
+
+def score_tips(scores: HeadScores) -> tuple[str, ...]:
+    """What is said of each head: value, interval (seldom symmetric) and half-width in the unit shown, and samples."""
+    half, unit = scores.half_width, scores.unit
+    tips = []
+    for i, value in enumerate(scores.values):
+        lines = [_shown(value, unit) + (" points" if unit == "accuracy" else f" ({unit})")]
+        if half is not None and scores.low is not None and scores.high is not None:
+            ends = f"{_shown(scores.low[i], unit)} to {_shown(scores.high[i], unit)}"
+            lines.append(f"{scores.level:.0%} interval {ends}, half-width {_shown(half[i], unit).lstrip('+')}")
+        if scores.samples is not None:
+            lines.append(f"{int(scores.samples[i]):,} samples")
+        tips.append("\n".join(lines))
+    return tuple(tips)
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{100 * value:+.2f}" if unit == "accuracy" else f"{value:+.4g}"
+
+
+def named(head: Head) -> str:
+    """A head in words."""
+    stack = "" if head.stack == "encoder" else f"{head.stack} "
+    return f"{stack}layer {head.layer}, head {head.head}"
