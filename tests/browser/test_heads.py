@@ -45,6 +45,7 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
     visit(f"/heads?langs=de&langs=th&method={method}")
     scores = {code: made_up(code, method) for code in ("de", "th")}
     cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
+    expect(cells).to_have_count(144)
     drawn = cells.evaluate_all(
         "cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor, c.classList.contains('mark')])"
     )
