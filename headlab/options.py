@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 from headlab.errors import HeadlabError
 
@@ -49,12 +50,62 @@ class Option:
     def _numbers(self) -> str:
         if self.choices:
             return " or ".join(self.choices)
+        if self.kind is bool:
+            return "true or false"
         if self.open:
             above = f"above {self.low:g}" if self.high == math.inf else f"between {self.low:g} and {self.high:g}"
             return f"a {self.kind.__name__} {above}"
         if self.high < math.inf:
             return f"a {self.kind.__name__} from {self.low:g} to {self.high:g}"
         return self.kind.__name__ + (f" of {self.low:g} or more" if self.low > -math.inf else "")
+
+
+def option(default: Any, says: str, choices: Sequence[str] = (), **limits: Any) -> Any:
+    """A field of an `Options` class: its default and help, and what else an `Option` knows."""
+    return field(default=default, metadata={"option": Option(default, says, choices, **limits)})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a piece of work is told: a subclass declares each option once, as a field made by `option`.
+
+    A field that is not made by `option` is set elsewhere, and is not among those that a user names.
+    """
+
+    whose: ClassVar[str] = ""  # the beginning of messages
+
+    @classmethod
+    def table(cls) -> Mapping[str, Option]:
+        """The options by name."""
+        return MappingProxyType({f.name: f.metadata["option"] for f in fields(cls) if "option" in f.metadata})
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **elsewhere: Any) -> Self:
+        """The options with some values of one's own, checked. elsewhere: fields that a user does not name.
+
+        Raises HeadlabError for an unknown name or a value that does not fit.
+        """
+        known = cls.table()
+        if unknown := sorted(set(given) - set(known)):
+            raise HeadlabError(
+                f"{cls.whose}unknown option {unknown[0]!r:.40}; choose from {', '.join(known)}",
+                code="option.unknown",
+            )
+        made = cls(**given, **elsewhere)
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raise HeadlabError for a value that does not fit."""
+        for name, known in self.table().items():
+            value = getattr(self, name)
+            # any float may be as large as infinity, where no end is named
+            if not ((value is None and known.optional) or (known.fits(value) and value != math.inf)):
+                raise HeadlabError(f"{self.whose}{name} is {value!r:.40}; choose {known.range}", code="option.invalid")
+
+    def record(self) -> dict[str, Any]:
+        """The options by name, ready for JSON."""
+        return asdict(self)
 
 
 def option_words(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:

@@ -287,7 +287,7 @@ def reached_into(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and private name wherever a test uses one that is not its own."""
     own = {d.name for d in ast.walk(tree) if isinstance(d, ast.FunctionDef | ast.ClassDef)} | PUBLIC_AFTER_ALL
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    own |= {node.attr for node in attributes if ast.unparse(node.value) in ("self", "cls")}
+    own |= {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")}
     used = [(node.lineno, node.attr) for node in attributes]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

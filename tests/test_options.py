@@ -17,7 +17,7 @@ from headlab.options import Option, option_words, parse_options
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.pareto import ABOUT as FRONT
 from headlab.studies.table import EXPERIMENTS
-from headlab.training.l0_options import OPTIONS as GATES
+from headlab.training.l0_options import GateOptions
 from headlab.ui import job_views
 
 TABLES: dict[str, Mapping[str, Option]] = {
@@ -25,7 +25,7 @@ TABLES: dict[str, Mapping[str, Option]] = {
     **{f"experiment {key}": about.options for key, about in EXPERIMENTS.items()},
     "front": FRONT.options,
     "roles": ROLES,
-    "gates": GATES,
+    "gates": GateOptions.table(),
 }
 EVERY = [(name, option) for name, table in TABLES.items() for option in table]
 

@@ -31,7 +31,7 @@ from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
 from headlab.store import Store
 from headlab.tables import Table
-from headlab.training.l0_options import ALL, OPTIONS, GateOptions, options_of
+from headlab.training.l0_options import ALL, GateOptions, options_of
 
 if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
     from headlab.training.l0_learn import Watch
@@ -92,7 +92,7 @@ def gates(
 
 def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) -> GateOptions:
     """The options of all runs. Raises HeadlabError for one that does not fit or has an option of its own."""
-    given = parse_options(pairs, OPTIONS)
+    given = parse_options(pairs, GateOptions.table())
     for name in OWN:
         if name in given:
             raise HeadlabError(f"{name} is set by {OWN[name]}, not by -o", code="option.set_elsewhere")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
@@ -26,6 +28,7 @@ from rich.progress import (
 
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
+from headlab.options import Option, Options
 from headlab.store import Store
 from headlab.tables import Report
 
@@ -58,6 +61,43 @@ NliModel = Annotated[
 ]
 MODEL, TASK = "e5-small-intents", "intents"
 ABLATIONS = ("zero", "mean")
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def flags_of(options: type[Options], *names: str, unset: bool = False) -> Callable[[Command], Command]:
+    """Give a command a flag for each of these options, in the place of its `**flags`, which they are handed in.
+
+    unset: a flag that is not given is None, as other things decide what it then is.
+    """
+
+    def declare(command: Command) -> Command:
+        kinds, known = get_type_hints(options), options.table()
+        given = dict(inspect.signature(command).parameters)
+        last = next(name for name, p in given.items() if p.kind is inspect.Parameter.VAR_KEYWORD)
+        declared = {
+            name: inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None if unset else known[name].default,
+                annotation=_flag(known[name], kinds[name] | None if unset else kinds[name]),
+            )
+            for name in names
+        }  # fmt: skip
+        rest = {n: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in given.items() if n != last}
+        hints = get_type_hints(command, include_extras=True)
+        rest = {n: p.replace(annotation=hints[n]) for n, p in rest.items()}
+        parameters = {**rest, **declared}
+        command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined] # read by typer
+        command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+        return command
+
+    return declare
+
+
+def _flag(of: Option, kind: Any) -> Any:
+    """An option as typer takes it."""
+    least = int(of.low) if of.kind is int and of.low > -math.inf else None
+    return Annotated[kind, typer.Option(help=of.help, min=least)]
 
 
 def split_languages(text: str) -> list[str] | str:

@@ -16,6 +16,7 @@ from headlab.cli.output import (
     Say,
     Seed,
     Size,
+    flags_of,
     lm_words,
     print_json,
     shown,
@@ -27,22 +28,15 @@ from headlab.masks import load_mask
 from headlab.options import Option, parse_options
 from headlab.tables import NOTHING
 from headlab.tasks.base import DEV_SIZE
-from headlab.training.lm_options import (
-    GATE_OPTIONS,
-    OPTIONS,
-    LmGateOptions,
-    LmOptions,
-    LmStep,
-    lm_gate_options,
-    lm_options,
-)
+from headlab.training.lm_options import LmGateOptions, LmOptions, LmStep
+from headlab.training.options import FinetuneOptions
 
 if TYPE_CHECKING:
     from headlab.generation import Decoding
     from headlab.hooks.model import Model
     from headlab.tasks.base import Example, Task
     from headlab.training.lm_train import Watch
-    from headlab.training.options import FinetuneOptions, FinetuneStep
+    from headlab.training.options import FinetuneStep
 
 
 # `headlab finetune`: a model for a task, trained on one language, English unless another is named.
@@ -50,6 +44,10 @@ if TYPE_CHECKING:
 FINETUNED_TASK, TRAIN_LANGUAGE = "intents", "en"
 
 
+@flags_of(
+    FinetuneOptions, "steps", "batch", "micro_batch", "learning_rate", "max_length", "rank", "freeze_embeddings",
+    "freeze_layers", unset=True,
+)  # fmt: skip
 def finetune(
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")] = None,
     task_named: Annotated[str | None, typer.Option("--task", help="the same, as an option")] = None,
@@ -61,19 +59,12 @@ def finetune(
     method: Annotated[str | None, typer.Option(help="full or lora; default: lora on the embedded base")] = None,
     preset: Annotated[str | None, typer.Option(help="named hyper-parameters; default: those that fit")] = None,
     out: Annotated[Path | None, typer.Option(help="folder to write; default adapter, or model")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="training steps")] = None,
     epochs: Annotated[float | None, typer.Option(help="passes over the examples, in place of steps")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="examples a step")] = None,
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="examples computed together")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="highest learning rate")] = None,
-    max_length: Annotated[int | None, typer.Option(min=3, help="longest text, in tokens")] = None,
-    rank: Annotated[int | None, typer.Option(min=1, help="of the LoRA")] = None,
     targets: Annotated[str | None, typer.Option(help="layers of the LoRA, comma-separated")] = None,
-    freeze_embeddings: Annotated[bool | None, typer.Option(help="leave the embeddings as they are")] = None,
-    freeze_layers: Annotated[int | None, typer.Option(min=0, help="lowest layers that stay as they are")] = None,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
+    **flags: Any,
 ) -> None:
     """Train on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
@@ -84,9 +75,7 @@ def finetune(
     method = method or ("lora" if _embedded(base) else "full")
     options = options_of(
         preset or usual(bool(examples[0].words), method, _embedded(base)), method, len(examples),
-        epochs=epochs, seed=seed, steps=steps, batch=batch, micro_batch=micro_batch, learning_rate=learning_rate,
-        max_length=max_length, rank=rank, targets=_names(targets), freeze_embeddings=freeze_embeddings,
-        freeze_layers=freeze_layers,
+        epochs=epochs, seed=seed, targets=_names(targets), **flags,
     )  # fmt: skip
     measured = chosen if languages == "all" else chosen.restricted(split_languages(languages))
     out = out or Path("adapter" if method == "lora" and _embedded(base) else "model")
@@ -162,43 +151,28 @@ OutFolder = Annotated[Path, typer.Option(help="folder to write")]
 Others = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="name=value of what has no option here, like clip=0.5")
 ]
-Micro = Annotated[int | None, typer.Option(help=OPTIONS["micro_batch"].help)]
-Batch = Annotated[int, typer.Option(help=OPTIONS["batch"].help)]
 
 
+@flags_of(
+    LmOptions, "kind", "tokenizer", "vocabulary", "layers", "heads", "width", "persistent", "positions", "block",
+    "batch", "micro_batch", "steps", "learning_rate", "dropout",
+)  # fmt: skip
 def lm(
     data: TextData,
     out: OutFolder = Path("lm"),
-    kind: Annotated[str, typer.Option(help=OPTIONS["kind"].help)] = LmOptions.kind,
-    tokenizer: Annotated[str, typer.Option(help=OPTIONS["tokenizer"].help)] = LmOptions.tokenizer,
-    vocabulary: Annotated[int, typer.Option(help=OPTIONS["vocabulary"].help)] = LmOptions.vocabulary,
-    layers: Annotated[int, typer.Option(help=OPTIONS["layers"].help)] = LmOptions.layers,
-    heads: Annotated[int, typer.Option(help=OPTIONS["heads"].help)] = LmOptions.heads,
-    width: Annotated[int, typer.Option(help=OPTIONS["width"].help)] = LmOptions.width,
-    persistent: Annotated[int, typer.Option(help=OPTIONS["persistent"].help)] = LmOptions.persistent,
-    positions: Annotated[str, typer.Option(help=OPTIONS["positions"].help)] = LmOptions.positions,
-    block: Annotated[int, typer.Option(help=OPTIONS["block"].help)] = LmOptions.block,
-    batch: Batch = LmOptions.batch,
-    micro_batch: Micro = None,
-    steps: Annotated[int, typer.Option(help=OPTIONS["steps"].help)] = LmOptions.steps,
-    learning_rate: Annotated[float, typer.Option(help=OPTIONS["learning_rate"].help)] = LmOptions.learning_rate,
-    dropout: Annotated[float, typer.Option(help=OPTIONS["dropout"].help)] = LmOptions.dropout,
     option: Others = None,
     words: Words = None,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
+    **flags: Any,
 ) -> None:
     """Train a language model on a text and measure its perplexity on held-out parts.
 
     Interrupt it when you like: the same command goes on where it was.
     """
-    flags = {
-        "kind": kind, "tokenizer": tokenizer, "vocabulary": vocabulary, "layers": layers, "heads": heads,
-        "width": width, "persistent": persistent, "positions": positions, "block": block, "batch": batch,
-        "micro_batch": micro_batch, "steps": steps, "learning_rate": learning_rate, "dropout": dropout, "seed": seed,
-    }  # fmt: skip
-    options = lm_options(flags | _others(option, OPTIONS, flags))
+    flags["seed"] = seed
+    options = LmOptions.of(flags | _others(option, LmOptions.table(), flags))
     from headlab.models.load import pick_device
     from headlab.training.lm_text import read_lines
     from headlab.training.lm_train import train_lm
@@ -208,41 +182,31 @@ def lm(
     _report(out, json)
 
 
+@flags_of(
+    LmGateOptions, "weight", "warm_up", "open_start", "scale", "steps", "tune_steps", "gate_rate", "model_rate",
+    "batch", "micro_batch",
+)  # fmt: skip
 def lm_prune(
     model: Annotated[Path, typer.Argument(help="folder that headlab train lm wrote")],
     data: TextData,
     out: OutFolder = Path("lm-pruned"),
-    weight: Annotated[float, typer.Option(help=GATE_OPTIONS["weight"].help)] = LmGateOptions.weight,
-    warm_up: Annotated[bool, typer.Option(help=GATE_OPTIONS["warm_up"].help)] = True,
-    open_start: Annotated[bool, typer.Option(help=GATE_OPTIONS["open_start"].help)] = True,
-    scale: Annotated[bool, typer.Option(help=GATE_OPTIONS["scale"].help)] = True,
-    steps: Annotated[int, typer.Option(help=GATE_OPTIONS["steps"].help)] = LmGateOptions.steps,
-    tune_steps: Annotated[int, typer.Option(help=GATE_OPTIONS["tune_steps"].help)] = LmGateOptions.tune_steps,
-    gate_rate: Annotated[float, typer.Option(help=GATE_OPTIONS["gate_rate"].help)] = LmGateOptions.gate_rate,
-    model_rate: Annotated[
-        float, typer.Option(help=GATE_OPTIONS["model_rate"].help + ", and of the fine-tuning")
-    ] = LmGateOptions.model_rate,
-    batch: Batch = LmGateOptions.batch,
-    micro_batch: Micro = None,
     option: Others = None,
     words: Words = None,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
+    **flags: Any,
 ) -> None:
     """Learn a gate a head, remove heads whose gates closed for good, and fine-tune what is left (Shim et al., 2021).
 
+    The fine-tuning has the model's learning rate, unless -o tune_rate=… says another.
     Interrupt it when you like: the same command goes on where it was.
     """
-    flags = {
-        "weight": weight, "warm_up": warm_up, "open_start": open_start, "scale": scale, "steps": steps,
-        "tune_steps": tune_steps, "gate_rate": gate_rate, "model_rate": model_rate, "batch": batch,
-        "micro_batch": micro_batch, "seed": seed,
-    }  # fmt: skip
-    others = _others(option, GATE_OPTIONS, flags)
+    flags["seed"] = seed
+    others = _others(option, LmGateOptions.table(), flags)
     if "block" in others:
         raise HeadlabError("block is that of the model's own training; leave it out", code="lm.block_fixed")
-    options = lm_gate_options({"tune_rate": model_rate} | flags | others | {"block": _block_of(model)})
+    options = LmGateOptions.of({"tune_rate": flags["model_rate"]} | flags | others | {"block": _block_of(model)})
     from headlab.models.load import pick_device
     from headlab.training.lm_prune import prune_lm
     from headlab.training.lm_text import read_lines
@@ -340,12 +304,12 @@ def translation(
     from headlab.generation import Decoding, check_bleu
     from headlab.models.load import pick_device
     from headlab.training.translation import train_translation
-    from headlab.training.translation_options import OPTIONS, translation_options
+    from headlab.training.translation_options import TranslationOptions
 
-    given = parse_options(option or [], OPTIONS)
+    given = parse_options(option or [], TranslationOptions.table())
     if "seed" in given:
         raise HeadlabError("give the seed with --seed", code="option.seed_elsewhere")
-    options = translation_options(given | {"seed": seed})
+    options = TranslationOptions.of(given | {"seed": seed})
     chosen, decoding = headlab.task(task, [language], data=data), Decoding(beams)
     check_bleu(chosen, language, "dev", decoding)
     steps: list[dict[str, float]] = []

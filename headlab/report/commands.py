@@ -26,7 +26,7 @@ from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experimen
 from headlab.tasks import BUILT_IN, TASKS
 from headlab.tasks.base import TREEBANK
 from headlab.training.l0_options import ALL as EVERY
-from headlab.training.l0_options import OPTIONS as GATE_OPTIONS
+from headlab.training.l0_options import GateOptions
 
 DEV_EXAMPLES = 512  # the default size of the split that chooses
 ALL_EXAMPLES = 100_000  # more than any task has, where a command has no word for all
@@ -150,7 +150,7 @@ def _gates(details: Spec) -> list[list[str]]:
         "headlab", "gates", *said(details, *WHERE[:2]), "--language", language,
         *(word for weight in weights for word in ("--weight", weight)),
         *([] if stacks == EVERY else ["--stacks", str(stacks)]), *(["--train-model"] if trained == EVERY else []),
-        *option_words("-o", options, GATE_OPTIONS), *said(details, SEED, DTYPE),
+        *option_words("-o", options, GateOptions.table()), *said(details, SEED, DTYPE),
     ] for language in details.get("languages") or ()]  # fmt: skip
 
 

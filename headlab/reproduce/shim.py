@@ -23,7 +23,8 @@ from headlab.training.lm_options import TRANSFORMER, LmGateOptions, LmOptions, L
 from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
 from headlab.training.lm_prune import AllClosed, prune_lm
 from headlab.training.lm_text import Lines, data_hash, read_lines
-from headlab.training.lm_train import Watch, nothing, read_sums, sized, train_lm
+from headlab.training.lm_train import Watch, read_sums, sized, train_lm
+from headlab.training.steps import nothing
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
 

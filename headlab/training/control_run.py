@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from headlab.tasks.base import Task
 from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.l0_learner import Learner, Say, check_place, trainable_copy, write_model
 from headlab.training.l0_options import GateOptions, learned_on
-from headlab.training.output import TAIL
+from headlab.training.output import took
 from headlab.training.steps import Keep
 from headlab.training.translation import checked, finish
 
@@ -78,20 +77,10 @@ def train_on(
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         trained = trainable_copy(model, options.embeddings == "frozen")
         learner = Ungated(trained, read(trained, task, examples, language), options, mask)
-        learner.run(keep, progress, lambda: None)
+        learner.run(keep, progress)
     finish(trained, mask)
-    write_model(trained, model, out, told | _record(learner))
+    write_model(
+        trained, model, out, told | {"example_forwards": learner.forwards} | took(learner.state, model.device.type)
+    )
     keep.path.unlink(missing_ok=True)
     return out
-
-
-def _record(learner: Learner) -> dict[str, Any]:
-    """What came of it."""
-    losses = learner.state.losses
-    return {
-        "loss": {"first": losses[0], "last": float(np.mean(losses[-TAIL:]))},
-        "example_forwards": learner.forwards,
-        "seconds": round(learner.state.seconds, 1),
-        "device": learner.model.device.type,
-        "threads": torch.get_num_threads(),
-    }

@@ -32,7 +32,16 @@ from headlab.training.output import (
     whole_made,
     write_folder,
 )
-from headlab.training.steps import CHECKPOINT_SHARE, Keep, State, Steps, check_examples, encode, facts, torch_seed
+from headlab.training.steps import (
+    CHECKPOINT_SHARE,
+    ExampleSteps,
+    Keep,
+    State,
+    check_examples,
+    encode,
+    facts,
+    torch_seed,
+)
 
 # Accuracy of a model that was just made, on dev, in every language.
 
@@ -103,8 +112,7 @@ def finetune(
         model, tokenizer = trainable(base, labels, words, options, place)
         encoded = encode(tokenizer, model.config, examples, options.max_length)
         state = new_state(model, options)
-        state.resume(keep.path, key)
-        Steps(model, state, options, keep).run(encoded, progress)
+        ExampleSteps(model, encoded, options, state).run(keep, progress)
         module, made = finished(model, tokenizer, state, base, labels, words)
         record = training_record(options, state, base=base, data=(len(examples), data), device=device)
         measured = evaluate(gateable(module, tokenizer, base)) if evaluate else {}

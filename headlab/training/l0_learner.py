@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import platform
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,6 @@ from headlab.l0_gates import LearnedGates
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import fingerprint_folder
-from headlab.parallel import out_of_memory
 from headlab.records import Bools, Floats, Ints
 from headlab.store import GatesResult
 from headlab.training.l0_options import GateOptions, GateStep
@@ -39,10 +35,11 @@ from headlab.training.output import (
     changed_made,
     check_out,
     copy_folder,
+    versions_of,
     whole_made,
     write_folder,
 )
-from headlab.training.steps import Keep, State, dropout_seed, fitting
+from headlab.training.steps import Keep, State, Steps, nothing
 
 GATES, HISTORY = "log_alpha", "history"
 DRAWS = 1  # sets the stream of the gates' draws apart from that of the batches
@@ -50,12 +47,16 @@ Tick = Callable[[], None]
 Say = Callable[[GateStep], None]
 
 
-class Learner:
+class Learner(Steps[GateStep]):
     """Gates of some heads of a model, and their updates from where the state is to the last step.
 
     has_gate: bool [head].  Where the model is trained jointly, it is the learner's own, and what of it requires a
     gradient is trained; else nothing of it is touched.
     """
+
+    options: GateOptions
+    lower = "lower rates, or with dtype float32"
+    smaller = "train the gates alone, or a smaller model"
 
     def __init__(self, model: Model, inputs: Inputs, options: GateOptions, has_gate: Bools) -> None:
         self.model, self.inputs, self.options = model, inputs, options
@@ -63,7 +64,7 @@ class Learner:
         self.concrete = options.concrete
         first = torch.full((int(has_gate.sum()),), self.concrete.start(options.start))
         self.log_alpha = nn.Parameter(first.to(model.device))
-        self.state = self._state()
+        super().__init__(model.module, options, self._state())
         self._shuffled: tuple[int, list[Indices]] = (-1, [])
 
     def _state(self) -> State:
@@ -76,43 +77,29 @@ class Learner:
         state.more[HISTORY] = self._now()
         return state
 
-    def run(self, keep: Keep | None, say: Say, tick: Tick) -> None:
-        """Make the steps that are left. say: called after each.  tick: called between passes; may raise to stop.
-
-        Raises HeadlabError where something that was trained is not a number at the end.
-        """
-        if keep is not None:
-            self.state.resume(keep.path, keep.key, self._fits)
-            keep.step = self.state.step
-        begun = time.perf_counter() - self.state.seconds
-        for step in range(self.state.step, self.options.steps):
-            tick()
-            chosen = self.chosen(step)
-            self.state.losses.append(self.step(step, chosen))
-            if step + 1 in self.options.times:
-                self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
-            self.state.seconds = time.perf_counter() - begun
-            if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
-                keep.save(self.state)
-            say(self._told(step, len(chosen), 0 if keep is None else keep.step))
+    def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = nothing) -> None:
+        """See `Steps`. Raises HeadlabError where something that was trained is not a number at the end."""
+        super().run(keep, say, tick)
         self.model.module.eval()
-        self._check_finite()
-
-    def _check_finite(self) -> None:
-        """An update after the last loss may have left what no later loss tells of."""
+        # An update after the last loss may have left what no later loss tells of.
         lost = [name for name, values in self.state.parameters.items() if not bool(values.isfinite().all())]
         if lost:
             what, rate = ("a gate", "gate_rate") if lost[0] == GATES else (f"the weight {lost[0]}", "model_rate")
             raise HeadlabError(f"{what} became NaN; train with a lower {rate}", code="gate.diverged")
 
+    def made(self, steps: int) -> None:
+        """Keep the gates of this time, where it is one that is kept."""
+        if steps in self.options.times:
+            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
+
     def _now(self) -> torch.Tensor:
         """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
         return self.log_alpha.detach().to("cpu", copy=True)[None]
 
-    def _fits(self, more: object, steps: int) -> bool:
-        found = more.get(HISTORY) if isinstance(more, dict) else None
-        kept = sum(time <= steps for time in self.options.times)
-        return found is not None and tuple(found.shape) == (kept, len(self.log_alpha)) and steps <= self.options.steps
+    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
+        """See `Steps`: the history must have come as far as the steps."""
+        wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
+        return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
 
     def chosen(self, step: int) -> Ints:
         """The examples of a step: a function of seed and step alone, as `training.batches.step_batch` has it."""
@@ -131,36 +118,19 @@ class Learner:
         left = sum(len(self.chosen(whole * a_round + at)) for at in range(rest))
         return whole * len(self.inputs.lengths) + left
 
-    def step(self, step: int, chosen: Ints) -> float:
-        """One update; its draws depend on seed and step alone. Returns the mean task loss, nats an answer.
+    def train(self) -> None:
+        """Nothing is random in a model that stays."""
+        self.module.train(self.options.along)
 
-        Raises HeadlabError if the loss is not a number, or a single example does not fit in memory.
-        """
-        options, optimizer = self.options, self.state.optimizer
-        self.model.module.train(options.along)
+    def rates(self, step: int) -> Sequence[float]:
+        """The gates' rate stays, the model's falls."""
+        rates = (self.options.gate_rate, self.options.model_rate_at(step))
+        return rates[: len(self.state.optimizer.param_groups)]
+
+    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+        """Of the mean task loss, nats an answer, and of the penalty; its draws depend on seed and step alone."""
+        (self.options.weight_at(step) * self.concrete.open(self.log_alpha).sum()).backward()
         uniform = self.uniform(step, len(chosen))
-        for group, rate in zip(
-            optimizer.param_groups, (options.gate_rate, options.model_rate_at(step)), strict=False
-        ):  # only the first where the model stays
-            group["lr"] = rate
-
-        def run(rows: int) -> float:
-            torch.manual_seed(dropout_seed(options.seed, step))
-            optimizer.zero_grad()
-            (options.weight_at(step) * self.concrete.open(self.log_alpha).sum()).backward()
-            return self._added(chosen, uniform, rows)
-
-        loss = fitting(self.state, min(len(chosen), self.state.rows or len(chosen)), run)
-        if not np.isfinite(loss):
-            raise HeadlabError(
-                f"the loss of step {step + 1} is {loss}; train with lower rates, or with dtype float32",
-                code="training.loss_not_finite",
-            )
-        self.update()
-        return loss
-
-    def _added(self, chosen: Ints, uniform: torch.Tensor, rows: int) -> float:
-        """Add the gradient of the batch's mean loss part by part. Returns that loss."""
         asked, total = max(1, int(self.inputs.units[chosen].sum())), 0.0
         for at in range(0, len(chosen), rows):
             part = chosen[at : at + rows]
@@ -192,27 +162,17 @@ class Learner:
         gates[:, self.rows, self.columns] = drawn
         return gates if len(gates) > 1 else gates[0]
 
-    def update(self) -> None:
-        """One step of the optimizer, with the gradients that are there. Raises HeadlabError without memory for it."""
-        weights = [p for name, p in self.state.parameters.items() if name != GATES]
-        if weights and self.options.clip is not None:
-            nn.utils.clip_grad_norm_(weights, self.options.clip)
-        try:
-            self.state.optimizer.step()
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            raise HeadlabError(
-                "the optimizer state does not fit in the device's memory; train the gates alone, or a smaller model",
-                code="memory.optimizer_too_large",
-            ) from error
+    def clipped(self) -> Sequence[nn.Parameter]:
+        """The model's weights."""
+        return [p for name, p in self.state.parameters.items() if name != GATES]
 
-    def _told(self, step: int, batch: int, kept: int) -> GateStep:
-        now = self.log_alpha.detach()
-        expected, rows = float(self.concrete.open(now).sum()), min(batch, self.state.rows or batch)
+    def told(self, step: int, rows: int, kept: int) -> GateStep:
+        """See `Steps`."""
+        now, state = self.log_alpha.detach(), self.state
+        expected = float(self.concrete.open(now).sum())
         return GateStep(
-            step + 1, self.options.steps, self.state.losses[-1], self.options.weight * expected, expected,
-            int((now >= self.concrete.even).sum()), len(now), self.state.seconds, kept, rows,
+            step + 1, self.options.steps, state.losses[-1], state.seconds, kept, rows, self.options.weight * expected,
+            expected, int((now >= self.concrete.even).sum()), len(now),
         )  # fmt: skip
 
     def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
@@ -270,8 +230,8 @@ def check_place(out: Path | None) -> Path:
 
 def write_model(model: Model, original: Model, out: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     """Write the trained model as a folder that `headlab.load` reads. Returns what it is then known by."""
-    versions = {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
-    write_folder(out, _made(model, original), {**record, "base": original.identity(), "versions": versions})
+    whole = {**record, "base": original.identity(), "versions": versions_of(LIBRARIES)}
+    write_folder(out, _made(model, original), whole)
     return {
         "name": f"{original.name} trained with gates",
         "revision": "folder",

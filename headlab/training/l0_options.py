@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import HardConcrete
-from headlab.options import Option
+from headlab.options import Options, option
 from headlab.records import STACKS, Bools, HeadGrid, Progress
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+from headlab.training.options import StepMade
 
 # The split that gates are learned on; pages and jobs ask it too, and it needs no model.
 
@@ -36,73 +36,49 @@ ALL = "all"
 ALONG = ("model_rate", "embeddings", "clip")  # of a model that is trained jointly, and of no other
 RATES = "learning rate of the"
 
-OPTIONS: Mapping[str, Option] = MappingProxyType(
-    {
-        "weight": Option(0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0),
-        "steps": Option(400, "training steps", kind=int, low=1),
-        "batch": Option(32, "examples a step", kind=int, low=1),
-        "gate_rate": Option(0.05, f"{RATES} gates, the same at every step", kind=float, low=0, open=True),
-        "model_rate": Option(
-            2e-5, f"{RATES} model where it is trained jointly, falling to 0", kind=float, low=0, open=True
-        ),
-        "trained": Option("gates", "the gates alone, or all: the model along with them", ("gates", ALL)),
-        "stacks": Option(ALL, "stacks whose heads have gates: names with a comma between them, or all"),
-        "start": Option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True),
-        "sample": Option("example", "gates drawn for each example, or once a batch", ("example", "batch")),
-        "warmup": Option(0.0, "share of the steps over which λ rises from 0, in a line", kind=float, low=0, high=1),
-        "history": Option(60, "times that the gates are kept, evenly spaced, beside the first", kind=int, low=1),
-        "split": Option("auto", "learned on; auto: train where there is one, else dev", ("auto", "train", "dev")),
-        "size": Option(None, "examples of that split, or none for all", kind=int, low=1, optional=True),
-        "dev_size": Option(DEV_SIZE, "dev examples that the mask is measured on", kind=int, low=1),
-        "test_size": Option(
-            None, "test examples that the mask is measured on, or none for all", kind=int, low=1, optional=True
-        ),
-        "embeddings": Option("frozen", "of a model that is trained jointly", ("frozen", "trained")),
-        "clip": Option(
-            1.0, "greatest norm of the gradient of a model that is trained jointly, or none",
-            kind=float, low=0, open=True, optional=True,
-        ),
-        "temperature": Option(HardConcrete.temperature, "of the distribution", kind=float, low=0, open=True),
-        "low": Option(HardConcrete.low, "lower end of the stretched distribution", kind=float, high=0, open=True),
-        "high": Option(HardConcrete.high, "upper end of the stretched distribution", kind=float, low=1, open=True),
-    }
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
-class GateOptions:
-    """Everything that learned gates depend on, besides model, examples and thread count; see `OPTIONS`."""
+class GateOptions(Options):
+    """Everything that learned gates depend on, besides model, examples and thread count."""
 
-    weight: float = 0.01
-    steps: int = 400
-    batch: int = 32
-    gate_rate: float = 0.05
-    model_rate: float = 2e-5
-    trained: str = "gates"
-    stacks: str = ALL
-    start: float = 0.9
-    sample: str = "example"
-    warmup: float = 0.0
-    history: int = 60
-    split: str = "auto"
-    size: int | None = None
-    dev_size: int = DEV_SIZE
-    test_size: int | None = None
-    embeddings: str = "frozen"
-    clip: float | None = 1.0
-    temperature: float = HardConcrete.temperature
-    low: float = HardConcrete.low
-    high: float = HardConcrete.high
+    whose = "gates: "
+
+    weight: float = option(0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0)
+    steps: int = option(400, "training steps", kind=int, low=1)
+    batch: int = option(32, "examples a step", kind=int, low=1)
+    gate_rate: float = option(0.05, f"{RATES} gates, the same at every step", kind=float, low=0, open=True)
+    model_rate: float = option(
+        2e-5, f"{RATES} model where it is trained jointly, falling to 0", kind=float, low=0, open=True
+    )
+    trained: str = option("gates", "the gates alone, or all: the model along with them", ("gates", ALL))
+    stacks: str = option(ALL, "stacks whose heads have gates: names with a comma between them, or all")
+    start: float = option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True)
+    sample: str = option("example", "gates drawn for each example, or once a batch", ("example", "batch"))
+    warmup: float = option(0.0, "share of the steps over which λ rises from 0, in a line", kind=float, low=0, high=1)
+    history: int = option(60, "times that the gates are kept, evenly spaced, beside the first", kind=int, low=1)
+    split: str = option("auto", "learned on; auto: train where there is one, else dev", ("auto", "train", "dev"))
+    size: int | None = option(None, "examples of that split, or none for all", kind=int, low=1, optional=True)
+    dev_size: int = option(DEV_SIZE, "dev examples that the mask is measured on", kind=int, low=1)
+    test_size: int | None = option(
+        None, "test examples that the mask is measured on, or none for all", kind=int, low=1, optional=True
+    )
+    embeddings: str = option("frozen", "of a model that is trained jointly", ("frozen", "trained"))
+    clip: float | None = option(
+        1.0,
+        "greatest norm of the gradient of a model that is trained jointly, or none",
+        kind=float,
+        low=0,
+        open=True,
+        optional=True,
+    )
+    temperature: float = option(HardConcrete.temperature, "of the distribution", kind=float, low=0, open=True)
+    low: float = option(HardConcrete.low, "lower end of the stretched distribution", kind=float, high=0, open=True)
+    high: float = option(HardConcrete.high, "upper end of the stretched distribution", kind=float, low=1, open=True)
     seed: int = 0
 
     def check(self) -> None:
         """Raise HeadlabError for a value that cannot be learned with."""
-        for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if not (value is None and option.optional) and not (option.fits(value) and value != float("inf")):
-                raise HeadlabError(
-                    f"gates: {name} is {value!r}, but must be {option.range}", code="gate.option_invalid"
-                )
+        super().check()
         if type(self.seed) is not int or self.seed < 0:
             raise HeadlabError(f"seed is {self.seed}; choose 0 or more", code="seed.invalid")
         if not self._stacks() or not set(self._stacks()) <= {*STACKS, ALL}:
@@ -114,7 +90,7 @@ class GateOptions:
 
     def settled(self) -> GateOptions:
         """The same options in one spelling, as equal work has one key: 1 as 1.0, stacks in the order of grids."""
-        values = ((name, getattr(self, name), option.kind) for name, option in OPTIONS.items())
+        values = ((name, getattr(self, name), known.kind) for name, known in self.table().items())
         typed: dict[str, Any] = {name: value if value is None else kind(value) for name, value, kind in values}
         names = self._stacks()
         return replace(
@@ -125,6 +101,10 @@ class GateOptions:
         """The options that count, by name, ready for JSON; the seed stands beside them in a spec."""
         left = ("seed",) if self.along else ("seed", *ALONG)
         return {name: value for name, value in asdict(self.settled()).items() if name not in left}
+
+    @property
+    def micro_batch(self) -> None:
+        """A batch is computed together, as long as it fits in memory."""
 
     @property
     def concrete(self) -> HardConcrete:
@@ -163,39 +143,20 @@ class GateOptions:
 
 def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
     """Options from names and values, checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
-    unknown = sorted(set(given) - set(OPTIONS))
-    if unknown:
-        raise HeadlabError(
-            f"gates have no option {', '.join(unknown)}; they have {', '.join(OPTIONS)}", code="gate.option_unknown"
-        )
-    options = GateOptions(**given, seed=seed)
-    options.check()
-    return options.settled()
+    return GateOptions.of(given, seed=seed).settled()
 
 
 @dataclass(frozen=True, slots=True)
-class GateStep:
-    """One step just made: its number from 1, of how many, its mean task loss and penalty (nats), seconds so far.
+class GateStep(StepMade):
+    """A step of a learning of gates: its mean penalty too (nats).
 
-    expected: sum of P(gate ≠ 0).  open: gates that are likelier 1 than 0, of `gates`.  kept: the step up to which the
-    state is on disk (0: none is).  rows: examples computed together.
+    expected: sum of P(gate ≠ 0).  open: gates that are likelier 1 than 0, of `gates`.
     """
 
-    step: int
-    steps: int
-    loss: float
-    penalty: float
-    expected: float
-    open: int
-    gates: int
-    seconds: float
-    kept: int = 0
-    rows: int = 0
-
-    @property
-    def left(self) -> float:
-        """Seconds that the steps left will take at the mean pace so far."""
-        return self.seconds / self.step * (self.steps - self.step)
+    penalty: float = 0.0
+    expected: float = 0.0
+    open: int = 0
+    gates: int = 0
 
     @property
     def progress(self) -> Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -52,11 +52,12 @@ LEAST_OPEN = 1e-6  # a layer whose gates are all 0 stays at 0
 class GateSteps(LmSteps):
     """Updates of a language model along with one Hard Concrete gate a head, drawn once a step."""
 
+    options: LmGateOptions
     part = "gates"
 
     def __init__(self, model: Model, corpus: Corpus, options: LmGateOptions) -> None:
         module = model.module
-        self.attached, self.chosen, self.concrete = model, options, options.concrete
+        self.attached, self.options, self.concrete = model, options, options.concrete
         grid = model.grid
         self.log_alpha = nn.Parameter(torch.full((grid.size,), options.first, device=module.device))
         self.rows, self.columns = (torch.as_tensor(part, device=module.device) for part in grid.flat.T)
@@ -76,37 +77,34 @@ class GateSteps(LmSteps):
         uniform = torch.as_tensor(rng.random(len(self.log_alpha), np.float32), device=self.device)
         with gated(self.attached, self.by_layer(self.concrete.sample(self.log_alpha, uniform))):
             loss = self.loss(ids, follow)
-        return loss, self.chosen.weight_at(step) * self.concrete.open(self.log_alpha).sum()
+        return loss, self.options.weight_at(step) * self.concrete.open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
         """Gates [head] -> [layer, head], each layer's multiplied by heads / sum of gates where outputs are scaled."""
         wide = torch.zeros(len(self.heads), self.attached.grid.width, dtype=gates.dtype, device=gates.device)
         wide = wide.index_put((self.rows, self.columns), gates)
-        if not self.chosen.scale:
+        if not self.options.scale:
             return wide
         return wide * (self.heads / wide.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
 
-    def set_rates(self, step: int) -> None:
+    def rates(self, step: int) -> Sequence[float]:
         """The gates' rate stays, the model's falls."""
-        first, *others = self.state.optimizer.param_groups
-        first["lr"] = self.chosen.gate_rate
-        for group in others:
-            group["lr"] = self.options.rate(step)
+        _, *others = super().rates(step)
+        return [self.options.gate_rate, *others]
 
     def made(self, steps: int) -> None:
         """Keep the gates of this time, where it is one that is kept."""
-        if steps in self.chosen.times:
+        if steps in self.options.times:
             self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
 
     def _now(self) -> torch.Tensor:
         """The gates' parameters as they are, [1, head]: a copy, which later steps do not change."""
         return self.log_alpha.detach().to("cpu", copy=True)[None]
 
-    def fits(self, more: object, steps: int) -> bool:
-        """See `LmSteps.fits`: the history must have come as far as the steps."""
-        history = more.get(HISTORY) if isinstance(more, Mapping) else None
-        wanted = (sum(time <= steps for time in self.chosen.times), len(self.log_alpha))
-        return super().fits(more, steps) and history is not None and tuple(history.shape) == wanted
+    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
+        """See `Steps`: the history must have come as far as the steps."""
+        wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
+        return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
 
     def open(self) -> int | None:
         """Gates that are at least as likely to be 1 as to be 0."""
@@ -114,13 +112,13 @@ class GateSteps(LmSteps):
 
     def learned(self, spec: Mapping[str, object]) -> LearnedGates:
         """The record of what was learned."""
-        times: Ints = np.array(self.chosen.times)
+        times: Ints = np.array(self.options.times)
         history = self.state.more[HISTORY]
-        penalty: Floats = self.chosen.weight * self.concrete.open(history.double()).sum(dim=1).numpy()
+        penalty: Floats = self.options.weight * self.concrete.open(history.double()).sum(dim=1).numpy()
         means = [float(np.mean(self.state.losses[a:b])) for a, b in pairwise(times)]
         return LearnedGates(
             self.attached.grid, "", times, history.numpy(), np.array([np.nan, *means]), penalty,
-            float(self.chosen.weight), self.options.steps * self.options.batch, self.state.seconds, self.concrete, {},
+            float(self.options.weight), self.options.steps * self.options.batch, self.state.seconds, self.concrete, {},
             dict(spec),
         )  # fmt: skip
 
@@ -232,7 +230,7 @@ def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAtte
     model.load_state_dict(source.state_dict())
     steps = GateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],
                       given.options)  # fmt: skip
-    steps.run(_keep(given, out, steps.part, watch), watch)
+    steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
     gates = steps.learned({"model": given.checkpoint.identity(), "data": given.data, **given.options.record()})
     check_some_left(gates)
     model.train(False)
@@ -243,7 +241,7 @@ def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch
     """Fine-tune in place; the state it ended in."""
     state = new_state(model, given.options.weight_decay)
     steps = TuneSteps(model, given.texts["train"], given.options.tuning(), state)
-    steps.run(_keep(given, out, steps.part, watch), watch)
+    steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
     model.train(False)
     return state
 

@@ -15,7 +15,7 @@ from headlab.errors import HeadlabError
 from headlab.records import Ints, content_key
 from headlab.tasks.base import read_text
 from headlab.training.lm_options import BPE
-from headlab.training.steps import Pace
+from headlab.training.steps import RatedPace
 
 # A tokenizer made from a text: whole words, or pieces of words that never run out.
 
@@ -157,8 +157,8 @@ def _first(lines: Sequence[str], words: int) -> list[str]:
 # Which windows of a text a step is made on: a function of seed and step, so that a resumed run needs no history.
 
 
-class StepOptions(Pace, Protocol):
-    """What the steps of a language model's training are told: `Pace`, of windows of text."""
+class StepOptions(RatedPace, Protocol):
+    """What the steps of a language model's training are told: `RatedPace`, of windows of text."""
 
     @property
     def block(self) -> int:

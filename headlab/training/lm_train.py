@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -27,16 +26,12 @@ from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.lm_options import TRANSFORMER, LmOptions, LmStep
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, StepOptions, data_hash, encode, make_tokenizer, step_windows
-from headlab.training.output import LIBRARIES, TAIL, Made, check_out, whole_made, write_folder
-from headlab.training.steps import Keep, State, dropout_seed, fits_in_memory, fitting, torch_seed
+from headlab.training.output import LIBRARIES, TAIL, Made, check_out, versions_of, whole_made, write_folder
+from headlab.training.steps import Keep, State, Steps, fits_in_memory, nothing, torch_seed
 
 # The steps of a language model's training, from where its state is to the last.
 
 SMALLER = "train a model of less width, fewer layers or a smaller vocabulary"
-
-
-def nothing() -> None:
-    """Called between passes where nobody has to be asked."""
 
 
 @dataclass(frozen=True)
@@ -52,61 +47,27 @@ class Watch:
     checkpoint_share: float = 0.05
 
 
-class LmSteps:
+class LmSteps(Steps[LmStep]):
     """Updates of a language model on windows of a text. part: what progress calls them."""
 
+    options: StepOptions
     part = "training"
+    smaller = SMALLER
 
     def __init__(self, model: PreTrainedModel, corpus: Corpus, options: StepOptions, state: State) -> None:
-        self.model, self.corpus, self.options, self.state = model, corpus, options, state
-        self.device = model.device
+        super().__init__(model, options, state)
+        self.model, self.corpus = model, corpus
 
-    def run(self, keep: Keep, watch: Watch) -> None:
-        """Make the steps that are left, from those in the file that `keep` names, if there is one of this run."""
-        self.state.resume(keep.path, keep.key, self.fits)
-        keep.step = self.state.step
-        begun = time.perf_counter() - self.state.seconds
-        for step in range(self.state.step, self.options.steps):
-            watch.tick()
-            self.state.losses.append(self.step(step))
-            self.made(step + 1)
-            self.state.seconds = time.perf_counter() - begun
-            if keep.due(step + 1, step + 1 == self.options.steps):
-                keep.save(self.state)
-            if watch.progress:
-                told = (self.part, step + 1, self.options.steps, self.state.losses[-1], self.state.seconds)
-                watch.progress(LmStep(*told, keep.step, self.open()))
+    def chosen(self, step: int) -> Ints:
+        """Where the step's windows begin."""
+        return step_windows(self.corpus.asked, self.options, step)
 
-    def step(self, step: int) -> float:
-        """One update. Returns the mean loss, nats a token. Raises HeadlabError if it is not a number."""
-        self.model.train()
-        self.set_rates(step)
-        starts = step_windows(self.corpus.asked, self.options, step)
-
-        def run(rows: int) -> float:
-            torch.manual_seed(dropout_seed(self.options.seed, step))
-            self.state.optimizer.zero_grad()
-            return self._added(step, starts, rows)
-
-        together = min(n for n in (len(starts), self.options.micro_batch, self.state.rows) if n)
-        loss = fitting(self.state, together, run)
-        if not np.isfinite(loss):
-            raise HeadlabError(
-                f"the loss of step {step + 1} is {loss}; train with a lower learning rate",
-                code="training.loss_not_finite",
-            )
-        if self.options.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)
-        with fits_in_memory("the optimizer's means do", SMALLER):
-            self.state.optimizer.step()
-        return loss
-
-    def _added(self, step: int, starts: Ints, rows: int) -> float:
-        """Gradient of the batch's objective, added up over parts. Returns the mean loss."""
+    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+        """Of what `objective` gives; see `Steps`."""
         total = 0.0
-        for at in range(0, len(starts), rows):
-            part = starts[at : at + rows]
-            share = len(part) / len(starts)
+        for at in range(0, len(chosen), rows):
+            part = chosen[at : at + rows]
+            share = len(part) / len(chosen)
             places = part[:, None] + np.arange(self.options.block + 1)
             ids = torch.as_tensor(self.corpus.ids[places], device=self.device)
             loss, penalty = self.objective(step, ids[:, :-1], ids[:, 1:])
@@ -124,17 +85,18 @@ class LmSteps:
         """Mean nats of the tokens that follow, both int [window, token]."""
         return cross_entropy(self.model(ids).logits.flatten(0, 1), follow.flatten())
 
-    def set_rates(self, step: int) -> None:
-        """Give each group of weights its learning rate."""
-        for group in self.state.optimizer.param_groups:
-            group["lr"] = self.options.rate(step)
+    def rates(self, step: int) -> Sequence[float]:
+        """One for all weights."""
+        return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
 
-    def made(self, steps: int) -> None:
-        """Called after each step with how many are made."""
+    def clipped(self) -> Sequence[Parameter]:
+        """The model's weights."""
+        return list(self.model.parameters())
 
-    def fits(self, more: object, steps: int) -> bool:
-        """Whether what a checkpoint holds beside weights is right after so many steps."""
-        return steps <= self.options.steps
+    def told(self, step: int, rows: int, kept: int) -> LmStep:
+        """See `Steps`."""
+        loss, seconds = self.state.losses[-1], self.state.seconds
+        return LmStep(step + 1, self.options.steps, loss, seconds, kept, rows, self.part, self.open())
 
     def open(self) -> int | None:
         """Gates that are open, where there are any."""
@@ -235,7 +197,7 @@ def train_lm(
         torch.manual_seed(torch_seed(options.seed))
         model = new_model(config_of(options, tokenizer), place)
         state = new_state(model, options.weight_decay)
-        LmSteps(model, texts["train"], options, state).run(keep, watch)
+        LmSteps(model, texts["train"], options, state).run(keep, watch.progress, watch.tick)
     model.train(False)
     judge = Judge(texts, options.block, watch)
     sums = judge(model)
@@ -292,7 +254,7 @@ def common(
         "took": took | {"threads": torch.get_num_threads(), "rows_that_fitted": state.rows if state is not None else 0},
         "parameters": {"whole": found.whole, "layers": found.layers},
         "heads": list(model.config.heads_per_layer),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
+        "versions": versions_of(LIBRARIES),
     }
 
 

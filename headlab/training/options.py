@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headlab.errors import HeadlabError
+from headlab.options import Options, option
 
 # Batches of texts of like length, the same for a given seed at every step.
 
@@ -44,79 +45,53 @@ def batches_per_epoch(examples: int, batch: int) -> int:
 
 METHODS = ("lora", "full")
 LATER = ("method", "clip", "freeze_embeddings", "freeze_layers", "micro_batch")  # younger than the first adapters
-LOW = {"seed": 0, "warmup": 0.0, "weight_decay": 0.0, "max_length": 3, "freeze_layers": 0}
 
 
 @dataclass(frozen=True)
-class FinetuneOptions:
+class FinetuneOptions(Options):
     """Everything the resulting weights depend on, besides base, data and thread count.
 
     learning_rate: at its highest, after `warmup` (share of the steps), falling to 0 in a straight line.
-    batch: examples a step.  rank, alpha, targets: of the LoRA (Hu et al., 2021).  max_length: in tokens.
-    method: "lora", or "full" for all weights.  clip: greatest norm of the gradient (None: any).
-    freeze_layers: of method full, the lowest layers that stay as they are, with the embeddings below them.
-    micro_batch: examples computed together (None: the batch); their gradients are added up.
+    rank, alpha, targets: of the LoRA (Hu et al., 2021).  freeze_layers: of method full, the lowest layers that stay as
+    they are, with the embeddings below them.  micro_batch: examples computed together (None: the batch); their
+    gradients are added up.
     """
 
-    seed: int = 0
-    steps: int = 400
-    batch: int = 32
-    learning_rate: float = 1e-3
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    rank: int = 8
-    alpha: int = 16
+    seed: int = option(0, "of batches, dropout and new weights", kind=int, low=0)
+    steps: int = option(400, "training steps", kind=int, low=1)
+    batch: int = option(32, "examples a step", kind=int, low=1)
+    learning_rate: float = option(1e-3, "highest learning rate", kind=float, low=0, high=1, open=True)
+    warmup: float = option(0.1, "share of the steps that the rate rises for", kind=float, low=0, high=0.99)
+    weight_decay: float = option(0.01, "of AdamW", kind=float, low=0)
+    rank: int = option(8, "of the LoRA", kind=int, low=1)
+    alpha: int = option(16, "of the LoRA", kind=int, low=1)
     targets: tuple[str, ...] = ("query", "value")
-    max_length: int = 64
-    method: str = "lora"
-    clip: float | None = None
-    freeze_embeddings: bool = False
-    freeze_layers: int = 0
-    micro_batch: int | None = None
+    max_length: int = option(64, "longest text, in tokens", kind=int, low=3)
+    method: str = option("lora", "a LoRA, or full for all weights", METHODS)
+    clip: float | None = option(None, "greatest norm of the gradient", kind=float, low=0, open=True, optional=True)
+    freeze_embeddings: bool = option(False, "leave the embeddings as they are", kind=bool)
+    freeze_layers: int = option(0, "lowest layers that stay as they are", kind=int, low=0)
+    micro_batch: int | None = option(None, "examples computed together", kind=int, low=1, optional=True)
 
     def check(self) -> None:
         """Raise HeadlabError for a value that cannot be trained with."""
-        if self.method not in METHODS:
-            raise HeadlabError(
-                f"unknown method {self.method!r}; use {' or '.join(METHODS)}", code="training.method_unknown"
-            )
+        super().check()
         if not self.targets:
             raise HeadlabError(
                 "targets is empty; name the layers to train, for example query and value",
                 code="training.targets_missing",
-            )
-        if not 0 < self.learning_rate < 1:
-            raise HeadlabError(
-                f"learning_rate is {self.learning_rate}; choose one between 0 and 1, for example 0.001",
-                code="training.learning_rate_out_of_range",
             )
         if self.method == "lora" and (self.freeze_embeddings or self.freeze_layers):
             raise HeadlabError(
                 "a LoRA leaves the base as it is; freeze embeddings or layers with method full",
                 code="training.freeze_with_lora",
             )
-        for field in fields(self):
-            value = getattr(self, field.name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            high = 1 if field.name == "warmup" else float("inf")
-            if number and field.name not in ("learning_rate", "clip") and not LOW.get(field.name, 1) <= value < high:
-                raise HeadlabError(
-                    f"{field.name} is {value}; choose {LOW.get(field.name, 1)} or more",
-                    code="training.number_too_small",
-                )
-        if self.clip is not None and not 0 < self.clip < float("inf"):
-            raise HeadlabError(
-                f"clip is {self.clip}; choose a number above 0, for example 1", code="training.clip_out_of_range"
-            )
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
-        rising = round(self.steps * self.warmup)
-        if step < rising:
-            return self.learning_rate * (step + 1) / rising
-        return self.learning_rate * (self.steps - step) / (self.steps - rising)
+        return rising_and_falling(self.learning_rate, self.warmup, self.steps, step)
 
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> dict[str, Any]:
         """The options by name, ready for JSON; younger ones only where they are not at their defaults.
 
         So that what was trained before there were such options keeps its name.
@@ -125,9 +100,17 @@ class FinetuneOptions:
         return {name: v for name, v in asdict(self).items() if name not in LATER or v != usual[name]}
 
 
+def rising_and_falling(highest: float, warmup: float, steps: int, step: int) -> float:
+    """A learning rate that rises to its highest over a share of the steps, then falls to 0, both in a line."""
+    rising = round(steps * warmup)
+    if step < rising:
+        return highest * (step + 1) / rising
+    return highest * (steps - step) / max(1, steps - rising)
+
+
 @dataclass(frozen=True, slots=True)
-class FinetuneStep:
-    """One step just made: its number from 1, of how many, its loss (nats an answer), rate and seconds so far.
+class StepMade:
+    """One step just made: its number from 1, of how many, its mean loss (nats an answer) and the seconds so far.
 
     kept: the step up to which the state is on disk (0: none is).  rows: examples computed together.
     """
@@ -135,7 +118,6 @@ class FinetuneStep:
     step: int
     steps: int
     loss: float
-    learning_rate: float
     seconds: float
     kept: int = 0
     rows: int = 0
@@ -144,6 +126,13 @@ class FinetuneStep:
     def left(self) -> float:
         """Seconds that the steps left will take at the mean pace so far."""
         return self.seconds / self.step * (self.steps - self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneStep(StepMade):
+    """A step of a training whose learning rate moves."""
+
+    learning_rate: float = 0.0
 
 
 # Hyper-parameters by task, method and base, each with the place it was taken from.

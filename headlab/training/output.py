@@ -289,18 +289,30 @@ def training_record(
     options: FinetuneOptions, state: State, *, base: Base, data: tuple[int, str], device: str
 ) -> dict[str, object]:
     """What made a model, ready for JSON. data: number of examples, sha256."""
-    limit = {"rows_that_fitted": state.rows} if state.rows else {}
     return {
-        "options": dict(options.record()),
+        "options": options.record(),
         "base": {"name": base.name, "sha256": base.sha256},
         "data": {"examples": data[0], "sha256": data[1]},
+        **took(state, device),
+        "versions": versions_of(LIBRARIES),
+    }
+
+
+def took(state: State, device: str) -> dict[str, Any]:
+    """How a training went: losses, seconds, and on what."""
+    limit = {"rows_that_fitted": state.rows} if state.rows else {}
+    return {
         "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
         "seconds": round(state.seconds, 1),
         "device": device,
         "threads": torch.get_num_threads(),
         **limit,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
     }
+
+
+def versions_of(libraries: Sequence[str]) -> dict[str, str]:
+    """Versions of Python and of libraries."""
+    return {"python": platform.python_version()} | {name: version(name) for name in libraries}
 
 
 def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -33,10 +34,6 @@ from headlab.training.options import FinetuneStep, step_batch
 
 KINDS = ("weight", "mean", "square")
 MORE = "more"
-
-
-def _any(more: Mapping[str, torch.Tensor], steps: int) -> bool:
-    return True
 
 
 @dataclass
@@ -72,7 +69,9 @@ class State:
         facts = {"key": key, "losses": json.dumps(self.losses), "seconds": repr(self.seconds), "rows": str(self.rows)}
         write_atomic(path, save(tensors, metadata=facts))
 
-    def resume(self, path: Path, key: str, fits: Callable[[Mapping[str, torch.Tensor], int], bool] = _any) -> None:
+    def resume(
+        self, path: Path, key: str, fits: Callable[[Mapping[str, torch.Tensor], int], bool] = lambda more, steps: True
+    ) -> None:
         """Go on from a file if there is one of this run; one that cannot be read is skipped with a warning.
 
         fits: whether what else it holds is right after so many steps.
@@ -209,10 +208,11 @@ def facts(examples: Sequence[Example], labels: Sequence[str]) -> list[list[Any]]
 
 CHECKPOINT_SHARE = 0.05
 R = TypeVar("R")
+Told = TypeVar("Told")
 
 
 class Pace(Protocol):
-    """What steps are told, as a `FinetuneOptions` says it; the options of other trainings say it too."""
+    """What steps are told: the options of every training say it."""
 
     @property
     def seed(self) -> int:
@@ -238,6 +238,10 @@ class Pace(Protocol):
     def clip(self) -> float | None:
         """Greatest norm of the gradient (None: any)."""
         ...
+
+
+class RatedPace(Pace, Protocol):
+    """The same, with one learning rate for all weights."""
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
@@ -272,74 +276,144 @@ class Keep:
         self.seconds, self.step = self.at - begun, state.step
 
 
-class Steps:
-    """Updates of a model's trainable parameters, from where its state is to the last."""
+def nothing() -> None:
+    """Called between passes where nobody has to be asked."""
 
-    def __init__(self, model: nn.Module, state: State, options: Pace, keep: Keep) -> None:
-        self.model, self.state, self.options, self.keep = model, state, options, keep
-        self.device = next(model.parameters()).device
 
-    def run(self, encoded: Encoded, progress: Callable[[FinetuneStep], None] | None) -> None:
-        """Make the steps that are left. progress: called after each."""
-        lengths, options = encoded.lengths, self.options
-        begun = time.perf_counter() - self.state.seconds
-        self.keep.step = self.state.step
-        for step in range(self.state.step, options.steps):
-            chosen = step_batch(lengths, options.batch, options.seed, step)
-            self.state.losses.append(self.step(step, encoded, chosen))
-            self.state.seconds = time.perf_counter() - begun
-            if self.keep.due(step + 1, step + 1 == options.steps):
-                self.keep.save(self.state)
-            if progress:
-                progress(self._told(step, len(chosen)))
+class Steps(ABC, Generic[Told]):
+    """Updates of what is trained, from where its state is to the last step.
 
-    def _told(self, step: int, batch: int) -> FinetuneStep:
-        loss, rate = self.state.losses[-1], self.options.rate(step)
-        seconds, rows = self.state.seconds, self._rows(batch)
-        return FinetuneStep(step + 1, self.options.steps, loss, rate, seconds, kept=self.keep.step, rows=rows)
+    A training says what differs: its batches, their gradient, the rates, and what it tells of a step.
+    """
 
-    def _rows(self, batch: int) -> int:
-        """How many examples are computed together."""
-        return min([batch, *(n for n in (self.options.micro_batch, self.state.rows) if n)])
+    lower = "a lower learning rate"  # what helps where the loss is not a number
+    smaller = "freeze embeddings or layers, or train a LoRA"  # and where the optimizer does not fit in memory
 
-    def step(self, step: int, encoded: Encoded, chosen: Ints) -> float:
-        """One update; its dropout depends on seed, step and the examples computed together. Returns the mean loss.
+    def __init__(self, module: nn.Module, options: Pace, state: State) -> None:
+        self.module, self.options, self.state = module, options, state
+        self.device = next(module.parameters()).device
 
-        Raises HeadlabError if a single example does not fit in memory.
+    def run(
+        self, keep: Keep | None, say: Callable[[Told], None] | None = None, tick: Callable[[], None] = nothing
+    ) -> None:
+        """Make the steps that are left, from those in the file that `keep` names, if there is one of this run.
+
+        say: called after each step.  tick: called between passes; both may raise to stop.
         """
-        self.model.train()
-        for group in self.state.optimizer.param_groups:
-            group["lr"] = self.options.rate(step)
-        loss = self._gradient(step, encoded, chosen)
-        if not np.isfinite(loss):
-            raise HeadlabError(
-                f"the loss of step {step + 1} is {loss}; train with a lower learning rate",
-                code="training.loss_not_finite",
-            )
-        if self.options.clip is not None:
-            nn.utils.clip_grad_norm_(self.state.parameters.values(), self.options.clip)
-        with fits_in_memory("the optimizer's means do", "freeze embeddings or layers, or train a LoRA"):
-            self.state.optimizer.step()
-        return loss
+        if keep is not None:
+            self.state.resume(keep.path, keep.key, self.fits)
+            keep.step = self.state.step
+        begun = time.perf_counter() - self.state.seconds
+        for step in range(self.state.step, self.options.steps):
+            tick()
+            chosen = self.chosen(step)
+            self.state.losses.append(self.step(step, chosen))
+            self.made(step + 1)
+            self.state.seconds = time.perf_counter() - begun
+            if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
+                keep.save(self.state)
+            if say is not None:
+                say(self.told(step, self.together(len(chosen)), 0 if keep is None else keep.step))
 
-    def _gradient(self, step: int, encoded: Encoded, chosen: Ints) -> float:
-        """Gradient of the batch's mean loss, added up over parts that fit in memory. Returns that loss."""
+    def step(self, step: int, chosen: Ints) -> float:
+        """One update; what is random in it depends on seed and step alone. Returns the mean loss.
+
+        Raises HeadlabError if the loss is not a number, or if a single example or the optimizer does not fit in memory.
+        """
+        self.train()
+        for group, rate in zip(self.state.optimizer.param_groups, self.rates(step), strict=True):
+            group["lr"] = rate
 
         def run(rows: int) -> float:
             torch.manual_seed(dropout_seed(self.options.seed, step))
             self.state.optimizer.zero_grad()
-            return self._added(encoded, chosen, rows)
+            return self.gradient(step, chosen, rows)
 
-        return fitting(self.state, self._rows(len(chosen)), run)
+        loss = fitting(self.state, self.together(len(chosen)), run)
+        if not np.isfinite(loss):
+            raise HeadlabError(
+                f"the loss of step {step + 1} is {loss}; train with {self.lower}", code="training.loss_not_finite"
+            )
+        self.update()
+        return loss
 
-    def _added(self, encoded: Encoded, chosen: Ints, rows: int) -> float:
-        asked, total = max(1, encoded.asked(chosen)), 0.0
+    def update(self) -> None:
+        """One step of the optimizer, with the gradients that are there. Raises HeadlabError without memory for it."""
+        if self.options.clip is not None and (clipped := self.clipped()):
+            nn.utils.clip_grad_norm_(clipped, self.options.clip)
+        with fits_in_memory("the optimizer state does", self.smaller):
+            self.state.optimizer.step()
+
+    def together(self, batch: int) -> int:
+        """How many examples of a batch are computed together."""
+        return min(n for n in (batch, self.options.micro_batch, self.state.rows) if n)
+
+    @abstractmethod
+    def chosen(self, step: int) -> Ints:
+        """What a step is made with, a function of seed and step alone, so that a resumed run needs no history."""
+
+    @abstractmethod
+    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+        """Add up the gradient of the batch's mean loss over parts of so many rows. Returns that loss."""
+
+    @abstractmethod
+    def rates(self, step: int) -> Sequence[float]:
+        """Learning rate of each of the optimizer's groups."""
+
+    @abstractmethod
+    def told(self, step: int, rows: int, kept: int) -> Told:
+        """What is said of a step. rows: computed together.  kept: steps that are on disk."""
+
+    def train(self) -> None:
+        """Let what is random in a training be so."""
+        self.module.train()
+
+    def clipped(self) -> Sequence[Parameter]:
+        """Whose gradient is kept short."""
+        return list(self.state.parameters.values())
+
+    def made(self, steps: int) -> None:
+        """Called after each step with how many are made."""
+
+    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
+        """Whether what a checkpoint holds beside weights is right after so many steps."""
+        return steps <= self.options.steps
+
+
+class ExampleSteps(Steps[FinetuneStep]):
+    """Updates on examples that were tokenised once."""
+
+    options: RatedPace
+
+    def __init__(self, module: nn.Module, encoded: Encoded, options: RatedPace, state: State) -> None:
+        super().__init__(module, options, state)
+        self.encoded = encoded
+
+    def chosen(self, step: int) -> Ints:
+        """See `Steps`."""
+        return step_batch(self.encoded.lengths, self.options.batch, self.options.seed, step)
+
+    def rates(self, step: int) -> Sequence[float]:
+        """One for all."""
+        return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
+
+    def gradient(self, step: int, chosen: Ints, rows: int) -> float:
+        """See `Steps`."""
+        asked, total = max(1, self.encoded.asked(chosen)), 0.0
         for at in range(0, len(chosen), rows):
             part = chosen[at : at + rows]
-            loss = encoded.loss(self.model(**encoded.inputs(part, self.device)).logits, part) / asked
+            logits = self.module(**self.encoded.inputs(part, self.device)).logits
+            loss = self.encoded.loss(logits, part) / asked
             loss.backward()
             total += loss.item()
         return total
+
+    def told(self, step: int, rows: int, kept: int) -> FinetuneStep:
+        """See `Steps`."""
+        state = self.state
+        return FinetuneStep(
+            step + 1, self.options.steps, state.losses[-1], state.seconds, kept, rows, self.options.rate(step)
+        )
 
 
 def dropout_seed(seed: int, step: int) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,8 +28,8 @@ from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
 from headlab.training.atomic_folder import checkpoint_beside
 from headlab.training.options import FinetuneStep, batches_per_epoch, epoch
-from headlab.training.output import LIBRARIES, TAIL, check_out, whole_made, write_folder
-from headlab.training.steps import CHECKPOINT_SHARE, Encoded, Keep, State, Steps, torch_seed
+from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
+from headlab.training.steps import CHECKPOINT_SHARE, Encoded, ExampleSteps, Keep, State, torch_seed
 from headlab.training.translation_options import TranslationOptions
 
 # A vocabulary of word pieces made from sentences, and the tokenizer of a Marian model with it.
@@ -207,9 +205,8 @@ def train_translation(
         model = new_model(tokenizer, options, place)
         encoded = encode_sentences(tokenizer, examples, options.max_length, options.smoothing)
         state = new_state(model, options)
-        state.resume(keep.path, key)
         with without(model, mask):
-            Steps(model.module, state, options, keep).run(encoded, progress)
+            ExampleSteps(model.module, encoded, options, state).run(keep, progress)
         finish(model, mask)
         record = told | _record(model, state, device) | {
             "example_forwards": forwards(encoded.lengths, options), "measured": dict(measure(model)) if measure else {},
@@ -304,16 +301,11 @@ def _told(
 
 def _record(model: Model, state: State, device: str) -> dict[str, Any]:
     """What came of it."""
-    limit = {"rows_that_fitted": state.rows} if state.rows else {}
     libraries = (*(name for name in LIBRARIES if name != "peft"), "sentencepiece")
     return {
         "heads": model.grid.to_json(),
         "parameters": sum(p.numel() for p in state.parameters.values()),
         "tokens": model.module.config.get_text_config().vocab_size,
-        "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
-        "seconds": round(state.seconds, 1),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        **limit,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in libraries},
+        **took(state, device),
+        "versions": versions_of(libraries),
     }

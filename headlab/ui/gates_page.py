@@ -20,7 +20,7 @@ from headlab.scores import HeadScores
 from headlab.store import GatesResult
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.tables import Report, Table
-from headlab.training.l0_options import OPTIONS
+from headlab.training.l0_options import GateOptions
 from headlab.ui import form_values, job_actions, roles_store
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
@@ -83,7 +83,8 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
 
 
 def _option(name: str) -> None:
-    form_values.draw(name, OPTIONS[name], key(name), _kept(name, OPTIONS[name].default))
+    about = GateOptions.table()[name]
+    form_values.draw(name, about, key(name), _kept(name, about.default))
 
 
 def _kept(name: str, usual: Any) -> Any:

@@ -16,7 +16,7 @@ from headlab.errors import HeadlabError
 from headlab.records import canonical_json
 from headlab.report.commands import part
 from headlab.store import GatesListing, GatesResult
-from headlab.training.l0_options import OPTIONS, options_of
+from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import told, weights_of
 from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, learned_with, sweeps
 from headlab.ui.job_format import duration
@@ -43,12 +43,13 @@ class Plan:
 
         Raises HeadlabError for weights that are none.
         """
+        known = GateOptions.table()
         return {
             "model": self.choice.model,
             "task": self.choice.task,
             "languages": list(self.languages),
             "weights": weights_from(str(state.get(key("weights"), WEIGHTS))),
-            "options": {name: state.get(key(name), OPTIONS[name].default) for name in others()},
+            "options": {name: state.get(key(name), known[name].default) for name in others()},
             "seed": state.get(key("seed"), 0),
         }
 
@@ -60,7 +61,7 @@ def key(name: str) -> str:
 
 def others() -> tuple[str, ...]:
     """Every option but the weight, those that most people set first."""
-    return (*MAIN, *(name for name in OPTIONS if name not in MAIN and name != WEIGHT))
+    return (*MAIN, *(name for name in GateOptions.table() if name not in MAIN and name != WEIGHT))
 
 
 def weights_from(text: str) -> list[float]:

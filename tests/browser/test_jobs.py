@@ -263,12 +263,10 @@ def test_a_job_that_fails_says_why(visit, page, tiny):
     delete(page, job)
 
 
-def test_a_link_to_a_job_works_after_a_restart_and_a_wrong_one_is_said(app, visit, page, tiny, long_job):
+def test_a_link_to_a_job_works_in_another_session_and_a_wrong_one_is_said(visit, page, tiny, long_job):
     job = long_job(tiny)
     visit(HERE)
     cancel(page, job)
-    page.goto("about:blank")  # an open page would complain while there is no server
-    app.restart()
     visit(f"/jobs?langs=de&langs=th&method=gradient&job={job}")
     expect(page.get_by_role("heading", name=f"Job {job}: ")).to_be_visible()
     expect(page.get_by_test_id("stSidebar")).to_contain_text("Gradient importance")

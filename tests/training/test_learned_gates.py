@@ -38,7 +38,7 @@ from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.l0_learn import CHECKPOINT, Given, Watch, learn, learn_gates, sweep
 from headlab.training.l0_learner import Learner
-from headlab.training.l0_options import OPTIONS, GateOptions, GateStep, options_of
+from headlab.training.l0_options import GateOptions, GateStep, options_of
 from headlab.training.options import step_batch
 from headlab.training.steps import dropout_seed
 
@@ -470,8 +470,8 @@ def test_a_loss_that_is_no_number_is_a_sentence(monkeypatch):
 def test_the_table_of_options_and_the_dataclass_say_the_same():
     names = {f.name: f.default for f in fields(GateOptions)}
     assert names.pop("seed") == 0
-    assert names == {name: option.default for name, option in OPTIONS.items()}
-    assert list(names) == list(OPTIONS)
+    assert names == {name: option.default for name, option in GateOptions.table().items()}
+    assert list(names) == list(GateOptions.table())
     made = options_of({"weight": 1, "size": None, "stacks": "encoder"}, seed=4)
     assert (made.weight, type(made.weight), made.seed, made.stacks) == (1.0, float, 4, "encoder")
     assert "model_rate" not in made.record()
@@ -483,16 +483,16 @@ def test_the_table_of_options_and_the_dataclass_say_the_same():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"weight": -1}, ("gate.option_invalid", "weight", -1, "float of 0 or more")),
-        ({"weight": float("inf")}, ("gate.option_invalid", "weight", "inf")),
-        ({"steps": 0}, ("gate.option_invalid", "steps", 0)),
-        ({"start": 1.0}, ("gate.option_invalid", "start", 1.0)),
-        ({"trained": "model"}, ("gate.option_invalid", "trained", "'model'", "gates or all")),
-        ({"low": 0.1}, ("gate.option_invalid", "low", 0.1)),
-        ({"size": 0}, ("gate.option_invalid", "size", 0)),
-        ({"temperature": 0}, ("gate.option_invalid", "temperature", 0)),
-        ({"split": "test"}, ("gate.option_invalid", "split", "'test'")),
-        ({"rate": 1}, ("gate.option_unknown", "rate")),
+        ({"weight": -1}, ("option.invalid", "weight", -1, "float of 0 or more")),
+        ({"weight": float("inf")}, ("option.invalid", "weight", "inf")),
+        ({"steps": 0}, ("option.invalid", "steps", 0)),
+        ({"start": 1.0}, ("option.invalid", "start", 1.0)),
+        ({"trained": "model"}, ("option.invalid", "trained", "'model'", "gates or all")),
+        ({"low": 0.1}, ("option.invalid", "low", 0.1)),
+        ({"size": 0}, ("option.invalid", "size", 0)),
+        ({"temperature": 0}, ("option.invalid", "temperature", 0)),
+        ({"split": "test"}, ("option.invalid", "split", "'test'")),
+        ({"rate": 1}, ("option.unknown", "rate")),
         ({"low": -1e17}, ("gate.distribution_invalid", "-1e+17", 1.1, 0.33)),
         ({"low": -1e308, "high": 1e308}, ("gate.distribution_invalid",)),
         ({"low": -1e300, "high": 1e300}, ("gate.distribution_invalid",)),
@@ -600,4 +600,4 @@ def test_the_options_are_documented_with_their_defaults():
     page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text(encoding="utf-8")
     rows = [[c.strip() for c in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| `")]
     documented = {cells[0].strip("`"): cells[1] for cells in rows if len(cells) == 3}
-    assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in OPTIONS.items()}
+    assert documented == {name: f"`{json.dumps(option.default)}`" for name, option in GateOptions.table().items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,11 @@ from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.models.allattention.config import parameters
-from headlab.options import Option
+from headlab.options import Options
 from headlab.training.lm_options import (
-    GATE_OPTIONS,
-    OPTIONS,
     LmGateOptions,
     LmOptions,
     LmStep,
-    lm_gate_options,
-    lm_options,
 )
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
@@ -227,7 +222,8 @@ def test_parts_of_a_batch_add_up_to_its_gradient() -> None:
         options = replace(TINY, dropout=0.0, micro_batch=micro)
         torch.manual_seed(0)
         model = new_model(config_of(options, tokenizer), torch.device("cpu"))
-        LmSteps(model, encode(tokenizer, lines["train"]), options, new_state(model, 0.0)).step(2)
+        steps = LmSteps(model, encode(tokenizer, lines["train"]), options, new_state(model, 0.0))
+        steps.step(2, steps.chosen(2))
         grown.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     torch.testing.assert_close(grown[0], grown[1], atol=1e-6, rtol=1e-4)
 
@@ -241,16 +237,16 @@ def test_both_kinds_of_equal_numbers_have_about_as_many_parameters() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"kind": "lstm"}, ("training.option_invalid", "all-attention or transformer")),
-        ({"tokenizer": "letters"}, ("training.option_invalid", "bpe or word")),
-        ({"steps": 0}, ("training.option_invalid", "steps", 0, "int of 1 or more")),
-        ({"learning_rate": 2.0}, ("training.option_invalid", "between 0 and 1")),
+        ({"kind": "lstm"}, ("option.invalid", "all-attention or transformer")),
+        ({"tokenizer": "letters"}, ("option.invalid", "bpe or word")),
+        ({"steps": 0}, ("option.invalid", "steps", 0, "int of 1 or more")),
+        ({"learning_rate": 2.0}, ("option.invalid", "between 0 and 1")),
         ({"heads": 5}, ("training.width_mismatch", 5)),
-        ({"dropout": 1.0}, ("training.option_invalid", "from 0 to 0.9")),
-        ({"pre_norm": 1}, ("training.option_invalid", "true or false")),
-        ({"weight_decay": float("inf")}, ("training.option_invalid", "from 0 to 1")),
-        ({"width": True}, ("training.option_invalid", "int of 1 or more")),
-        ({"learning_rate": float("nan")}, ("training.option_invalid", "between 0 and 1")),
+        ({"dropout": 1.0}, ("option.invalid", "from 0 to 0.9")),
+        ({"pre_norm": 1}, ("option.invalid", "true or false")),
+        ({"weight_decay": float("inf")}, ("option.invalid", "from 0 to 1")),
+        ({"width": True}, ("option.invalid", "int of 1 or more")),
+        ({"learning_rate": float("nan")}, ("option.invalid", "between 0 and 1")),
     ],
 )
 def test_options_that_cannot_be_trained_with_are_refused(
@@ -260,24 +256,24 @@ def test_options_that_cannot_be_trained_with_are_refused(
         train_lm(text(), tmp_path / "lm", replace(TINY, **options))
 
 
-@pytest.mark.parametrize(("options", "made"), [(OPTIONS, LmOptions()), (GATE_OPTIONS, LmGateOptions())])
-def test_every_option_says_its_default(options: Mapping[str, Option], made: Any) -> None:
-    assert {name: option.default for name, option in options.items()} == made.record()
+@pytest.mark.parametrize("options", [LmOptions, LmGateOptions])
+def test_every_option_says_its_default(options: type[Options]) -> None:
+    assert {name: option.default for name, option in options.table().items()} == options().record()
 
 
 def test_gates_that_no_float_has_room_for_are_refused() -> None:
     for ends in ({"low": -10.0, "high": 1.0000000000000002}, {"low": -5e-324, "high": 3.0}):
         with raises("gate.distribution_invalid"):
-            lm_gate_options(ends)
-    lm_gate_options({"low": -999.0, "high": 999.0, "temperature": 999.0})
+            LmGateOptions.of(ends)
+    LmGateOptions.of({"low": -999.0, "high": 999.0, "temperature": 999.0})
 
 
 def test_an_unknown_option_is_refused_with_those_there_are() -> None:
-    assert lm_options({"clip": None, "steps": 7}) == LmOptions(clip=None, steps=7)
-    assert lm_gate_options({"history": 3}) == LmGateOptions(history=3)
-    for made in (lm_options, lm_gate_options):
-        with raises("training.option_unknown", "'momentum'", "weight_decay"):
-            made({"momentum": 0.9})
+    assert LmOptions.of({"clip": None, "steps": 7}) == LmOptions(clip=None, steps=7)
+    assert LmGateOptions.of({"history": 3}) == LmGateOptions(history=3)
+    for options in (LmOptions, LmGateOptions):
+        with raises("option.unknown", "'momentum'", "weight_decay"):
+            options.of({"momentum": 0.9})
 
 
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
@@ -287,7 +283,7 @@ def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
         model.model.embeddings.weight.fill_(float("nan"))
     steps = LmSteps(model, encode(tokenizer, text()["train"]), TINY, new_state(model, 0.0))
     with raises("training.loss_not_finite"):
-        steps.step(0)
+        steps.step(0, steps.chosen(0))
 
 
 def test_speeds_are_ratios_to_the_first_model_of_the_same_round() -> None:

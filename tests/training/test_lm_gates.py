@@ -79,7 +79,7 @@ def test_gates_close_where_the_penalty_is_all_that_counts_and_keep_their_rate() 
     steps = gate_steps(weight=5.0, warm_up=False, steps=8, gate_rate=0.9)
     before = steps.open()
     for step in range(8):
-        steps.step(step)
+        steps.step(step, steps.chosen(step))
         assert steps.state.optimizer.param_groups[0]["lr"] == 0.9
     assert before == 11
     assert steps.open() == 0
@@ -143,7 +143,7 @@ def test_the_gates_kept_are_copies_and_the_first_are_those_before_any_step(start
         prune_lm(start, text(), tmp_path / "parts", options, watch=stopping(2, "gates"))
     steps = gate_steps(steps=12, history=3, weight=0.5, warm_up=False)
     for step in range(5):
-        steps.step(step)
+        steps.step(step, steps.chosen(step))
         steps.made(step + 1)
     kept = steps.state.more["history"]
     assert kept.shape == (2, 11)
@@ -168,9 +168,9 @@ def test_the_model_that_is_pruned_is_never_replaced(start: Path, tmp_path: Path,
 def test_a_penalty_that_closes_every_gate_is_told_and_another_model_refused(start: Path, tmp_path: Path) -> None:
     with raises("gate.all_closed", kind=AllClosed):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, weight=9.0, gate_rate=0.9, warm_up=False))
-    with raises("training.option_invalid", "low", 0.1, "a float between"):
+    with raises("option.invalid", "low", 0.1, "a float between"):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, low=0.1))
-    with raises("training.option_invalid", "start", 1):
+    with raises("option.invalid", "start", 1):
         prune_lm(start, text(), tmp_path / "out", replace(GATES, start=1.0))
 
 

@@ -27,8 +27,9 @@ from headlab.models.checkpoint import alone
 from headlab.records import HeadGrid
 from headlab.tasks.base import Example
 from headlab.training.translation import marian_tokenizer, train_translation, word_pieces
-from headlab.training.translation_options import OPTIONS, TranslationOptions, translation_options
+from headlab.training.translation_options import TranslationOptions
 
+OPTIONS = TranslationOptions.table()
 SMALL = TranslationOptions(
     steps=6, batch=16, warmup=4, vocabulary=40, width=16, feed_forward=16, encoder_layers=1, decoder_layers=2,
     encoder_heads=2, decoder_heads=4, learning_rate=0.01,
@@ -151,14 +152,14 @@ def test_options_are_checked_and_listed_with_their_defaults():
     assert max(rates) == rates[3] == 0.002
     assert rates[15] == pytest.approx(0.001)
     for given, *expected in (
-        ({"heads": 3}, "training.option_unknown", "'heads'"),
-        ({"steps": 0}, "training.option_invalid", "steps", 0, "int of 1"),
+        ({"heads": 3}, "option.unknown", "'heads'"),
+        ({"steps": 0}, "option.invalid", "steps", 0, "int of 1"),
         ({"width": 100, "encoder_heads": 8}, "training.width_mismatch", "encoder_heads", 8),
-        ({"dropout": None}, "training.option_invalid", "dropout", "None"),
+        ({"dropout": None}, "option.invalid", "dropout", "None"),
     ):
         with raises(*expected):
-            translation_options(given)
-    assert translation_options({"clip": None}).clip is None
+            TranslationOptions.of(given)
+    assert TranslationOptions.of({"clip": None}).clip is None
 
 
 def test_a_vocabulary_is_the_same_for_the_same_sentences_and_ends_with_the_padding(tmp_path: Path):

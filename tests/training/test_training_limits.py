@@ -49,7 +49,7 @@ def full(*_: Any, **__: Any) -> None:
 
 def test_an_optimizer_that_does_not_fit_in_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", full)
-    with raises("memory.training_too_large", "optimizer's means", "less width"):
+    with raises("memory.training_too_large", "the optimizer state", "less width"):
         train_lm(text(), tmp_path / "lm", TINY)
 
 

@@ -90,9 +90,9 @@ def test_equal_work_has_equal_params() -> None:
     [
         ({"languages": ["zz"]}, ("task.language_unknown", "'zz'")),
         ({"task": "nothing"}, ("task.unknown", "'nothing'")),
-        ({"options": {"size": 4, "more": 1}}, ("gate.option_unknown", "more")),
+        ({"options": {"size": 4, "more": 1}}, ("option.unknown", "more")),
         ({"options": {"weight": 0.1}}, ("gate.weight_misplaced",)),
-        ({"options": {"start": 1.0}}, ("gate.option_invalid", "start", 1.0)),
+        ({"options": {"start": 1.0}}, ("option.invalid", "start", 1.0)),
         ({"options": {"stacks": "encoders"}}, ("gate.stacks_invalid", "'encoders'", "encoder, decoder, cross", "all")),
         ({"options": {"steps": 10**6}}, ("job.number_too_large", "steps", 1000000, "100,000")),
     ],

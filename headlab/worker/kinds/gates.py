@@ -13,7 +13,7 @@ from headlab.records import content_key
 from headlab.store import GatesResult, Store
 from headlab.tasks import task
 from headlab.tasks.base import Task
-from headlab.training.l0_options import OPTIONS, GateOptions, GateStep, learned_on, options_of
+from headlab.training.l0_options import GateOptions, GateStep, learned_on, options_of
 from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, total
 from headlab.worker.runner import Running
 from headlab.worker.schemas import Languages, MeasureRequest, Name, Options, Refusal, Seed, Strict
@@ -64,7 +64,7 @@ def fill(spec: GatesSpec) -> GatesSpec:
             examples(chosen, language, options)
     except HeadlabError as error:
         raise Refusal(str(error), 422, code=error.code) from error
-    full = {name: getattr(options, name) for name in OPTIONS if name != WEIGHT}
+    full = {name: getattr(options, name) for name in GateOptions.table() if name != WEIGHT}
     weights = sorted(set(map(float, spec.weights)))
     return spec.model_copy(update={"languages": list(chosen.languages), "options": full, "weights": weights})
 
@@ -180,7 +180,7 @@ def _took(result: GatesResult) -> float:
     told = [part for part in result.gates.measured.values() if isinstance(part, Mapping)]
     try:
         judged = sum(int(part.get("examples") or 0) for part in told)
-        given = {name: value for name, value in result.gates.spec["options"].items() if name in OPTIONS}
+        given = {name: value for name, value in result.gates.spec["options"].items() if name in GateOptions.table()}
         return float(result.gates.seconds) / forwards_of(options_of(given), judged)
     except (HeadlabError, AttributeError, TypeError, ValueError, ArithmeticError):
         return 0.0
