@@ -134,7 +134,7 @@ def _metric(language: str) -> tuple[BLEU, str]:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
         raise HeadlabError(
-            "BLEU is counted by the package sacrebleu, which is not here; pip install 'headlab[translation]'",
+            "BLEU is counted by the package sacrebleu, which is not installed; pip install 'headlab[translation]'",
             code="package.sacrebleu_missing",
         ) from error
     try:

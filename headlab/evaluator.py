@@ -185,7 +185,7 @@ class Evaluator:
         found = np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
         if not np.isfinite(found).all():
             raise HeadlabError(
-                f"{self.model.name} answers with numbers that are not finite; load it with another dtype (float32)",
+                f"{self.model.name} gives outputs that are not finite; load it with another dtype (float32)",
                 code="model.answers_not_finite",
             )
         return found

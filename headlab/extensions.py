@@ -53,9 +53,9 @@ class Registry(Mapping[str, T]):
         try:
             entry = point.load()
         except (Exception, SystemExit) as error:  # the package may do anything when it is imported
-            return None, f"{of} cannot be imported ({type(error).__name__}: {error}); mend or remove that package"
+            return None, f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that package"
         if not self._fits(point.name, entry):
-            return None, f"{of} is not what docs/extending.md asks for; mend or remove that package"
+            return None, f"{of} is not what docs/extending.md asks for; fix or remove that package"
         return entry, ""
 
     def refresh(self) -> None:

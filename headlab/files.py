@@ -187,5 +187,5 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(n for n in names if names.count(n) > 1)
-        raise _Unfit(f"an object names {twice[:40]!r} twice", code="json.name_twice")
+        raise _Unfit(f"an object has the name {twice[:40]!r} twice", code="json.name_twice")
     return value

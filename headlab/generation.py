@@ -125,7 +125,7 @@ def _references(task: Task, examples: Sequence[Example]) -> list[str]:
     found = [example.target for example in examples if example.target is not None]
     if len(found) < len(examples):
         raise HeadlabError(
-            f"task {task.name} asks for labels, not for texts; BLEU needs a translation task",
+            f"task {task.name} has labels, not texts to generate; BLEU needs a translation task",
             code="task.not_translation",
         )
     return found
@@ -217,7 +217,7 @@ def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:
     tensor = as_gates(model, kept)
     if tensor.dim() != 2:
         raise HeadlabError(
-            "translations are written under one mask for all; give gates of shape [layer, head]",
+            "all translations are generated under one mask; give gates of shape [layer, head]",
             code="gate.not_one_mask",
         )
     return tensor
@@ -271,7 +271,7 @@ def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = D
     """
     if before.groups != after.groups:
         raise HeadlabError(
-            "the two are of different answers; compare models with one tokenizer on one language",
+            "the two were measured on different answers; compare models with the same tokenizer, on the same language",
             code="likelihood.other_answers",
         )
     difference = after.nats - before.nats
@@ -305,7 +305,7 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     nats = np.concatenate([rows[row] for row in range(len(rows))])
     if not np.isfinite(nats).all():
         raise HeadlabError(
-            f"{model.name} answers with numbers that are not finite; load it with dtype float32",
+            f"{model.name} gives outputs that are not finite; load it with dtype float32",
             code="model.answers_not_finite",
         )
     return nats, choices

@@ -87,7 +87,8 @@ def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> s
     found = [p for (a, b), p in prefixes.items() if (_first(a), _first(b)) == (_first(source), _first(target))]
     if len(found) != 1:
         raise HeadlabError(
-            f"the model's task_specific_params name translations of {', '.join('-'.join(p) for p in prefixes)}, and it "
+            f"the model's task_specific_params names translations of {', '.join('-'.join(p) for p in prefixes)}, and "
+            "it "
             f"is to translate {source}-{target}; put translation_{_first(source)}_to_{_first(target)} with its prefix "
             "(it may be empty) into its config.json",
             code="translation.prefix_missing",
@@ -100,7 +101,7 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
     if not codes:
         raise HeadlabError(
             f"{type(tokenizer).__name__} must be told its languages, and headlab cannot determine how; "
-            "use a model of one pair",
+            "use a model of one language pair",
             code="translation.codes_missing",
         )
     found = Told(source=_code(source, codes), target=_code(target, codes))
@@ -160,8 +161,9 @@ def word_ids(
         pieces = pieces[len(pieces) - room :] if tokenizer.truncation_side == "left" else pieces[:room]
     if tokenizer.convert_tokens_to_ids([piece for _, piece in pieces]) != list(ids[front : len(ids) - back]):
         raise HeadlabError(
-            f"{type(tokenizer).__name__} cuts a sentence otherwise than its words one by one, so its tokens cannot be "
-            f"told by word ({' '.join(words)!r:.60}); use a model whose tokenizer is a fast one",
+            f"{type(tokenizer).__name__} splits a sentence differently from its separate words, so its tokens cannot "
+            "be "
+            f"assigned to words ({' '.join(words)!r:.60}); use a model with a fast tokenizer",
             code="tokenizer.words_unknown",
         )
     return [None] * front + [place for place, _ in pieces] + [None] * back
@@ -408,8 +410,7 @@ def require(model: Model, task: Task, ending: str, kind: str) -> None:
     """Raise HeadlabError unless the model is of the kind that the task needs."""
     if not type(model.module).__name__.endswith(ending):
         raise HeadlabError(
-            f"{model.name} is a {type(model.module).__name__}, no {kind}; "
-            f"task {task.name} needs one that was tuned on it",
+            f"{model.name} is a {type(model.module).__name__}, no {kind}; task {task.name} needs one fine-tuned on it",
             code="model.wrong_kind",
         )
 
@@ -426,6 +427,6 @@ def label_columns(model: Model, task: Task) -> list[int]:
         return list(range(len(names)))
     raise HeadlabError(
         f"{model.name} distinguishes {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
-        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose the model that was tuned on this task",
+        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose a model fine-tuned on this task",
         code="model.labels_mismatch",
     )

@@ -241,7 +241,7 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
     """
     if one.spec.get("task") != other.spec.get("task") or not np.array_equal(one.groups, other.groups):
         raise HeadlabError(
-            "the two curves are of different examples; compare those of one language, split and size",
+            "the two curves were measured on different examples; compare curves of one language, split and size",
             code="curve.other_examples",
         )
     gain = areas(one) - areas(other)

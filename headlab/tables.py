@@ -33,7 +33,7 @@ class Table:
         wide = len(self.columns)
         if len(self.formats) != wide or any(len(row) != wide for row in self.rows):
             raise HeadlabError(
-                f"table {self.name}: a row or the formats have another length than its {wide} columns",
+                f"table {self.name}: a row or the formats do not have its {wide} columns",
                 code="table.length_mismatch",
             )
 
@@ -162,3 +162,12 @@ def _cell(value: Any) -> Cell:
     if value is not None and not isinstance(value, str | int | float | bool):
         raise ValueError(f"{value!r:.40} is not a cell")
     return value
+
+
+def duration(seconds: float) -> str:
+    """A time in words: 40 s, 12 min, 3.5 h, 3 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"

@@ -34,4 +34,4 @@ with page("Attention", INTRO) as choice:
         answers = [attention(worker, choice.model, loaded["fingerprint"], s.text, s.pair, asked) for s in sentences]
         panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
         attention_page.draw(view, panels, head_names(grid, heads))
-    job_offer.panel(choice, results, "With them, this page begins with the strongest head of these languages.")
+    job_offer.panel(choice, results, "With them, this page starts at the strongest head of these languages.")

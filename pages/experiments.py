@@ -3,11 +3,11 @@
 import streamlit as st
 
 from headlab.studies.table import EXPERIMENTS
-from headlab.ui import experiments, experiments_form, experiments_report
+from headlab.ui import experiments, experiments_report
 from headlab.ui.experiments import Plan
 from headlab.ui.shell import page
 
-INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, take it with you."
+INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, download it."
 
 
 def pick():
@@ -52,5 +52,5 @@ def answer(plan, wanted):
 with page("Experiments", INTRO) as choice:
     plan = Plan(pick(), choice)
     st.subheader("What will it cost?")
-    wanted = experiments_form.draw(plan)
+    wanted = experiments.draw(plan)
     answer(plan, wanted)

@@ -97,7 +97,7 @@ with page("Gates", INTRO) as choice:
     elif choice.languages:
         st.info(
             f"No gates of {choice.model} have been learned on task {choice.task} in these languages yet. **Start** "
-            "learns them: a map that shows them open and close, the accuracy at each λ, and masks to take along."
+            "learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
         )
     gates_page.draw_form(choice, shelf)
     problems(shelf.problems)

@@ -13,8 +13,8 @@ from headlab.hooks.model import Model, attach
 from headlab.models.allattention.config import AllAttentionConfig
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.checkpoint import Checkpoint, alone
-from headlab.training.lm_options import LmGateOptions, LmOptions
 from headlab.training.lm_text import Corpus
+from headlab.training.options import LmGateOptions, LmOptions
 
 VOCAB = 97
 WORDS = ("anna", "bert", "cara", "dora", "sees", "hears", "likes", "the", "a", "small", "green", "bird", "tree")

@@ -15,8 +15,7 @@ from headlab.cli.main import build
 from headlab.methods.table import METHODS
 from headlab.options import Option, option_words, parse_options
 from headlab.roles.table import OPTIONS as ROLES
-from headlab.studies.pareto import ABOUT as FRONT
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.training.l0_options import GateOptions
 from headlab.ui import job_views
 

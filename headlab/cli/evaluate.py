@@ -102,7 +102,7 @@ def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decodi
     """How to translate, if BLEU is asked for. Raises HeadlabError for what could not be measured later."""
     if not bleu:
         if beams is not None:
-            raise HeadlabError("--beams belongs to translations; give --bleu with it", code="option.needs_bleu")
+            raise HeadlabError("--beams applies to translations; give --bleu with it", code="option.needs_bleu")
         return None
     from headlab.generation import Decoding, check_bleu
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,13 +31,13 @@ from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.methods.table import method as method_of
 from headlab.options import parse_options
-from headlab.studies.pareto import ABOUT, BOUND, ORDERS, resolve
-from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import BOUND, EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, ORDERS, Experiment
 from headlab.studies.table import experiment as experiment_of
 from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:
     from headlab.records import Progress
+    from headlab.studies.pieces import Pieces
     from headlab.tables import Report
 
 
@@ -83,7 +84,6 @@ def experiment(
         return
     import headlab
     from headlab.studies.pieces import Pieces
-    from headlab.studies.run import forecast, run_experiment
 
     check_ablation(ablation)
     options = options_of(experiment_of(key), method, method_option or [], option or [])
@@ -93,16 +93,23 @@ def experiment(
         headlab.load(model, device=device, dtype=dtype), chosen, store, seed=seed, dev_size=size,
         test_size=test_size, ablation=ablation,
     )  # fmt: skip
+    report = reported(key, pieces, options)
+    if out is not None:
+        write_report(report, out)
+    print_json(report.to_json()) if json else typer.echo(markdown(report))
+
+
+def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
+    """The report, after saying what it will cost."""
+    from headlab.studies.run import forecast, run_experiment
+
     typer.echo(f"{key}: {forecast(key, pieces, options)}", err=True)
     with progress_bar(key) as show:
 
         def on_progress(step: Progress) -> None:
             show(step.note or key, step.done, step.total)
 
-        report = run_experiment(key, pieces, options=options, on_progress=on_progress)
-    if out is not None:
-        write_report(report, out)
-    print_json(report.to_json()) if json else typer.echo(markdown(report))
+        return run_experiment(key, pieces, options=options, on_progress=on_progress)
 
 
 def options_of(about: Experiment, method: str | None, of_method: list[str], of_experiment: list[str]) -> dict[str, Any]:
@@ -173,7 +180,7 @@ def write_report(report: Report, folder: Path) -> None:
 # `headlab front`: the smallest model that is good enough in every language, or the best one of a size.
 
 SHOWN = ("front-choice", "front-confirmed")
-USUAL = str(ABOUT.options["orders"].default)
+USUAL = str(FRONT.options["orders"].default)
 
 
 def front(
@@ -216,25 +223,18 @@ def front(
     """
     import headlab
     from headlab.studies.pareto import chosen_mask
-    from headlab.studies.pareto_run import find_front, forecast
     from headlab.studies.pieces import Pieces
 
     check_ablation(ablation)
     about = method_of(method)
-    options = resolve(
+    options = FRONT.resolve(
         {"method": about.key, "method_options": parse_options(option or [], about.options), "orders": orders,
          "points": None if every else points, "within": within, "heads": heads, "by": by}
     )  # fmt: skip
     chosen = headlab.task(task, split_languages(languages), data=data)
     loaded, store = headlab.load(model, device=device, dtype=dtype), open_store(cache)
     pieces = Pieces(loaded, chosen, store, seed=seed, dev_size=size, test_size=test_size, ablation=ablation)
-    typer.echo(f"front: {forecast(pieces, options)}", err=True)
-    with progress_bar("front") as show:
-
-        def on_progress(step: Progress) -> None:
-            show(step.note or "front", step.done, step.total)
-
-        report = find_front(pieces, options=options, on_progress=on_progress)
+    report = reported(FRONT.key, pieces, options)
     mask = chosen_mask(report, loaded.grid)
     if out is not None and out.suffix == ".json":
         mask.save(out)

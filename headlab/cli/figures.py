@@ -46,7 +46,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
     except ImportError as error:
         lacking = error.name or "kaleido"
         raise HeadlabError(
-            f"the package {lacking} is missing; pip install 'headlab[figures]' to have them",
+            f"the package {lacking} is missing; pip install 'headlab[figures]' to draw figures",
             code="package.figures_missing",
         ) from error
     jobs: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ def _run(jobs: list[dict[str, Any]]) -> None:
     except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, KaleidoError, OSError, TimeoutError) as error:
         reason = error.args[0] if error.args else type(error).__name__
         raise HeadlabError(
-            f"{options['path']}, which draws them, did not start or ended ({reason})", code="browser.not_started"
+            f"{options['path']}, which draws figures, did not start or stopped ({reason})", code="browser.not_started"
         ) from error
     if problems:
         raise HeadlabError(f"the browser could not draw one ({problems[0]})", code="browser.cannot_draw")
@@ -101,7 +101,7 @@ def browser() -> str:
     if found is None:
         where = f"$BROWSER_PATH is {given!r}, which is not a program" if given else "none is on the PATH"
         raise HeadlabError(
-            f"they are drawn in Chrome or Chromium, and {where}; install one or set BROWSER_PATH",
+            f"figures are drawn by Chrome or Chromium, and {where}; install one, or set BROWSER_PATH",
             code="browser.missing",
         )
     return found

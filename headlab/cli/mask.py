@@ -122,7 +122,7 @@ def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], 
                     f"{option} does not apply to {form} or {to}; leave it out", code="mask.form_option_unused"
                 )
             raise HeadlabError(
-                f"{option} could be about {form} or about {to}; convert to headlab first, and from there to {to}",
+                f"{option} could refer to {form} or to {to}; convert to headlab first, and then to {to}",
                 code="mask.form_option_ambiguous",
             )
         users[0][name] = value
@@ -144,7 +144,7 @@ def _about(model: str | None, grid: str | None, stack: str, device: str | None) 
     if model is None:
         return {"grid": None if grid is None else parse_grid(grid, stack)}
     if grid is not None:
-        raise HeadlabError("--model says the grid, so leave --grid out", code="option.grid_and_model")
+        raise HeadlabError("--model already gives the grid; leave --grid out", code="option.grid_and_model")
     import headlab
     from headlab.masks import architecture_of
 
@@ -245,7 +245,7 @@ def combine(
     how: Annotated[str, typer.Option(help="; ".join(f"{way}: {words}" for way, words in WAYS.items()))] = "majority",
     json: AsJson = False,
 ) -> None:
-    """Make one mask of several, such as those of many languages."""
+    """Combine several masks into one, such as those of many languages."""
     masks = [load_mask(file) for file in files]
     for file in files:
         if out.exists() and out.samefile(file):

@@ -33,8 +33,7 @@ from headlab.store import Store
 from headlab.tables import Report
 
 if TYPE_CHECKING:
-    from headlab.training.lm_options import LmStep
-    from headlab.training.options import FinetuneStep
+    from headlab.training.options import FinetuneStep, LmStep
 
 
 ModelName = Annotated[str, typer.Option("--model", help="embedded name, local folder, or hub id")]

@@ -30,7 +30,7 @@ from headlab.cli.output import (
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic, write_json
 from headlab.tasks import task as task_of
-from headlab.training.lm_options import LmStep
+from headlab.training.options import LmStep
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model

@@ -115,7 +115,7 @@ def sentences_of(
         found[asked.name] = of_task(asked, language, as_split(split), size or (DEV_SIZE if split == "dev" else None))
     if not found:
         raise HeadlabError(
-            f"nothing to judge heads on in {language}: give gold trees with --conllu, a data folder with "
+            f"no sentences to find roles on in {language}: give gold trees with --conllu, a data folder with "
             f"ud/{language}.{split}.conllu by --data, or a --task",
             code="roles.no_sentences",
         )

@@ -116,7 +116,7 @@ def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
         return headlab.task(name, split_languages(languages), data=data)
     if data is not None or languages != "all":
         raise HeadlabError(
-            "--data and --languages are a task's; name it with --task, or leave them out", code="option.needs_task"
+            "--data and --languages belong to a task; name it with --task, or leave them out", code="option.needs_task"
         )
     return None
 
@@ -241,8 +241,8 @@ def _check_asked(task: str | None, data: Path | None, languages: str) -> None:
     given = " and ".join(["--data"] * (data is not None) + ["--languages"] * (languages != EVERY))
     if task is None and given:
         raise HeadlabError(
-            f"{given} is given, but no task whose examples that chooses: give --task, too, like --task {TASK}, or "
-            f"leave out {given}",
+            f"{given} chooses examples of a task, but no task is given; add --task, like --task {TASK}, or leave out "
+            f"{given}",
             code="option.needs_task",
         )
 

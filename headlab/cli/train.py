@@ -28,8 +28,7 @@ from headlab.masks import load_mask
 from headlab.options import Option, parse_options
 from headlab.tables import NOTHING
 from headlab.tasks.base import DEV_SIZE
-from headlab.training.lm_options import LmGateOptions, LmOptions, LmStep
-from headlab.training.options import FinetuneOptions
+from headlab.training.options import FinetuneOptions, LmGateOptions, LmOptions, LmStep
 
 if TYPE_CHECKING:
     from headlab.generation import Decoding
@@ -128,17 +127,25 @@ def _train(
 
 def report(folder: Path, log: list[dict[str, float]], json: bool) -> None:
     """What the training wrote down about itself."""
+    for name, value in recorded(folder, log, json).items():
+        if name != "files":  # their sha256 is for whoever replaces the folder
+            typer.echo(f"{name}: {value}")
+
+
+def recorded(folder: Path, log: list[dict[str, float]] | None, json: bool) -> dict[str, Any]:
+    """What a training wrote down about itself, to be told after its steps; all of it is printed as JSON if asked for.
+
+    log: the steps, where they are told.  Empty where there is nothing more to tell.
+    """
     from headlab.files import read_json
 
     record: dict[str, Any] = read_json(folder / "training.json")
     if json:
-        print_json({"folder": str(folder), "training": record, "steps": log})
-        return
-    for entry in log[:: max(1, len(log) // 20)]:
-        typer.echo(f"step {entry['step']:4.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
-    for name, value in record.items():
-        if name != "files":  # their sha256 is for whoever replaces the folder
-            typer.echo(f"{name}: {value}")
+        print_json({"folder": str(folder), "training": record, **({} if log is None else {"steps": log})})
+        return {}
+    for entry in (log or [])[:: max(1, len(log or []) // 20)]:
+        typer.echo(f"step {entry['step']:5.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
+    return record
 
 
 # `headlab train lm` and `headlab train lm-prune`: a language model from a text, and its heads removed for good.
@@ -258,11 +265,7 @@ def _watch() -> Iterator[Watch]:
 
 def _report(out: Path, json: bool) -> None:
     """What the training wrote down about itself."""
-    from headlab.files import read_json
-
-    record: dict[str, Any] = read_json(out / "training.json")
-    if json:
-        print_json({"folder": str(out), "training": record})
+    if not (record := recorded(out, None, json)):
         return
     heads, sizes = record["heads"], record["parameters"]
     typer.echo(f"{out}: {sum(heads)} heads ({'/'.join(map(str, heads))} by layer)")
@@ -303,8 +306,8 @@ def translation(
     import headlab
     from headlab.generation import Decoding, check_bleu
     from headlab.models.load import pick_device
+    from headlab.training.options import TranslationOptions
     from headlab.training.translation import train_translation
-    from headlab.training.translation_options import TranslationOptions
 
     given = parse_options(option or [], TranslationOptions.table())
     if "seed" in given:
@@ -350,14 +353,8 @@ def dev_measure(
 
 def report_translation(folder: Path, steps: list[dict[str, float]], json: bool) -> None:
     """What the training wrote down about itself."""
-    from headlab.files import read_json
-
-    record: dict[str, Any] = read_json(folder / "training.json")
-    if json:
-        print_json({"folder": str(folder), "training": record, "steps": steps})
+    if not (record := recorded(folder, steps, json)):
         return
-    for entry in steps[:: max(1, len(steps) // 20)]:
-        typer.echo(f"step {entry['step']:5.0f}  loss {entry['loss']:.4f}  {entry['seconds']:.0f} s")
     heads = ", ".join(f"{name} {sum(layers)}" for name, layers in record["heads"].items())
     typer.echo(f"heads: {heads}; {len(record['removed'])} of them off from the start")
     typer.echo(f"{record['parameters']:,} parameters, {record['tokens']:,} tokens in the vocabulary")

@@ -110,7 +110,7 @@ class Hand:
         self._model = load(origin.name, revision=origin.revision, device=device, dtype=origin.dtype)
         if self._model.fingerprint != origin.fingerprint:
             raise HeadlabError(
-                f"a Ray worker finds another model under the name {origin.name} "
+                f"a Ray worker has another model under the name {origin.name} "
                 f"({self._model.fingerprint[:12]}, not {origin.fingerprint[:12]}); put the same files on every machine",
                 code="ray.other_model",
             )

@@ -48,7 +48,7 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
     """
     gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
     if workers is not None and workers < 1:
-        raise HeadlabError(f"{workers} workers cannot do anything; ask for 1 or more", code="ray.workers_too_few")
+        raise HeadlabError(f"{workers} workers cannot compute anything; ask for 1 or more", code="ray.workers_too_few")
     if not any(gpus) and not any(cpus):
         raise HeadlabError(
             "the Ray cluster offers neither GPUs nor processors; start a node that has some", code="ray.no_devices"

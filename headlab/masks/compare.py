@@ -67,8 +67,8 @@ def same_grid(masks: Sequence[Mask]) -> HeadGrid:
     for mask in masks[1:]:
         if mask.grid != masks[0].grid:
             raise HeadlabError(
-                f"the masks are of different models: one has {masks[0].grid}, another {mask.grid}. "
-                "Give masks of one model",
+                f"the masks are for different models: one has {masks[0].grid}, another {mask.grid}. "
+                "Give masks for one model",
                 code="mask.other_grid",
             )
     return masks[0].grid

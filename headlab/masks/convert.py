@@ -53,7 +53,7 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
     """The grid of a config.json of one stack. Raises HeadlabError where it has several, or does not say."""
     if config.get("is_encoder_decoder"):
         raise HeadlabError(
-            f"{what} belongs to an encoder-decoder, and pruned_heads does not say whose heads they are",
+            f"{what} belongs to an encoder-decoder, and pruned_heads does not say which stack its heads are in",
             code="grid.ambiguous",
         )
     layers, heads = (next((config[name] for name in names if name in config), None) for names in (LAYERS, HEADS))
@@ -79,7 +79,7 @@ def _require_sizes(stacks: Any, what: str) -> None:
     for heads in stacks:
         if not heads or len(heads) > MAX_HEADS or not all(0 <= n <= MAX_HEADS for n in heads):
             raise HeadlabError(
-                f"{what} has sizes that no model has; there are 1 to {MAX_HEADS} layers and heads",
+                f"{what} has impossible sizes; a model has 1 to {MAX_HEADS} layers and heads",
                 code="grid.sizes_out_of_range",
             )
 
@@ -192,7 +192,7 @@ def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None 
         place = pair[1:] if named else pair
         if not (isinstance(place, list) and len(place) == 2 and all(map(_counted, place))):
             raise HeadlabError(
-                f"{what}: {repr(pair)[:40]} is no (layer, head) pair, like [9, 3]", code="mask.pair_malformed"
+                f"{what}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]", code="mask.pair_malformed"
             )
         heads.add(_head(pair[0] if named else ONLY, place[0], place[1], count_from, what))
     return Told(frozenset(heads), keeps=lists == "kept")
@@ -228,7 +228,7 @@ def guess(raw: bytes, what: str) -> str:
         )
     if not raw.lstrip().startswith((b"{", b"[")):
         raise HeadlabError(
-            f'{what} is neither JSON nor a .npy file nor heads like "9:3 10:10"; forms that are read: '
+            f'{what} is neither JSON nor a .npy file nor heads like "9:3 10:10"; the forms it may have are '
             f"{', '.join(FORMS)}",
             code="mask.form_unrecognised",
         )
@@ -375,8 +375,8 @@ def _index(head: Head, grid: HeadGrid, what: str) -> int:
     if head.stack == ONLY:
         if len(grid.stacks) > 1:
             raise HeadlabError(
-                f"{what} does not say of which stack layer {head.layer}, head {head.head} is; the model has {grid}. "
-                "Write E:, D: or A: before it, or [stack, layer, head]",
+                f"{what} does not say which stack layer {head.layer}, head {head.head} is in; the model has {grid}. "
+                "Write E:, D: or A: before the head, or give it as [stack, layer, head]",
                 code="mask.stack_unnamed",
             )
         head = head._replace(stack=grid.stacks[0].name)
@@ -455,7 +455,7 @@ def _lines(value: object, indent: int | None = None) -> bytes:
 def _npy(rows: list[list[Any]], kind: type) -> bytes:
     if len({len(row) for row in rows}) > 1 or any(isinstance(v, str) for row in rows for v in row):
         raise HeadlabError(
-            "a .npy file has rows of one length, and numbers only; write this mask as .json", code="mask.npy_unfit"
+            "a .npy file holds numbers in rows of equal length; write this mask as .json", code="mask.npy_unfit"
         )
     out = io.BytesIO()
     np.save(out, np.array(rows, kind), allow_pickle=False)

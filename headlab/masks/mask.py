@@ -171,7 +171,8 @@ def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
         value, place, deep = waiting.pop()
         if isinstance(value, str) and not is_text(value):
             yield HeadlabError(
-                f"{what}: {shown(place)} holds half of a surrogate pair, which is no text; write the character itself",
+                f"{what}: {shown(place)} holds half of a surrogate pair, which is not valid text; write the "
+                "character itself",
                 code="mask.text_surrogate",
             )
         elif isinstance(value, float) and not math.isfinite(value):
@@ -182,7 +183,7 @@ def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
         elif isinstance(value, Mapping | list | tuple):
             if deep == DEEPEST:
                 yield HeadlabError(
-                    f"{what}: {shown(place)} is nested more than {DEEPEST} levels deep; leave out what no reader needs",
+                    f"{what}: {shown(place)} is nested more than {DEEPEST} levels deep; simplify it",
                     code="mask.nested_too_deep",
                 )
                 continue
@@ -303,7 +304,7 @@ class Mask:
             name, theirs = shown(str(self.model.get("name") or "another model")), shown(str(made_for)[:12])
             raise HeadlabError(
                 f"the mask was made for {name} (fingerprint {theirs}); this model's is {fingerprint[:12]}. "
-                "The shapes agree, but heads of one model say nothing about another's",
+                "The shapes agree, but heads of one model say nothing about those of another",
                 code="mask.other_model",
             )
 
@@ -380,7 +381,7 @@ def mask_from_json(value: Any, what: str = "mask") -> Mask:
     off = int((~kept).sum())
     if value.get("removed", off) != off:
         raise HeadlabError(
-            f"{what}: removed is {value['removed']}, but kept has {off} heads that are 0; correct one",
+            f"{what}: removed is {value['removed']}, but kept has {off} zeros; correct one of them",
             code="mask.removed_mismatch",
         )
     return Mask(grid, kept, value["model"], value.get("chosen", {}), value.get("versions", {}), value.get("created"))

@@ -77,7 +77,7 @@ def snippet(mask: Mask, place: Place) -> str:
         source += f", revision={place.revision!r}"
     if not CLASS.fullmatch(kind) or place.architecture.get("model_type", "").startswith("headlab"):
         raise HeadlabError(
-            f"{kind[:40] or 'the model'} is not a class of transformers, so a script without headlab cannot load it; "
+            f"{kind[:40] or 'the model'} is not a transformers class, so a script without headlab cannot load it; "
             "use headlab.gated",
             code="snippet.class_unknown",
         )
@@ -92,7 +92,7 @@ def snippet(mask: Mask, place: Place) -> str:
             return text
         if width > 1 << 16:
             raise HeadlabError(
-                f"the mask has heads off at {len(rows)} kinds of places, too many for {MAX_LINES} lines; "
+                f"the mask switches off heads in {len(rows)} different patterns, too many for {MAX_LINES} lines; "
                 "use headlab shrink, or the mask file",
                 code="snippet.too_long",
             )
@@ -114,8 +114,9 @@ def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[s
         off = [head for head, on in enumerate(kept) if not on]
         if shared.setdefault(path, off) != off:
             raise HeadlabError(
-                f"several layers of this model share the module {path}, and the mask has other heads off in each; a "
-                "script of plain hooks cannot tell the layers apart, so use headlab.gated",
+                f"several layers of this model share the module {path}, and the mask switches off different heads in "
+                "each; "
+                "a script of plain hooks cannot tell the layers apart, so use headlab.gated",
                 code="snippet.module_shared",
             )
         numbers = NUMBER.findall(path)

@@ -120,8 +120,9 @@ def refuse(method: Method, heads: int) -> None:
     most = method.most_heads
     if most is not None and heads > most:
         raise HeadlabError(
-            f"{method.key} needs 2 ** {heads} coalitions for this model's {heads} heads; it is for up to {most} heads. "
-            "Use shapley, whose intervals say how far off it may be",
+            f"{method.key} needs 2 ** {heads} coalitions for this model's {heads} heads; it handles up to {most} "
+            "heads. "
+            "Use shapley, whose intervals say how far off its values may be",
             code="method.heads_too_many",
         )
 

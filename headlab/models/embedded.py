@@ -69,18 +69,18 @@ def read_labels(adapter_folder: Path) -> Labels:
     names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
     if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; make it again",
+            f"{LABELS} of {adapter_folder.name} must hold a list of two or more label names; train it again",
             code="adapter.labels_invalid",
         )
     if prefix != "":
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here take none",
+            f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here have no prefix",
             code="adapter.prefix_unsupported",
         )
     answers = value.get("answers", TEXTS)  # the first adapters do not say
     if answers not in (TEXTS, WORDS):
         raise HeadlabError(
-            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; make it again",
+            f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; train it again",
             code="adapter.answer_unknown",
         )
     return Labels(tuple(names), "", answers == WORDS)
@@ -96,7 +96,8 @@ def check_adapter(adapter_folder: Path) -> None:
     value = read_json(adapter_folder / CONFIG)
     if not isinstance(value, dict) or value.get("peft_type") != "LORA":
         raise HeadlabError(
-            f"{CONFIG} of {adapter_folder.name} describes no LoRA; make the adapter again", code="adapter.not_lora"
+            f"{CONFIG} of {adapter_folder.name} does not describe a LoRA; train the adapter again",
+            code="adapter.not_lora",
         )
 
 
@@ -212,7 +213,9 @@ def _hub_base(missing: Exception) -> Path:
     try:
         return hub_folder(HUB_BASE, None)
     except HeadlabError as error:
-        raise HeadlabError(f"{missing}; the hub's copy could not be had either: {error}", code=error.code) from error
+        raise HeadlabError(
+            f"{missing}; the hub's copy could not be fetched either: {error}", code=error.code
+        ) from error
 
 
 # Models kept as what fine-tuning changed: a folder with config.json and the changed weights of the embedded base.

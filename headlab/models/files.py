@@ -74,7 +74,7 @@ def hub_folder(name: str, revision: str | None) -> Path:
         ) from error
     except LocalEntryNotFoundError as error:
         raise HeadlabError(
-            f"{name} is not in the local cache and the hub cannot be reached; pass a folder, or run once with "
+            f"{name} is not in the local cache, and the hub cannot be reached; pass a folder, or run once with "
             "network access",
             code="hub.unreachable",
         ) from error

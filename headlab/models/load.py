@@ -145,7 +145,7 @@ def _class_of(config: Any, name: str) -> type[PreTrainedModel]:
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise HeadlabError(
             f"{name} names the class {named}, which transformers {transformers.__version__} does not have; "
-            "use a model of a class it has",
+            "use a model whose class it has",
             code="model.class_unknown",
         )
     return found
@@ -157,7 +157,8 @@ def _tokenizer(folder: Path, name: str) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except ImportError as error:
         raise HeadlabError(
-            f"the tokenizer of {name} needs a package that is not here ({first_line(error)}); translation models take "
+            f"the tokenizer of {name} needs a package that is not installed ({first_line(error)}); translation "
+            "models take "
             "pip install 'headlab[translation]'",
             code="tokenizer.package_missing",
         ) from error
@@ -169,7 +170,7 @@ def _tokenizer(folder: Path, name: str) -> Any:
     # where its files are missing, transformers makes one up that knows no word
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise HeadlabError(
-            f"{name} has no tokenizer's vocabulary; save its tokenizer into its folder",
+            f"{name} lacks the tokenizer's vocabulary; save its tokenizer into its folder",
             code="tokenizer.vocabulary_missing",
         )
     return tokenizer

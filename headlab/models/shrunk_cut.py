@@ -399,13 +399,13 @@ def check_heads(found: Sequence[Unit], heads: Any) -> None:
         layers.setdefault(unit.stack, []).append(unit)
     if not isinstance(heads, Mapping) or not set(heads) <= set(layers):
         raise HeadlabError(
-            f"this model has heads in {', '.join(layers)}; its list of heads names others",
+            f"this model has heads in {', '.join(layers)}; its list of heads names other stacks",
             code="shrunk.stacks_mismatch",
         )
     for stack, rows in heads.items():
         if not isinstance(rows, list | tuple) or len(rows) != len(layers[stack]):
             raise HeadlabError(
-                f"stack {stack} has {len(layers[stack])} layers; its list of heads has others",
+                f"stack {stack} has {len(layers[stack])} layers; its list of heads has a different number",
                 code="shrunk.layers_mismatch",
             )
         for unit, row in zip(layers[stack], rows, strict=True):

@@ -96,7 +96,7 @@ def _by_key(word: str, store: Store) -> Path:
     """The one run folder whose name begins so."""
     if len(word) < SHORTEST:
         raise HeadlabError(
-            f"{word!r} is too short for the beginning of a key; give {SHORTEST} letters or more",
+            f"{word!r} is too short for the beginning of a key; give {SHORTEST} characters or more",
             code="report.key_too_short",
         )
     found = [folder for folder in store.folders() if folder.name.startswith(word)]
@@ -106,7 +106,7 @@ def _by_key(word: str, store: Store) -> Path:
         keys = ", ".join(folder.name[: max(SHOWN, len(word) + 2)] for folder in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         raise HeadlabError(
-            f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more letters",
+            f"{len(found)} runs in {store.root} begin with {word} ({keys}{more}); give more characters",
             code="report.key_ambiguous",
         )
     return found[0]
@@ -129,7 +129,7 @@ def _run(folder: Path) -> Item:
     kind = kind_of(read_json(folder / "spec.json"))
     if kind not in READERS:
         raise HeadlabError(
-            f"{folder.name[:SHOWN]} holds {kind or 'nothing known'}, of which there is no report; {FITS}",
+            f"{folder.name[:SHOWN]} holds {kind or 'nothing that headlab knows'}, which cannot be reported on; {FITS}",
             code="report.kind_unknown",
         )
     if not (folder / "result.npz").exists():
@@ -307,7 +307,7 @@ def check_replaceable(out: Path) -> None:
             begins = file.read(STARTS)
     except OSError as error:
         raise HeadlabError(
-            f"{out} is there and cannot be read ({error.strerror}); give --out another name", code="output.unreadable"
+            f"{out} exists and cannot be read ({error.strerror}); give --out another name", code="output.unreadable"
         ) from error
     if begins.strip() and not begins.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(HTML):
         raise HeadlabError(
@@ -327,8 +327,8 @@ def html(found: Document) -> bytes:
         if len(data) <= LIMIT:
             return data
     raise HeadlabError(
-        f"the report of these results would have {len(data) / 1e6:.1f} MB, {LIMIT / 1e6:.0f} MB at most are allowed; "
-        "name fewer results, and make several reports",
+        f"the report of these results would have {len(data) / 1e6:.1f} MB; the limit is {LIMIT / 1e6:.0f} MB. "
+        "Name fewer results, or make several reports",
         code="report.too_large",
     )
 

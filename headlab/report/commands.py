@@ -20,9 +20,7 @@ from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.store.folder import kind_of
-from headlab.studies.pareto import ABOUT as FRONT
-from headlab.studies.pareto import resolve
-from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks import BUILT_IN, TASKS
 from headlab.tasks.base import TREEBANK
 from headlab.training.l0_options import ALL as EVERY
@@ -479,7 +477,7 @@ def _bare(mask: Mask, model: str) -> dict[str, Any]:
     chosen = mask.chosen
     asked = {name: chosen[name] for name in ("method", *QUESTION) if name in chosen}
     return {
-        "experiment": FRONT.key, "model": {**mask.model, "name": model}, "options": resolve(asked), "seed": 0,
+        "experiment": FRONT.key, "model": {**mask.model, "name": model}, "options": FRONT.resolve(asked), "seed": 0,
         "task": {"name": chosen["task"], "language": ",".join(chosen["languages"]),
                  "sizes": {"dev": [DEV_EXAMPLES], "test": []}},
         "ablation": chosen.get("ablation", "zero"),

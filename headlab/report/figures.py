@@ -29,13 +29,12 @@ from headlab.report.svg import (
     widened,
 )
 from headlab.roles.table import NAME as ROLES
-from headlab.studies.pareto import ABOUT as FRONT_ABOUT
+from headlab.studies.table import FRONT
 from headlab.tables import Report
 
 ROW, LEAST, USUAL = 24.0, 60.0, 300.0  # pixels of a row of cells, of the lowest plot, and of one whose height is open
 BESIDE = 110.0  # what a Plotly figure's height has beside the plot
 LACKING = "pip install 'headlab[figures]'"
-FRONT = FRONT_ABOUT.key
 Part = Mapping[str, Any]
 
 
@@ -51,7 +50,7 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
         from headlab.plots.lines import front_figures
     except ImportError as error:
         raise HeadlabError(
-            f"they take Plotly, which is not installed: {LACKING}", code="package.plotly_missing"
+            f"figures need Plotly, which is not installed: {LACKING}", code="package.plotly_missing"
         ) from error
     try:
         if report.name == ROLES:
@@ -60,11 +59,11 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
                     report, kind_of, lambda kind: (look_of(kind).colour, look_of(kind).mark)
                 )
             }
-        found = front_figures(report) if report.name == FRONT else report_figures(report)
+        found = front_figures(report) if report.name == FRONT.key else report_figures(report)
         return {name: translated(figure, name) for name, figure in found.items()}
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables of a file may hold anything
         raise HeadlabError(
-            f"the tables do not have what they are drawn from ({type(error).__name__})", code="figure.tables_mismatch"
+            f"the tables lack the columns that are drawn ({type(error).__name__})", code="figure.tables_mismatch"
         ) from error
 
 
@@ -75,7 +74,7 @@ def translated(figure: Any, name: str) -> tuple[str, ...]:
     unknown = sorted({str(trace.get("type")) for trace in traces} - {"heatmap", "scatter"})
     if unknown:
         raise HeadlabError(
-            f"figure {name} has {', '.join(unknown)}, which is not drawn here", code="figure.part_unknown"
+            f"figure {name} has {', '.join(unknown)}, which cannot be drawn here", code="figure.part_unknown"
         )
     maps = [trace for trace in traces if trace["type"] == "heatmap"]
     if maps:
@@ -124,7 +123,7 @@ def _text(trace: Part, z: np.ndarray[Any, Any]) -> list[list[str]]:
     if form == "%{z:.0f}":
         return [["" if math.isnan(value) else f"{value:.0f}" for value in row] for row in z.tolist()]
     if form:
-        raise HeadlabError(f"a heat map's text template {form!r} is not known here", code="figure.template_unknown")
+        raise HeadlabError(f"a heat map has the unknown text template {form!r}", code="figure.template_unknown")
     return [[""] * z.shape[1] for _ in range(z.shape[0])]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headlab.report.commands import Again, part
-from headlab.tables import NOTHING, Cell, Table
+from headlab.tables import NOTHING, Cell, Table, duration
 
 # What a document consists of: sections with drawings, tables, notes and the way to make them again.
 
@@ -152,13 +152,6 @@ def told(value: Any) -> str:
 def spent(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
     """What a result took."""
     return (("forward passes of one example", f"{forwards:,}"), ("time", duration(seconds)))
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 # Tables as they are printed: cells in words, and long ones cut with a note that says so.

@@ -44,8 +44,7 @@ from headlab.report.svg import (
 from headlab.roles.table import NAME as ROLES
 from headlab.scores import Curve, HeadScores
 from headlab.stats import holm
-from headlab.studies.pareto import ABOUT as FRONT
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
 from headlab.value_functions import shown_unit
 

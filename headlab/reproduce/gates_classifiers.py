@@ -26,7 +26,7 @@ from headlab.tasks.base import SPLITS, Example, Split, Task, read_table, whole_n
 from headlab.tasks.xnli import COLUMNS as PAIR
 from headlab.training.l0_learn import Watch, sweep
 from headlab.training.l0_options import GateOptions
-from headlab.training.translation_options import TranslationOptions
+from headlab.training.options import TranslationOptions
 
 # What `headlab reproduce voita-gates` trains and prunes, and at which sizes.
 

@@ -28,8 +28,8 @@ from headlab.tasks.base import Example, Task
 from headlab.training.control_run import train_on
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_options import GateOptions
+from headlab.training.options import TranslationOptions
 from headlab.training.translation import NoVocabulary, train_translation
-from headlab.training.translation_options import TranslationOptions
 
 Say = Callable[[str, Progress], None]
 BASE, LONGER = "trained", "trained on"

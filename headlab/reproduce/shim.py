@@ -19,11 +19,11 @@ from headlab.records import Floats, content_key
 from headlab.reproduce.models import VERSION, as_written
 from headlab.store import ADAPTERS
 from headlab.tables import Cell, Report, Table
-from headlab.training.lm_options import TRANSFORMER, LmGateOptions, LmOptions, LmStep
 from headlab.training.lm_perplexity import Speed, perplexity_ratio, speeds
 from headlab.training.lm_prune import AllClosed, prune_lm
 from headlab.training.lm_text import Lines, data_hash, read_lines
 from headlab.training.lm_train import Watch, read_sums, sized, train_lm
+from headlab.training.options import TRANSFORMER, LmGateOptions, LmOptions, LmStep
 from headlab.training.steps import nothing
 
 # What `headlab reproduce shim` trains and prunes, at which sizes, and what each model is called.
@@ -95,7 +95,8 @@ class Found:
         found = None if folder is None else read_sums(folder, self.data, self.plan.model.block)
         if found is None:
             raise HeadlabError(
-                f"{folder} was judged on another text; delete it and run the command again", code="reproduce.other_text"
+                f"{folder} was measured on another text; delete it and run the command again",
+                code="reproduce.other_text",
             )
         return found[SPLIT]
 

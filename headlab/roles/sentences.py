@@ -60,7 +60,7 @@ def of_trees(trees: Sequence[Tree], language: str, split: str, size: int | None 
     Raises HeadlabError for no trees, and for a size below 1.
     """
     if not trees:
-        raise HeadlabError(f"no trees in {language} to judge heads on; give one or more", code="roles.no_trees")
+        raise HeadlabError(f"no trees in {language} to find roles on; give one or more", code="roles.no_trees")
     if size is not None and size < 1:
         raise HeadlabError(f"asked for {size} trees; ask for 1 or more", code="roles.size_too_small")
     chosen = tuple(trees)

@@ -144,7 +144,7 @@ def _proved(
     if not proof.holds:
         raise HeadlabError(
             f"rounding the weights to {numbers} changes the logits by up to {proof.max_logit_difference:.3g}, more "
-            f"than the {proof.tolerance:.3g} that is taken for rounding, so nothing was written; leave --dtype out",
+            f"than the {proof.tolerance:.3g} allowed for rounding, so nothing was written; leave --dtype out",
             code="shrink.rounding_too_large",
         )
     return proof, cut

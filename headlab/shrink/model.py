@@ -135,8 +135,9 @@ def require_zero(mask: Mask) -> None:
     """Raise HeadlabError for a mask chosen under mean ablation, which is not what removal does."""
     if not {"mean", "mixed"}.isdisjoint(_ablations(mask.chosen)):
         raise HeadlabError(
-            "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, and a head "
-            "that is gone gives 0; choose a mask with --ablation zero",
+            "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, but a "
+            "removed "
+            "head gives 0; choose a mask made with --ablation zero",
             code="shrink.mask_of_means",
         )
 
@@ -156,7 +157,7 @@ def require_family(model: Model) -> None:
     if family not in FAMILIES:
         raise HeadlabError(
             f"{model.name} is of the family {family}, which headlab cannot shrink; it can shrink "
-            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself works on {model.name}",
+            f"{', '.join(FAMILIES)} and headlab's All-attention models. The mask itself still works on {model.name}",
             code="shrink.family_unknown",
         )
 
@@ -209,7 +210,7 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
         )  # fmt: skip
     if told["missing_keys"] or told["mismatched_keys"]:
         raise HeadlabError(
-            f"{type(module).__name__} keeps weights where headlab does not look; it cannot be shrunk",
+            f"{type(module).__name__} keeps weights in places that headlab does not know; it cannot be shrunk",
             code="shrink.weights_not_found",
         )
     torch.nn.Module.to(smaller, device=module.device)

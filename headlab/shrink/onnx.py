@@ -64,7 +64,7 @@ def require_onnx(dtype: str) -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise HeadlabError(
-            f"ONNX export needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not here; run: "
+            f"ONNX export needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; run: "
             "pip install 'headlab[onnx]'",
             code="package.onnx_missing",
         )

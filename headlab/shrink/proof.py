@@ -60,13 +60,13 @@ class Proof:
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
                 f"{what} cannot be compared: the original itself answers NaN or inf on these examples, so nothing was "
-                "written; use --dtype float32, and if that is the same, other weights: these are broken",
+                "written; use --dtype float32, and if that does not help, other weights: these are broken",
                 code="shrink.original_not_finite",
             )
         if not self.holds:
             raise HeadlabError(
                 f"{what} differs from the masked model by up to {self.max_logit_difference:.3g} in its logits, more "
-                f"than the {self.tolerance:.3g} that rounding makes, so nothing was written; please report this",
+                f"than the {self.tolerance:.3g} that rounding explains, so nothing was written; please report this",
                 code="shrink.model_differs",
             )
 

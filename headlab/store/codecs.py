@@ -47,7 +47,7 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapp
     """
     if not evaluation.done:
         raise HeadlabError(
-            f"{evaluation.n} of {evaluation.total} answers are there; only whole evaluations are kept",
+            f"{evaluation.n} of {evaluation.total} answers are there; only complete evaluations are stored",
             code="answers.incomplete",
         )
     arrays = {
@@ -80,15 +80,15 @@ def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: 
             f"{path.name} has format {about.get('format')}; this headlab reads {FORMAT}", code="answers.format_unknown"
         )
     if about.get("run") != content_key(dict(spec)) or about.get("mask") != digest:
-        raise HeadlabError(f"{path.name} is of another run or mask", code="answers.other_run")
+        raise HeadlabError(f"{path.name} belongs to another run or mask", code="answers.other_run")
     if about.get("sha256") != _sha256(arrays):
-        raise HeadlabError(f"{path.name} holds other answers than were written", code="answers.changed")
+        raise HeadlabError(f"{path.name} holds answers that differ from those written", code="answers.changed")
     units, predicted = _counts("units", arrays), _counts("predicted", arrays)
     if len(units) != len(examples) or int(units.sum()) != len(predicted):
-        raise HeadlabError(f"{path.name} is of another number of examples or answers", code="answers.counts_mismatch")
+        raise HeadlabError(f"{path.name} has a different number of examples or answers", code="answers.counts_mismatch")
     ids, groups = named(examples, units)
     if about.get("ids_sha256") != content_key(list(ids)):
-        raise HeadlabError(f"{path.name} is of other examples", code="answers.other_examples")
+        raise HeadlabError(f"{path.name} was made on other examples", code="answers.other_examples")
     return Evaluation(spec["task"]["language"], _correct(arrays["correct"], len(ids)), predicted, ids, groups, len(ids))
 
 
@@ -101,7 +101,7 @@ def named(examples: Sequence[Example], units: Ints) -> tuple[tuple[str, ...], tu
 
 def _small(values: Ints) -> Array:
     if len(values) and int(values.min()) < 0:
-        raise HeadlabError("an answer is missing; only whole evaluations are kept", code="answers.incomplete")
+        raise HeadlabError("an answer is missing; only complete evaluations are stored", code="answers.incomplete")
     return values.astype(next(kind for kind in COUNTS if int(values.max(initial=0)) <= np.iinfo(kind).max))
 
 
@@ -122,10 +122,10 @@ def _correct(packed: Array, answers: int) -> Bools:
 def _about(arrays: Arrays) -> Mapping[str, Any]:
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
-        raise HeadlabError("its answers lack the text about them", code="answers.about_missing")
+        raise HeadlabError("its answers have no description", code="answers.about_missing")
     about = parse_json(str(text), "about")
     if not isinstance(about, dict):
-        raise HeadlabError("its answers mangle the text about them", code="answers.about_torn")
+        raise HeadlabError("the description of its answers cannot be read", code="answers.about_torn")
     return about
 
 
@@ -200,7 +200,7 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     fields = {name: read_field(about, name, kind) for name, kind in SCORE_FIELDS.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _scored(spec):
-        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its values do not match what is written beside them", code="result.values_mismatch")
     return scores
 
 
@@ -278,7 +278,7 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if curve.values_sha256() != about.get("values_sha256") or _said(curve) != _curve_named(spec):
-        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its values do not match what is written beside them", code="result.values_mismatch")
     return curve
 
 
@@ -349,7 +349,7 @@ def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     except ValueError:  # half a surrogate pair, or a number too large for one
         good = False
     if not good or not isinstance(content, dict):
-        raise HeadlabError("its tables do not fit what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its tables do not match what is written beside them", code="result.values_mismatch")
     report = Report.from_json({**content, "spec": {}})
     if report.name != spec.get("experiment"):
         raise HeadlabError(
@@ -453,7 +453,7 @@ def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
         spec["task"]["language"],
         named,
     ):
-        raise HeadlabError("its values do not fit what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its values do not match what is written beside them", code="result.values_mismatch")
     return gates
 
 
@@ -472,7 +472,7 @@ def _check(arrays: Arrays, grid: HeadGrid) -> None:
     if times < 2 or steps[0] != 0 or (np.diff(steps) <= 0).any():
         raise HeadlabError("the steps of its history do not rise from 0", code="result.history_invalid")
     if not heads or gated[0] < 0 or gated[-1] >= grid.size or (np.diff(gated) <= 0).any():
-        raise HeadlabError("its gates are not of heads of its grid", code="result.gates_mismatch")
+        raise HeadlabError("its gates do not belong to the heads of its grid", code="result.gates_mismatch")
 
 
 def _concrete(value: Any) -> HardConcrete:
@@ -492,7 +492,9 @@ def _told(about: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:  # half a surrogate pair, or a number too large for one
         good = False
     if not good or not isinstance(told, dict) or set(told) != set(TOLD):
-        raise HeadlabError("what was measured does not fit what is written beside it", code="result.measured_mismatch")
+        raise HeadlabError(
+            "what was measured does not match what is written beside it", code="result.measured_mismatch"
+        )
     measured, trained, notes = (told[name] for name in TOLD)
     split = isinstance(measured, dict) and all(isinstance(part, dict) for part in measured.values())
     if not split or not isinstance(trained, dict) or not isinstance(notes, list):

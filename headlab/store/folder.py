@@ -35,7 +35,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """Arrays of an npz file, never unpickling. Raises HeadlabError if it is torn, too large or not one."""
     try:
         if not path.is_file():  # a pipe would be waited for, a device read for ever
-            raise HeadlabError(f"{path.name} is missing or no file", code="arrays.missing")
+            raise HeadlabError(f"{path.name} is missing or is not a file", code="arrays.missing")
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > MAX_ARRAY_BYTES:
@@ -46,7 +46,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
             return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise HeadlabError(
-            f"{path.name} is torn or not an npz file ({type(error).__name__})", code="arrays.torn"
+            f"{path.name} is damaged or is not an npz file ({type(error).__name__})", code="arrays.torn"
         ) from error
 
 
@@ -101,7 +101,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
         )
     if _key(spec) != folder.name:
         raise HeadlabError(
-            "its name does not fit its spec, so it was changed or copied by hand", code="result.name_mismatch"
+            "its name does not match its spec, so it was changed or copied by hand", code="result.name_mismatch"
         )
     wanted = {"model": ("name", "fingerprint"), "task": ("name", "language", "split", "data_hash")}
     for part, names in wanted.items():
@@ -111,7 +111,7 @@ def read_spec(folder: Path) -> dict[str, Any]:
                 f"its spec does not say which {part} it is of ({', '.join(names)})", code="result.spec_incomplete"
             )
     if not isinstance(spec.get("ablation"), str):
-        raise HeadlabError("its spec does not say which ablation it is of", code="result.ablation_missing")
+        raise HeadlabError("its spec does not name its ablation", code="result.ablation_missing")
     return spec
 
 
@@ -129,10 +129,10 @@ def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
         array.flags.writeable = False  # a store gives what it has read to all who ask
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
-        raise HeadlabError("its result lacks the text about it", code="result.about_missing")
+        raise HeadlabError("its result has no description", code="result.about_missing")
     about = parse_json(str(text), "about")
     if not isinstance(about, dict) or not isinstance(about.get("meta"), dict):
-        raise HeadlabError("its result lacks or mangles the text about it", code="result.about_torn")
+        raise HeadlabError("the description of its result is missing or cannot be read", code="result.about_torn")
     return about, arrays
 
 

@@ -43,7 +43,7 @@ def check_scores(scores: HeadScores, model: Model) -> None:
         name = spec_of(scores, "model", "name") or "a model that they do not name"
         raise HeadlabError(
             f"the scores are of {name} (fingerprint {str(made_for)[:12]}); {model.name} has {model.fingerprint[:12]}. "
-            "The shapes agree, but heads of one model say nothing about another's. Score this model first",
+            "The shapes agree, but heads of one model say nothing about those of another. Score this model first",
             code="score.other_model",
         )
     if not np.isfinite(scores.values).all():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,10 +18,7 @@ from headlab.scores import Curve, HeadScores, kept_without, labels
 from headlab.studies.curves import Walk, curve_spec
 from headlab.studies.differences import NOTHING, Gain, over_languages
 from headlab.studies.pareto import (
-    ABOUT,
     ALPHA,
-    BOUND,
-    ESTIMATE,
     Judge,
     Order,
     Point,
@@ -39,16 +35,15 @@ from headlab.studies.pareto import (
     no_order_by_cost,
     orders_table,
     points_of,
-    resolve,
     untouched,
     verdict,
     within,
 )
 from headlab.studies.pieces import Ask, Pieces, Source
-from headlab.studies.run import Cost, Pace, report_spec
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
-from headlab.tables import Report
+from headlab.studies.table import BOUND, ESTIMATE
+from headlab.tables import Table
 from headlab.tasks.base import Split
 
 # Accuracy on dev along an order, language by language: curves that are kept, and that go on where they stopped.
@@ -117,8 +112,6 @@ def walked(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadSc
 
 # Making a front: scores, orders, walks on dev, the choice, and its confirmation on test.
 
-Told = Callable[[Progress], None]
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -132,52 +125,38 @@ class Plan:
     costs: Costs
 
 
-def find_front(pieces: Pieces, *, options: Mapping[str, Any] | None = None, on_progress: Told | None = None) -> Report:
-    """The front, the choice that answers the question, and what the chosen mask does on test.
-
-    options: as in `headlab.studies.pareto.ABOUT`.  on_progress: called as computing goes on, in forwards.  Scores,
-    walks and answers come from the store or are made and kept there, and so is the report.  Raises HeadlabError
-    for what does not fit.
-    """
-    resolved = fitted(pieces, options or {})
-    spec = report_spec(ABOUT, pieces, resolved)
-    run = None if pieces.store is None else pieces.store.run(spec)
-    kept = None if run is None else run.kept_report()
-    if kept is not None:
-        return kept
-    expected, before, began = forecast_forwards(pieces, resolved), pieces.forwards, time.perf_counter()
-    watching, pieces.report = pieces.report, _telling(pieces.forwards, expected, on_progress or (lambda _: None))
-    try:
-        found = _made(pieces, resolved, spec)
-    finally:
-        pieces.report = watching
-    report = Report(ABOUT.key, *found, spec, pieces.forwards - before, time.perf_counter() - began)
-    if run is not None:
-        run.finish(report, {"created": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()})
-    return report
+def run(
+    pieces: Pieces, options: Mapping[str, Any], say: Callable[[str], None]
+) -> tuple[Sequence[Table], tuple[str, ...]]:
+    """The front, the choice that answers the question, and what the chosen mask does on test; and notes."""
+    plan = plan_of(pieces, options, {name: _scores(pieces, options, name) for name in pieces.languages})
+    points: list[Point] = []
+    for order in plan.orders:
+        curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
+        points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
+    rules = choices(points, options)
+    chosen = next(iter(rules.values()))
+    verdicts, mean = confirm(pieces, plan, chosen)
+    tables = (
+        choice_table(rules), confirmed_table(verdicts, mean), front_table(points), languages_table(points),
+        orders_table(plan.orders, pieces.model.grid),
+    )  # fmt: skip
+    return tables, (*plan.notes, *sentences(points, rules, verdicts, options))
 
 
-def _telling(first: int, expected: int, tell: Told) -> Told:
-    def step(progress: Progress) -> None:
-        done = progress.done - first
-        tell(Progress(done, max(expected, done), progress.note))
-
-    return step
-
-
-def fitted(pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in full. Raises HeadlabError for those that do not exist or do not fit this model."""
-    out, size = resolve(options), pieces.model.grid.size
-    if out["heads"] is not None and out["heads"] > size:
+def check(pieces: Pieces, options: Mapping[str, Any]) -> None:
+    """Raise HeadlabError for options that do not fit this model."""
+    size = pieces.model.grid.size
+    if options["heads"] is not None and options["heads"] > size:
         raise HeadlabError(
-            f"heads is {out['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
+            f"heads is {options['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
             code="front.heads_too_many",
         )
-    if out["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # told before the scores are made
+    if options["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # told before the scores are made
         raise HeadlabError(
-            f"orders is cost alone, but there is no such order: {why}; name mean or weakest too", code="front.no_order"
+            f"orders is cost alone, but there is no order by cost: {why}; name mean or weakest too",
+            code="front.no_order",
         )
-    return out
 
 
 def plan_of(pieces: Pieces, options: Mapping[str, Any], scores: dict[str, HeadScores]) -> Plan:
@@ -197,23 +176,6 @@ def _costs(pieces: Pieces) -> Costs:
 
 def _scores(pieces: Pieces, options: Mapping[str, Any], language: str) -> HeadScores:
     return pieces.scores(language, str(options["method"]), **options["method_options"])
-
-
-def _made(pieces: Pieces, options: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
-    """Tables and notes."""
-    plan = plan_of(pieces, options, {name: _scores(pieces, options, name) for name in pieces.languages})
-    points: list[Point] = []
-    for order in plan.orders:
-        curves = {name: walked(pieces, name, order, plan.scores, plan.removed) for name in pieces.languages}
-        points += points_of(order.key, curves, _judge(pieces, curves, len(plan.orders)), plan.costs)
-    rules = choices(points, options)
-    chosen = next(iter(rules.values()))
-    verdicts, mean = confirm(pieces, plan, chosen)
-    tables = (
-        choice_table(rules), confirmed_table(verdicts, mean), front_table(points), languages_table(points),
-        orders_table(plan.orders, pieces.model.grid),
-    )  # fmt: skip
-    return tables, (*plan.notes, *sentences(points, rules, verdicts, options))
 
 
 def _judge(pieces: Pieces, curves: Mapping[str, Curve], orders: int) -> Judge:
@@ -318,8 +280,9 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
     )
 
 
-def asks_of(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
-    """What a front needs: scores, a walk an order and language, the test answers."""
+def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
+    """What a front needs: scores, a walk an order and language, the test answers. Raises as `check`."""
+    check(pieces, options)
     method, own, asks = str(options["method"]), options["method_options"], list[Ask]()
     found = {name: pieces.found(name, method, **own) for name in pieces.languages}
     asks += [pieces.ask_scores(name, method, options=own) for name in pieces.languages]
@@ -338,22 +301,3 @@ def _unknown_walk(pieces: Pieces, language: str, order: str, points: int) -> Ask
     several = len(pieces.languages) if order == "own" else 1
     forwards = several * points * len(pieces.examples(language, SPLIT))
     return Ask("curve", language, f"dev accuracy in {language} along order {order}", forwards)
-
-
-def forecast_forwards(pieces: Pieces, options: Mapping[str, Any]) -> int:
-    """Forwards that a front will take."""
-    return sum(ask.forwards for ask in asks_of(pieces, options))
-
-
-def forecast(pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
-    """What a front will cost; times a few batches if the store does not say how long one takes."""
-    resolved = fitted(pieces, options or {})
-    if pieces.store is not None and pieces.store.run(report_spec(ABOUT, pieces, resolved)).kept_report() is not None:
-        return Cost(0, 0.0, "the front is in the cache already")
-    lacking = [ask for ask in asks_of(pieces, resolved) if ask.forwards]
-    pace = Pace(pieces)
-    seconds = sum(ask.forwards * pace.of(ask) for ask in lacking)
-    kinds = {kind: sum(a.forwards for a in lacking if a.kind == kind) for kind in ("scores", "curve", "answers")}
-    words = "; ".join(f"{name} {n:,}" for name, n in zip(("scores", "walks on dev", "test answers"), kinds.values(),
-                                                         strict=True) if n)  # fmt: skip
-    return Cost(sum(a.forwards for a in lacking), seconds, f"{words}; {pace.words}", tuple(lacking))

@@ -99,7 +99,7 @@ def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
     """Raise HeadlabError unless a report is of roles, and of the model that a spec says `what` are of."""
     if report.name != NAME:
         raise HeadlabError(
-            f"a report of roles is needed, given one of {report.name}; make one with `headlab roles`",
+            f"this needs a report of roles, but was given one of {report.name}; make one with `headlab roles`",
             code="report.not_roles",
         )
     of_roles, other = (dict(one.get("model", {})) for one in (report.spec, spec))
@@ -117,6 +117,6 @@ def _check(report: Report, scores: HeadScores, sizes: Sequence[int]) -> None:
     if wrong or not sizes:
         given = wrong[0] if wrong else "none"
         raise HeadlabError(
-            f"asked for the roles of {given} heads left; name sizes from 0 to {scores.grid.size}",
+            f"asked for the roles of {given} heads left; give numbers from 0 to {scores.grid.size}",
             code="roles.sizes_out_of_range",
         )

@@ -22,7 +22,7 @@ from headlab.records import Progress, content_key
 from headlab.store import FORMAT, REPORT
 from headlab.studies.pieces import Ask, Pieces
 from headlab.studies.table import Experiment, experiment
-from headlab.tables import Report
+from headlab.tables import Report, duration
 
 # How long a forward takes: as stored results took, or as a few batches do that are timed.
 
@@ -130,13 +130,6 @@ class Cost:
             return self.words
         often = "" if self.seconds is None else f", about {duration(self.seconds)}"
         return f"{self.forwards:,} forwards{often}: {self.words}"
-
-
-def duration(seconds: float) -> str:
-    """A time as a reader has it: 40 s, 12 min, 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def run_experiment(

@@ -84,7 +84,7 @@ class Costs:
         """
         if not self.layers:
             raise HeadlabError(
-                self.note or "the heads of this model cannot be taken out", code="costs.heads_not_removable"
+                self.note or "the heads of this model cannot be removed", code="costs.heads_not_removable"
             )
         size = sum(layer.heads for layer in self.layers)
         if kept.shape != (size,):
@@ -116,7 +116,7 @@ class Costs:
             return Costs(_count(value["parameters"]), (a, b, c), layers, str(value["note"]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise HeadlabError(
-                f"these are no costs of a model ({type(error).__name__}: {error})", code="costs.malformed"
+                f"this is not the cost of a model ({type(error).__name__}: {error})", code="costs.malformed"
             ) from error
 
 
@@ -178,7 +178,7 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
     k = int(binom.ppf((1 - level) / 2, n, 0.5))  # the smallest with P(Binomial <= k) at the tail or above
     if k < 1:
         raise HeadlabError(
-            f"{n} values are too few for an interval of their median at {level:.0%}; take more",
+            f"{n} values are too few for a {level:.0%} interval of their median; measure more",
             code="ratio.values_too_few",
         )
     ordered = np.sort(values)
@@ -325,7 +325,8 @@ class Worth:
             return Worth(*counts, untouched, shrunk, speeds, refused, still, {**value["spec"]})
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
-                f"this does not say what a mask is worth ({type(error).__name__}: {error})", code="worth.malformed"
+                f"this is not a measurement of a mask's savings ({type(error).__name__}: {error})",
+                code="worth.malformed",
             ) from error
 
 

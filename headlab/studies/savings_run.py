@@ -111,7 +111,7 @@ def layers_of(model: Model) -> tuple[LayerCost, ...]:
     heads = [n for stack in model.grid.stacks for n in stack.heads]
     if len(set(model.projections)) < len(model.projections):
         raise HeadlabError(
-            f"the layers of {model.name} share their weights, so no head can be taken out of one layer",
+            f"the layers of {model.name} share their weights, so a head cannot be removed from one layer alone",
             code="costs.weights_shared",
         )
     out, first = [], 0
@@ -130,8 +130,8 @@ def _layer(model: Model, name: str, projection: nn.Module, first: int, heads: in
     groups = narrow.pop() // size if narrow else heads
     if narrow or not beside or not groups or heads % groups or wide % heads:
         raise HeadlabError(
-            f"cannot tell what a head of {model.name} costs: the projections beside {name} are not one each for "
-            "query, key and value, nor one for all three",
+            f"cannot determine what a head of {model.name} costs: the projections beside {name} are neither one each "
+            "for query, key and value nor one for all three",
             code="costs.head_unknown",
         )
     together, parameters, weights = heads // groups, 0, 0
@@ -322,7 +322,7 @@ def _unmet(pool: list[Example], count: int, met: set[Any]) -> list[Example]:
 def _source(model: Model, task: Task | None) -> Task:
     if task is None and model.tokenizer is None:
         raise HeadlabError(
-            f"{model.name} has no tokenizer, so there is nothing to run it on; give its folder one",
+            f"{model.name} has no tokenizer, so texts cannot be given to it; save a tokenizer into its folder",
             code="tokenizer.missing",
         )
     return task_of(SENTENCES) if task is None else task

@@ -237,7 +237,54 @@ BUILT_IN: dict[str, Experiment] = {
 }
 
 
-TAKEN = ("roles", "front")  # reports that are no experiment's
+# The front of smaller models: run and kept as experiments are, with a command, a job and a page of its own.
+
+BOUND, ESTIMATE = "bound", "estimate"
+WITHIN = 1.0
+ORDERS: Mapping[str, str] = {
+    "mean": "by the mean score over the languages",
+    "weakest": "by its best rank in any language, so that a head stays while one language needs it",
+    "own": "by each language's own scores, an order a language",
+    "cost": "by the mean score per parameter, where heads cost differently",
+}
+
+
+class Front(Experiment):
+    """The smallest model that is good enough, or the best one with so many heads: one question or the other."""
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Experiment`; within is 1.0 where neither question is asked."""
+        out = super().resolve(given)
+        if out["within"] is not None and out["heads"] is not None:
+            raise HeadlabError(
+                "a front answers one question: give within (points that may be lost) or heads (how many to keep), "
+                "not both",
+                code="front.two_questions",
+            )
+        return out | {"within": WITHIN if out["heads"] is None and out["within"] is None else out["within"]}
+
+
+FRONT = Front(
+    "front",
+    "Front of smaller models",
+    "What is the smallest model that is good enough in every language, or the best one with so many heads?",
+    "nested masks; intersection-union and fixed-sequence tests (Berger 1982; Maurer et al. 1995); Holm 1979",
+    {
+        METHOD: ANY_METHOD,
+        METHOD_OPTIONS: OF_METHOD,
+        "orders": Option("mean,weakest,cost", "in which orders heads leave, comma-separated; also own"),
+        "points": Option(25, "counts of removed heads; none for every one", kind=int, low=2, optional=True),
+        "within": Option(
+            None, "points of accuracy that may be lost in any language", kind=float, low=0, high=100, optional=True
+        ),
+        "heads": Option(None, "heads to keep, in place of within", kind=int, low=0, optional=True),
+        "by": Option(BOUND, "whether a loss is measured by the lower bound or the estimate", (BOUND, ESTIMATE)),
+    },
+    "pareto_run",
+    version=2,
+    lists={"orders": tuple(ORDERS)},
+)
+TAKEN = ("roles", FRONT.key)  # reports that are no experiment's
 
 
 def _fits(key: str, entry: object) -> bool:
@@ -248,7 +295,9 @@ EXPERIMENTS: Mapping[str, Experiment] = Registry(BUILT_IN, "headlab.studies", _f
 
 
 def experiment(key: str) -> Experiment:
-    """An experiment by its key. Raises HeadlabError listing the keys."""
+    """An experiment by its key, or the front. Raises HeadlabError listing the keys."""
+    if key == FRONT.key:
+        return FRONT
     if key not in EXPERIMENTS:
         raise HeadlabError(
             f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}", code="experiment.unknown"

@@ -123,13 +123,14 @@ def _made_elsewhere(name: str, data: Path | None) -> Task:
         raise
     except Exception as error:  # the package may do anything
         raise HeadlabError(
-            f"the installed package that has task {name} failed to make it ({type(error).__name__}: {error}); mend or "
+            f"the installed package that has task {name} could not create it ({type(error).__name__}: {error}); mend "
+            "or "
             "remove that package",
             code="task.package_failed",
         ) from error
     if not isinstance(made, Task) or made.name != name:
         raise HeadlabError(
-            f"the installed package that has task {name} made something else; mend or remove that package",
+            f"the installed package that has task {name} did not return a task; fix or remove that package",
             code="task.package_failed",
         )
     return made

@@ -87,7 +87,7 @@ def _checked(header: list[str], path: Path) -> list[str]:
     double = sorted({name for name in header if header.count(name) > 1})
     if double:
         raise HeadlabError(
-            f"{path}, line 1: the column {double[0]!r:.60} appears twice; name each column once",
+            f"{path}, line 1: the column {double[0]!r:.60} appears twice; give each column its own name",
             code="data.column_twice",
         )
     return header
@@ -189,7 +189,7 @@ def read_declaration(path: Path) -> Declaration:
         raise HeadlabError(f"{path} is not valid TOML: {error}", code="declaration.not_toml") from error
     except RecursionError as error:
         raise HeadlabError(
-            f"{path} is nested too deep to be a task's declaration", code="declaration.too_deep"
+            f"{path} is nested too deeply for a task declaration", code="declaration.too_deep"
         ) from error
     try:
         _check(raw)
@@ -251,7 +251,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
             )
     if not _says_what(set(columns)):
         raise HeadlabError(
-            "columns names neither text and label (and pair, if any) nor text and target nor words and labels",
+            "columns must name text and label (and pair, if any), or text and target, or words and labels",
             code="declaration.columns_mismatch",
         )
     for place in ("language", "split"):
@@ -260,7 +260,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
             if place == "language" and place not in columns and len(alone) == 1:
                 continue  # there is one, and it is named
             raise HeadlabError(
-                f"say the {place} either by {{{place}}} in files or by columns.{place}, not both",
+                f"give the {place} either by {{{place}}} in files or by columns.{place}, not both",
                 code="declaration.place_ambiguous",
             )
     return columns
@@ -275,7 +275,7 @@ def _splits(raw: Mapping[str, Any]) -> dict[Split, str]:
     for key, value in raw.items():
         if key not in SPLITS or not isinstance(value, str) or not value or "/" in value:
             raise HeadlabError(
-                f"splits.{key} is {value!r:.60}; say what the data call {', '.join(SPLITS)}",
+                f"splits.{key} is {value!r:.60}; give the names that the data use for {', '.join(SPLITS)}",
                 code="declaration.split_invalid",
             )
     names = {split: str(raw.get(split, split)) for split in SPLITS}

@@ -63,7 +63,7 @@ class HubData:
             return self._cached(pattern) or self._fetched(pattern)
         except LocalEntryNotFoundError as error:
             raise HeadlabError(
-                f"{place} is not in the local cache and the hub cannot be reached; run once with network "
+                f"{place} is not in the local cache, and the hub cannot be reached; run once with network "
                 f"access, {self._or()}",
                 code="hub.unreachable",
             ) from error

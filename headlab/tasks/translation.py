@@ -77,7 +77,7 @@ def _check_pair(language: str) -> None:
     lower = language.lower()
     do = f"write {lower}" if len(set(sides(lower))) > 1 else "name two languages, like en-de"
     raise HeadlabError(
-        f"the pair {language} is read as one language, {one}; {do}, in the names of its files, too",
+        f"the pair {language} could be read as one language, {one}; {do}, in the names of its files too",
         code="translation.pair_invalid",
     )
 
@@ -97,6 +97,6 @@ def sides(language: str) -> tuple[str, str]:
 
 def _advice() -> str:
     return (
-        f"no folder here holds the data of task {NAME}: set {VARIABLE} (or give --data) to one that holds "
+        f"no folder was found with the data of task {NAME}: set {VARIABLE} (or give --data) to one that holds "
         f"{FOLDER}/en-de.dev.{SUFFIX} and the like, with the columns {' and '.join(COLUMNS)}"
     )

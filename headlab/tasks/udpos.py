@@ -90,7 +90,7 @@ def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
     """Sentences of the hub's data set. Raises HeadlabError, naming the row, where words and labels do not fit."""
     if language not in PARTS:
         raise HeadlabError(
-            f"{HUB.repository} on the hub is read for {', '.join(PARTS)}, not for {language}",
+            f"{HUB.repository} on the hub has {', '.join(PARTS)}, not {language}",
             code="hub.language_unknown",
         )
     found = HUB.read(f"udpos.{PARTS[language]}", split)
@@ -140,7 +140,7 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
     for column, field in zip(COLUMNS[:4], fields, strict=False):
         if not field.strip():
             raise HeadlabError(
-                f"{path}, line {number}, column {column}: empty; CoNLL-U has _ for what is not given",
+                f"{path}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a missing value",
                 code="treebank.field_empty",
             )
     try:
@@ -238,7 +238,8 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
     trees = tuple(_trees(path))
     if not trees:
         raise HeadlabError(
-            f"{path}, line 1: no tree in it; a CoNLL-U file has a line of {len(COLUMNS)} fields a word",
+            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(COLUMNS)} fields for each "
+            "word",
             code="treebank.empty",
         )
     return trees
@@ -288,7 +289,7 @@ def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]
     for column, text in (("FORM", told["FORM"].strip()), ("DEPREL", relation if relation != "_" else "")):
         if not text:
             raise HeadlabError(
-                f"{path}, line {number}, column {column}: {told[column]!r:.60}, which says nothing",
+                f"{path}, line {number}, column {column}: {told[column]!r:.60}, which is not a value",
                 code="treebank.column_empty",
             )
     return [_Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)]
@@ -297,9 +298,7 @@ def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
     """The words of a sentence as a tree. Raises HeadlabError if they are none."""
     if not rows:
-        raise HeadlabError(
-            f"{path}, line {begun}, column ID: a sentence without a word", code="treebank.sentence_empty"
-        )
+        raise HeadlabError(f"{path}, line {begun}, column ID: a sentence without words", code="treebank.sentence_empty")
     for row in rows:
         if row.governor >= len(rows):
             raise HeadlabError(
@@ -309,19 +308,19 @@ def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
     roots = [row for row in rows if row.governor < 0]
     if not roots:
         raise HeadlabError(
-            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word's is 0",
+            f"{path}, line {rows[0].line}, column HEAD: this sentence has no root; one word must have HEAD 0",
             code="treebank.root_missing",
         )
     if len(roots) > 1:
         raise HeadlabError(
-            f"{path}, line {roots[1].line}, column HEAD: a second root; that of line {roots[0].line} is one already",
+            f"{path}, line {roots[1].line}, column HEAD: a second root; line {roots[0].line} already is the root",
             code="treebank.root_twice",
         )
     governors = tuple(row.governor for row in rows)
     lost = _off_the_root(governors)
     if lost is not None:
         raise HeadlabError(
-            f"{path}, line {rows[lost].line}, column HEAD: a cycle; from this word no governor leads to the root",
+            f"{path}, line {rows[lost].line}, column HEAD: a cycle: this word's governors do not lead to the root",
             code="treebank.cycle",
         )
     return Tree(name, tuple(r.word for r in rows), governors, tuple(r.relation for r in rows), rows[0].line)

@@ -57,7 +57,7 @@ def train_on(
     options.check()
     if not options.along:
         raise HeadlabError(
-            f"trained is {options.trained!r}, with which the model stays; give trained='all'",
+            f"trained is {options.trained!r}, which leaves the model as it is; give trained='all'",
             code="training.trained_in_part",
         )
     check_place(out)

@@ -39,15 +39,13 @@ from headlab.training.output import (
     whole_made,
     write_folder,
 )
-from headlab.training.steps import Keep, State, Steps, nothing
+from headlab.training.steps import DRAWS, GATES, HISTORY, GateSteps, Keep, State, nothing
 
-GATES, HISTORY = "log_alpha", "history"
-DRAWS = 1  # sets the stream of the gates' draws apart from that of the batches
 Tick = Callable[[], None]
 Say = Callable[[GateStep], None]
 
 
-class Learner(Steps[GateStep]):
+class Learner(GateSteps[GateStep]):
     """Gates of some heads of a model, and their updates from where the state is to the last step.
 
     has_gate: bool [head].  Where the model is trained jointly, it is the learner's own, and what of it requires a
@@ -74,7 +72,7 @@ class Learner(Steps[GateStep]):
         groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
         groups += [{"params": list(weights.values()), "lr": self.options.model_rate}] if weights else []
         state = State({GATES: self.log_alpha} | weights, AdamW(groups, weight_decay=0.0))
-        state.more[HISTORY] = self._now()
+        state.more[HISTORY] = self.now()
         return state
 
     def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = nothing) -> None:
@@ -86,20 +84,6 @@ class Learner(Steps[GateStep]):
         if lost:
             what, rate = ("a gate", "gate_rate") if lost[0] == GATES else (f"the weight {lost[0]}", "model_rate")
             raise HeadlabError(f"{what} became NaN; train with a lower {rate}", code="gate.diverged")
-
-    def made(self, steps: int) -> None:
-        """Keep the gates of this time, where it is one that is kept."""
-        if steps in self.options.times:
-            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
-
-    def _now(self) -> torch.Tensor:
-        """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
-        return self.log_alpha.detach().to("cpu", copy=True)[None]
-
-    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
-        """See `Steps`: the history must have come as far as the steps."""
-        wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
-        return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
 
     def chosen(self, step: int) -> Ints:
         """The examples of a step: a function of seed and step alone, as `training.batches.step_batch` has it."""

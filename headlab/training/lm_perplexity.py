@@ -72,7 +72,9 @@ def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
     Raises HeadlabError if the passages are not the same.
     """
     if before.shape != after.shape or not np.array_equal(before[:, 1], after[:, 1]):
-        raise HeadlabError("the two models were not judged on the same text; measure both on one", code="lm.other_text")
+        raise HeadlabError(
+            "the two models were not measured on the same text; measure both on one text", code="lm.other_text"
+        )
     gain, words = after[:, 0] - before[:, 0], before[:, 1]
     return Ratio(_exp(float(gain.sum() / words.sum())), *_interval(gain, words))
 

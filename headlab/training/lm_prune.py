@@ -22,7 +22,6 @@ from headlab.models.allattention.modelling import AllAttentionForCausalLM, remov
 from headlab.models.checkpoint import Checkpoint
 from headlab.models.load import read
 from headlab.records import Floats, Ints, content_key
-from headlab.training.lm_options import LmGateOptions
 from headlab.training.lm_text import Corpus, Lines, data_hash, encode
 from headlab.training.lm_train import (
     Judge,
@@ -39,17 +38,16 @@ from headlab.training.lm_train import (
     told,
     write_lm,
 )
+from headlab.training.options import LmGateOptions, LmStep
 from headlab.training.output import check_out
-from headlab.training.steps import Keep, State
+from headlab.training.steps import DRAWS, GATES, HISTORY, GateSteps, Keep, State
 
 # Layer-wise gates on a language model's heads (Shim et al., 2021): learned, then heads removed for good.
 
-GATES, HISTORY = "log_alpha", "history"
-DRAWS = 1  # sets the stream of the gates' draws apart from that of the windows
 LEAST_OPEN = 1e-6  # a layer whose gates are all 0 stays at 0
 
 
-class GateSteps(LmSteps):
+class LmGateSteps(LmSteps, GateSteps[LmStep]):
     """Updates of a language model along with one Hard Concrete gate a head, drawn once a step."""
 
     options: LmGateOptions
@@ -66,7 +64,7 @@ class GateSteps(LmSteps):
         # The gates' group first: it alone keeps its rate.
         groups = [{"params": [self.log_alpha], "weight_decay": 0.0}, *decayed(module, options.weight_decay)]
         state = State({GATES: self.log_alpha} | parameters, AdamW(groups, lr=options.gate_rate))
-        state.more[HISTORY] = self._now()
+        state.more[HISTORY] = self.now()
         super().__init__(module, corpus, options, state)
 
     def objective(
@@ -91,20 +89,6 @@ class GateSteps(LmSteps):
         """The gates' rate stays, the model's falls."""
         _, *others = super().rates(step)
         return [self.options.gate_rate, *others]
-
-    def made(self, steps: int) -> None:
-        """Keep the gates of this time, where it is one that is kept."""
-        if steps in self.options.times:
-            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self._now()])
-
-    def _now(self) -> torch.Tensor:
-        """The gates' parameters as they are, [1, head]: a copy, which later steps do not change."""
-        return self.log_alpha.detach().to("cpu", copy=True)[None]
-
-    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
-        """See `Steps`: the history must have come as far as the steps."""
-        wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
-        return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
 
     def open(self) -> int | None:
         """Gates that are at least as likely to be 1 as to be 0."""
@@ -150,7 +134,7 @@ class TuneSteps(LmSteps):
     part = "fine-tuning"
 
 
-PARTS = (GateSteps.part, TuneSteps.part)
+PARTS = (LmGateSteps.part, TuneSteps.part)
 
 
 @dataclass(frozen=True)
@@ -228,7 +212,7 @@ def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAtte
     # again: the given one stays, and what is attached below has its layers wrapped
     model = new_model(source.config, source.device)
     model.load_state_dict(source.state_dict())
-    steps = GateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],
+    steps = LmGateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],
                       given.options)  # fmt: skip
     steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)
     gates = steps.learned({"model": given.checkpoint.identity(), "data": given.data, **given.options.record()})

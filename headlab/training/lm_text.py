@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from headlab.errors import HeadlabError
 from headlab.records import Ints, content_key
 from headlab.tasks.base import read_text
-from headlab.training.lm_options import BPE
+from headlab.training.options import BPE
 from headlab.training.steps import RatedPace
 
 # A tokenizer made from a text: whole words, or pieces of words that never run out.
@@ -141,7 +141,7 @@ def _parts(lines: list[str], path: Path) -> dict[str, list[str]]:
     held = len(lines) // HELD_OUT
     if not held:
         raise HeadlabError(
-            f"{path} has {len(lines)} lines, too few to hold some out; give {HELD_OUT} or more, or a folder with "
+            f"{path} has {len(lines)} lines, too few to hold any out; give {HELD_OUT} or more, or a folder with "
             f"{', '.join(f'{s}.txt' for s in SPLITS)}",
             code="lm.lines_too_few",
         )

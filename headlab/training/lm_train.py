@@ -23,9 +23,9 @@ from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.models.checkpoint import alone
 from headlab.records import Floats, Ints, content_key
 from headlab.training.atomic_folder import checkpoint_beside
-from headlab.training.lm_options import TRANSFORMER, LmOptions, LmStep
 from headlab.training.lm_perplexity import Ratio, passages, perplexity, perplexity_ratio, token_nats
 from headlab.training.lm_text import Corpus, Lines, StepOptions, data_hash, encode, make_tokenizer, step_windows
+from headlab.training.options import TRANSFORMER, LmOptions, LmStep
 from headlab.training.output import LIBRARIES, TAIL, Made, check_out, versions_of, whole_made, write_folder
 from headlab.training.steps import Keep, State, Steps, fits_in_memory, nothing, torch_seed
 

@@ -80,7 +80,8 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
     folder = Path(name) if name and Path(name).is_dir() else hub_folder(name, revision)
     if (folder / CONFIG).exists() or is_delta(folder):
         raise HeadlabError(
-            f"{name} is not a whole model but the changes of a training; give the base model it started from",
+            f"{name} holds only the weights that a training changed, not a whole model; give the base model it "
+            "started from",
             code="model.base_is_delta",
         )
     if not any(folder.glob(SAFETENSORS)):
@@ -141,7 +142,8 @@ def check_kind(base: Base, config: Any, words: bool) -> None:
         for ending, does in TUNED.items():
             if str(given).endswith(ending) and ending != wanted:
                 raise HeadlabError(
-                    f"{base.name} was tuned to {does} and the task asks to {TUNED[wanted]}; give the base it came from",
+                    f"{base.name} was fine-tuned to {does}, but the task needs it to {TUNED[wanted]}; give the base "
+                    "model instead",
                     code="model.base_tuned_otherwise",
                 )
 
@@ -155,7 +157,7 @@ def check_tokenizer(base: Base, tokenizer: PreTrainedTokenizerBase, words: bool)
         )
     if words and not tokenizer.is_fast:
         raise HeadlabError(
-            f"the tokenizer of {base.name} does not say which word a token is of; use a fast one",
+            f"the tokenizer of {base.name} does not say which word a token belongs to; use a fast tokenizer",
             code="tokenizer.words_unknown",
         )
 
@@ -190,7 +192,7 @@ def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:
         stack = layers_of(encoder)
         if layers > len(stack):
             raise HeadlabError(
-                f"asked to freeze {layers} layers; the base has {len(stack)}", code="training.freeze_out_of_range"
+                f"asked to freeze {layers} layers, but the base has {len(stack)}", code="training.freeze_out_of_range"
             )
         for layer in stack[:layers]:
             layer.requires_grad_(False)
@@ -207,7 +209,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
         if isinstance(part, nn.ModuleList) and len(part) == config.num_hidden_layers:
             return part
     raise HeadlabError(
-        f"the layers of {type(encoder).__name__} cannot be told apart; leave freeze_layers out",
+        f"the layers of {type(encoder).__name__} cannot be found; leave freeze_layers out",
         code="training.layers_not_found",
     )
 

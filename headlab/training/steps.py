@@ -380,6 +380,40 @@ class Steps(ABC, Generic[Told]):
         return steps <= self.options.steps
 
 
+GATES, HISTORY = "log_alpha", "history"
+DRAWS = 1  # sets the stream of the gates' draws apart from that of the batches
+
+
+class GatePace(Pace, Protocol):
+    """What steps that learn gates are told: when the gates are kept, too."""
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """After how many steps: 0 and the last among them."""
+        ...
+
+
+class GateSteps(Steps[Told]):
+    """Updates of gates, of a model along with them or not; the state keeps what the gates were at some times."""
+
+    options: GatePace
+    log_alpha: Parameter
+
+    def now(self) -> torch.Tensor:
+        """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
+        return self.log_alpha.detach().to("cpu", copy=True)[None]
+
+    def made(self, steps: int) -> None:
+        """Keep the gates of this time, where it is one that is kept."""
+        if steps in self.options.times:
+            self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self.now()])
+
+    def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
+        """See `Steps`: the history must have come as far as the steps."""
+        wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
+        return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
+
+
 class ExampleSteps(Steps[FinetuneStep]):
     """Updates on examples that were tokenised once."""
 

@@ -27,10 +27,9 @@ from headlab.models.embedded import first_line
 from headlab.records import Ints, content_key
 from headlab.tasks.base import Example
 from headlab.training.atomic_folder import checkpoint_beside
-from headlab.training.options import FinetuneStep, batches_per_epoch, epoch
+from headlab.training.options import FinetuneStep, TranslationOptions, batches_per_epoch, epoch
 from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
 from headlab.training.steps import CHECKPOINT_SHARE, Encoded, ExampleSteps, Keep, State, torch_seed
-from headlab.training.translation_options import TranslationOptions
 
 # A vocabulary of word pieces made from sentences, and the tokenizer of a Marian model with it.
 
@@ -44,7 +43,8 @@ def check_pieces() -> None:
         import sentencepiece  # noqa: F401
     except ImportError as error:
         raise HeadlabError(
-            "vocabularies are made by the package sentencepiece, which is not here; pip install 'headlab[translation]'",
+            "vocabularies are made by the package sentencepiece, which is not installed; pip install "
+            "'headlab[translation]'",
             code="package.sentencepiece_missing",
         ) from error
 

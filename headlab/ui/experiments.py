@@ -1,4 +1,4 @@
-"""Experiments as pages put them together and find them: links, the job's spec, reports newest first."""
+"""The Experiments page: what is to be analysed, the form with its forecast and Start, and the stored reports."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
-from headlab.report.commands import job_of, part
+from headlab.report.commands import job_of, part, shell_lines
+from headlab.report.parts import facts_of, spent, told
 from headlab.store import ReportListing, ReportResult
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tasks.base import DEV_SIZE
-from headlab.ui.job_format import duration, spelled
+from headlab.ui import form_values
+from headlab.ui.form_values import entered, remembered
+from headlab.ui.job_actions import asked, end_form, progress, start, terminal
+from headlab.ui.job_format import spelled
+from headlab.ui.job_offer import refusal
 from headlab.ui.shell import Choice, Stamp, listed, store
 from headlab.ui.shell_worker import Latest, supervisor
+
+# Experiments as pages put them together and find them: links, the job's spec, reports newest first.
 
 # Which experiment and which report the page shows: in the link, and kept over page switches.
 
@@ -43,7 +51,7 @@ def begin() -> None:
         st.session_state[KEPT] = kept = asked
     elif asked[0] and asked != st.session_state.get(WRITTEN):
         named = ", ".join(EXPERIMENTS)
-        st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is not known here; choose from {named}.")
+        st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}.")
     if "experiment" not in st.session_state and kept[0] in EXPERIMENTS:
         st.session_state["experiment"] = kept[0]
 
@@ -59,7 +67,7 @@ def report_of(experiment: str, keys: Sequence[str]) -> str | None:
         return None
     fitting = [key for key in keys if key.startswith(short)]
     if not fitting:
-        st.warning(f"The link asks for report {short[:80]!r}, which is not here for this model and task.")
+        st.warning(f"The link asks for report {short[:80]!r}, which does not exist for this model and task.")
     return fitting[0] if fitting else None
 
 
@@ -159,9 +167,9 @@ def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
 # Reports of experiments as the page finds them: those of a choice, newest first, in words and as a table of facts.
 
 WEIGHTS = "fingerprint"
-INNER = ("options", METHOD_OPTIONS, WEIGHTS)
 SHORT_FINGERPRINT = 12  # of a fingerprint, enough to tell weights apart
 WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
+Stored = TypeVar("Stored")
 
 
 def listing() -> ReportListing:
@@ -193,6 +201,30 @@ def _asking() -> Latest[dict[str, str | None]]:
         yield {card["name"]: card["fingerprint"] for card in worker.models()}
 
     return Latest(ask)
+
+
+@dataclass(frozen=True)
+class Shelf(Generic[Stored]):
+    """What the cache has for a choice.
+
+    by_language: results of each chosen language that has one (and of those that the task's list does not offer), the
+    best first.  missing: chosen languages without.  problems: a sentence for every result that was skipped.  weights:
+    fingerprint of the chosen model's, None if it is not known.
+    """
+
+    by_language: Mapping[str, list[Stored]]
+    missing: tuple[str, ...]
+    problems: tuple[str, ...]
+    weights: str | None = None
+
+
+def shelved(
+    choice: Choice, found: Mapping[str, list[Stored]], problems: Iterable[str], weights: str | None
+) -> Shelf[Stored]:
+    """What was found by language, the chosen languages first and in their order."""
+    order = [*(name for name in choice.languages if name in found), *sorted(set(found) - set(choice.languages))]
+    missing = tuple(name for name in choice.languages if name not in found)
+    return Shelf({name: found[name] for name in order}, missing, tuple(problems), weights)
 
 
 def matching(
@@ -244,24 +276,28 @@ def label(result: ReportResult, weights: str | None = None) -> str:
     weights: fingerprint of the chosen model's; where it is not known, those of the report are named.
     """
     spec = job_spec(result.report.spec)
-    when = datetime.fromtimestamp(made_at(result), UTC)
-    words = [f"{when.day} {when:%b %Y, %H:%M} UTC", spelled(spec["languages"])]
+    words = [made_words(result), spelled(spec["languages"])]
     words += [str(spec[METHOD])] if METHOD in spec else []
     words += [f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"]
     words += [f"seed {spec['seed']}"] if spec["seed"] else []
     words += [f"weights {_short(spec[WEIGHTS])}"] if weights is None and spec[WEIGHTS] else []
-    return " · ".join([*words, *_origin(spec, weights)])
+    return " · ".join([*words, *origin(spec.get(WEIGHTS), weights, spec.get("dtype"))])
 
 
-def _origin(spec: Mapping[str, Any], weights: str | None) -> list[str]:
-    """What sets a report's model apart from the chosen one, in words."""
-    own, dtype = spec.get(WEIGHTS), spec.get("dtype")
+def made_words(result: ReportResult) -> str:
+    """When a report was made, in words."""
+    when = datetime.fromtimestamp(made_at(result), UTC)
+    return f"{when.day} {when:%b %Y, %H:%M} UTC"
+
+
+def origin(own: str | None, weights: str | None, dtype: str | None) -> list[str]:
+    """What sets a result's model apart from the chosen one, in words. own, weights: fingerprints, if known."""
     other = [f"made with other weights ({_short(own)})"] if weights and own is not None and own != weights else []
     return other + ([f"in {dtype}"] if dtype else [])
 
 
 def _short(fingerprint: str) -> str:
-    return f"{fingerprint[:SHORT_FINGERPRINT]}…" if fingerprint else "which, it does not say"
+    return f"{fingerprint[:SHORT_FINGERPRINT]}…" if fingerprint else "unknown ones"
 
 
 def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -280,7 +316,7 @@ def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
         own, asked = _mapping(spec, place), _mapping(wanted, place)
         found |= {name: value for name, value in own.items() if name in asked and value != asked[name]}
     words = [f"{name.replace('_', ' ')} {told(value)}" for name, value in found.items()]
-    return _origin(spec, wanted.get(WEIGHTS)) + words
+    return origin(spec.get(WEIGHTS), wanted.get(WEIGHTS), spec.get("dtype")) + words
 
 
 def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,25 +329,87 @@ def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec, **beside, "options": full}
 
 
-def told(value: Any) -> str:
-    """A setting in words."""
-    if value is None:
-        return "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {told(inner)}" for name, inner in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
 def facts(result: ReportResult) -> list[tuple[str, str]]:
     """How a report was made, a name and a value each."""
-    report, spec = result.report, job_spec(result.report.spec)
-    rows = [(name.replace("_", " ").capitalize(), told(spec[name])) for name in spec if name not in INNER]
-    rows += [(f"Option {name}", told(value)) for name, value in spec["options"].items()]
-    rows += [(f"Method's {name}", told(value)) for name, value in _mapping(spec, METHOD_OPTIONS).items()]
-    rows.append(("Model's fingerprint", str(part(report.spec, "model", "fingerprint") or "")))
-    rows.append(("Example forwards", f"{report.example_forwards:,}; what was in the cache already is not counted"))
-    rows.append(("Time", duration(report.seconds)))
-    versions = result.meta.get("versions")
-    if isinstance(versions, Mapping):
-        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    return [*rows, ("Report", result.key)]
+    report = result.report
+    return facts_table(report.spec, result.meta, (report.example_forwards, report.seconds), ("Report", result.key))
+
+
+def facts_table(
+    spec: Mapping[str, Any], meta: Mapping[str, Any], took: tuple[int, float], named: tuple[str, str]
+) -> list[tuple[str, str]]:
+    """How a result was made, as reports tell it, a name and a value each. took: forwards and seconds."""
+    return [*((name[:1].upper() + name[1:], value) for name, value in facts_of(spec, meta, spent(*took))), named]
+
+
+# Putting an experiment together: its options, what it will cost before it starts, and Start.
+
+PREFIX = "plan-"  # of the keys of its widgets
+HELD_FORM = "_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+DEV_HELP = "Examples that heads are chosen on."
+TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
+
+
+def values() -> dict[str, Any]:
+    """What the widgets say now, and what they said last where they are not drawn."""
+    return remembered(HELD_FORM, PREFIX)
+
+
+def draw(plan: Plan) -> dict[str, Any]:
+    """The form; returns the details of the job as they stand."""
+    kept = st.session_state.get(HELD_FORM, {})
+    with st.container(border=True, key="plan"):
+        _options(plan, kept)
+        with st.expander("More options"):
+            _more(plan, kept)
+        spec = plan.spec(values())
+        _begin(plan, spec)
+        terminal(shell_lines("experiment", spec), about="It can be interrupted; run the same command again to resume:")
+    return spec
+
+
+def _options(plan: Plan, kept: dict[str, Any]) -> None:
+    """The experiment's own options, side by side."""
+    names = plan.own_options()
+    for name, place in zip(names, st.columns(len(names)) if names else (), strict=True):
+        with place:
+            key, option = plan.option_key(name), plan.about.options[name]
+            form_values.draw(name, option, key, kept.get(key, option.default))
+
+
+def _more(plan: Plan, kept: dict[str, Any]) -> None:
+    def key(name: str) -> str:
+        return plan.key(name)
+
+    left, middle, right = st.columns(3)
+    size = kept.get(key("dev_size"), DEV_SIZE)
+    left.number_input("Examples of dev, at most", 1, 100_000, size, key=key("dev_size"), help=DEV_HELP)
+    st.session_state.setdefault(key("test_size"), kept.get(key("test_size")))
+    middle.number_input(
+        "Examples of test, at most", 1, 100_000, None, placeholder="all", key=key("test_size"), help=TEST_HELP
+    )
+    right.number_input("Seed", 0, None, kept.get(key("seed"), 0), step=1, key=key("seed"))
+    at = ABLATIONS.index(kept.get(key("ablation"), ABLATIONS[0]))
+    st.selectbox("A removed head gives", ABLATIONS, index=at, key=key("ablation"), help="Zero, or its mean output.")
+    method = METHODS[plan.choice.method]
+    if plan.method_options():
+        st.markdown(f"###### {method.title}")
+    for name in plan.method_options():
+        option, its = method.options[name], plan.method_key(name)
+        form_values.draw(name, option, its, kept.get(its, option.default))
+
+
+def _begin(plan: Plan, spec: dict[str, Any]) -> None:
+    """The forecast, the button, jobs under way, and what became of the last click."""
+    trouble = plan.trouble(spec) or (refusal(plan.choice) if plan.uses_method else "")
+    text = caution(plan.choice.method) if plan.uses_method else ""
+    before = f"{f'Caution: {text}. ' if text else ''}What it will take:"
+    end_form("experiment", spec, trouble, _start, plan, key="plan-start", form=PREFIX, before=before)
+    asked("Its report appears below when it is done.")
+    progress()
+
+
+def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
+    remember(plan.experiment)  # its report is the newest one
+    # As the widgets are now, not as they were when the button was drawn.
+    start("experiment", plan.spec(entered(values(), typed)))

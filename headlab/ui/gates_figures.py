@@ -150,7 +150,10 @@ def flattered(scores: Mapping[str, HeadScores], split: str) -> str:
     if not names:
         return ""
     other = "dev" if split == "test" else "test"
-    return f"The heads of {' and '.join(names)} were chosen on {split} itself, which flatters them: compare on {other}."
+    return (
+        f"The heads of {' and '.join(names)} were chosen on {split} itself, which gives an optimistic estimate: "
+        f"compare on {other}."
+    )
 
 
 def overlap(
@@ -338,7 +341,7 @@ def _beside(
     if lacking:
         st.caption(
             f"No {' or '.join(lacking)} scores of this model in this language are cached: with them, the heads that "
-            f"{'they' if len(lacking) > 1 else 'it'} would have kept stand here. The Heads page computes them."
+            f"{'they' if len(lacking) > 1 else 'it'} would have kept appear here. The Heads page computes them."
         )
     if scores and sweep.along:
         st.caption("The model was trained jointly with the gates; the other methods' masks are of the original model.")

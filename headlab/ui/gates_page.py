@@ -21,16 +21,17 @@ from headlab.store import GatesResult
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.tables import Report, Table
 from headlab.training.l0_options import GateOptions
-from headlab.ui import form_values, job_actions, roles_store
+from headlab.ui import form_values, roles_store
+from headlab.ui.experiments import Shelf
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_figures import mask_of
 from headlab.ui.gates_read import Sweep
-from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Shelf, fingerprint, key, others, trouble
+from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, fingerprint, key, others, trouble
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
-from headlab.ui.job_actions import asked, asked_for, progress, start
+from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title, page_link
 from headlab.ui.presses import button
@@ -50,7 +51,7 @@ def values() -> dict[str, Any]:
     return remembered(KEPT, key(""))
 
 
-def draw_form(choice: Choice, shelf: Shelf) -> None:
+def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
     """The form for the languages without a run; where all have some, folded, for others, weights or options."""
     if shelf.missing or not shelf.by_language:
         st.subheader("What will it cost?")
@@ -105,29 +106,16 @@ def _begin(plan: Plan) -> None:
         wrong = trouble(spec)
     except HeadlabError as error:
         spec, wrong = {}, f"{error}."
-    if wrong:
-        st.warning(wrong)
-    else:
+    if not wrong:
         runs = len(spec["weights"]) * len(plan.languages)
         many = f"{runs} runs" if runs > 1 else "one run"
         at = ", ".join(f"{weight:g}" for weight in spec["weights"])
         st.markdown(
             f"**{spelled(plan.languages)}**: {many} of {spec['options']['steps']} steps, one after another; λ = {at}."
         )
-        job_actions.draw("gates", spec, "What it will take:", "")
-    button(
-        "Start",
-        kind="primary",
-        icon="play_arrow",
-        key="gates-start",
-        disabled=bool(wrong),
-        on_press=_start,
-        args=(plan,),
-        form=key(""),
-    )
+    end_form("gates", spec, wrong, _start, plan, key="gates-start", form=key(""))
     if not wrong:
-        with st.expander("The same from a terminal"):
-            st.code(shell_lines("gates", spec), language="bash", wrap_lines=True)
+        terminal(shell_lines("gates", spec))
 
 
 def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
@@ -251,7 +239,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
     try:
         table = roles_left(sweep, _fitting(sweep, reports).result.report)
     except HeadlabError as error:
-        st.info(f"These gates cannot be laid beside this report of roles: {error}.")
+        st.info(f"These gates cannot be compared with this report of roles: {error}.")
         return
     left, counts = stacks(of_each_size(table))
     fig = stacked(left, counts, "heads with the role")

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.records import canonical_json
 from headlab.report.commands import part
+from headlab.report.parts import told
 from headlab.store import GatesListing, GatesResult
 from headlab.training.l0_options import GateOptions, options_of
-from headlab.ui.experiments import told, weights_of
+from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
 from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, learned_with, sweeps
-from headlab.ui.job_format import duration
-from headlab.ui.names import language_title
 from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
 
 # Gates that are to be learned: at which weights, with which options; the job's spec.
@@ -107,23 +105,7 @@ def trouble(spec: Mapping[str, Any]) -> str:
 
 # Learned gates as the page finds them: the runs of a model and task, language by language, sweep by sweep.
 
-SHORT = 12  # of a fingerprint, enough to tell weights apart
 TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label names in its own words
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """What the cache has for a choice.
-
-    by_language: sweeps of each chosen language that has one (and of those that the task's list does not offer), of
-    the model's present weights first.  missing: chosen languages without.  problems: a sentence for every run that
-    was skipped.  weights: fingerprint of the chosen model's, None if it is not known.
-    """
-
-    by_language: Mapping[str, list[Sweep]]
-    missing: tuple[str, ...]
-    problems: tuple[str, ...]
-    weights: str | None = None
 
 
 def listing() -> GatesListing:
@@ -136,7 +118,7 @@ def _scan(root: Path, stamp: Stamp) -> GatesListing:
     return store(root).gates()
 
 
-def shelf(choice: Choice) -> Shelf:
+def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned of the chosen model on the chosen task."""
     found, offered, weights = listing(), set(languages_of(choice.task)), weights_of(choice.model)
     runs: dict[str, list[GatesResult]] = {}
@@ -145,9 +127,8 @@ def shelf(choice: Choice) -> Shelf:
         about = (part(spec, "model", "name"), part(spec, "task", "name"))
         if about == (choice.model, choice.task) and (language in choice.languages or language not in offered):
             runs.setdefault(language, []).append(result)
-    order = [*(name for name in choice.languages if name in runs), *sorted(set(runs) - set(choice.languages))]
-    made = {name: sorted(sweeps(runs[name]), key=lambda sweep: not _same(sweep, weights)) for name in order}
-    return Shelf(made, tuple(name for name in choice.languages if name not in runs), found.problems, weights)
+    made = {name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights)) for name, own in runs.items()}
+    return shelved(choice, made, found.problems, weights)
 
 
 def fingerprint(sweep: Sweep) -> str:
@@ -172,10 +153,7 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
     words.append(f"learned on {part(spec, 'task', 'size') or 'all'} examples of {learned_on(sweep.first)}")
     seed = options.get("seed", spec.get("seed"))
     words.append(f"seed {seed}" if seed else "")
-    if not _same(sweep, weights):
-        own = fingerprint(sweep)
-        words.append(f"of other weights ({f'{own[:SHORT]}…' if own else 'which, it does not say'})")
-    return " · ".join(word for word in words if word)
+    return " · ".join([*(word for word in words if word), *origin(fingerprint(sweep), weights, None)])
 
 
 def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
@@ -202,28 +180,10 @@ def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 def facts(result: GatesResult) -> list[tuple[str, str]]:
     """How a run was made, a name and a value each."""
-    gates, spec = result.gates, result.gates.spec
-    rows = [(name, str(part(spec, *path))) for name, path in (("Model", ("model", "name")), ("Task", ("task", "name")))]
-    rows += [("Language", language_title(gates.language)), ("λ", f"{gates.weight:g}")]
-    rows += [(f"Option {name}", told(value)) for name, value in learned_with(gates).items() if name != WEIGHT]
-    rows += [("Model's fingerprint", str(part(spec, "model", "fingerprint") or ""))]
-    if gates.trained:
-        rows += [("Trained model", f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}")]
-    rows += [("Example forwards", f"{gates.example_forwards:,}"), ("Time", duration(gates.seconds))]
-    created = _when(result.meta.get("created"))
-    rows += [("Made", created)] if created else []
-    versions = result.meta.get("versions")
-    if isinstance(versions, Mapping):
-        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    return [*rows, ("Run", result.key)]
-
-
-def _when(created: Any) -> str:
-    try:
-        when = datetime.fromisoformat(str(created)).astimezone(UTC)
-    except (ValueError, OverflowError):  # no date, or one that is in no year of UTC
-        return ""
-    return f"{when.day} {when:%b %Y, %H:%M} UTC"
+    gates = result.gates
+    rows = facts_table(gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key))
+    kept = f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}"
+    return [("λ", f"{gates.weight:g}"), *([("Trained model", kept)] if gates.trained else []), *rows]
 
 
 def dtype(result: GatesResult) -> str:

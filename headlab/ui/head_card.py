@@ -103,7 +103,7 @@ def verdict(s: HeadScores, head: Head) -> str:
         return "no interval: this method says nothing about its uncertainty"
     if s.low[i] > 0:
         return "helps: its interval lies above 0"
-    return "harms: its interval lies below 0" if s.high[i] < 0 else "undecided: its interval holds 0"
+    return "harms: its interval lies below 0" if s.high[i] < 0 else "undecided: its interval contains 0"
 
 
 # A head's card: its value in every language, how sure that is, and where to go with it.

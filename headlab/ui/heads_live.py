@@ -13,10 +13,11 @@ from headlab.methods.table import METHODS
 from headlab.pictures import common_limit
 from headlab.records import Head
 from headlab.scores import HeadScores
+from headlab.tables import duration
 from headlab.ui.head_card import shown_value, verdict
 from headlab.ui.headgrid import one_map
 from headlab.ui.job_actions import bar, known_jobs, said, start, watch
-from headlab.ui.job_format import Job, duration
+from headlab.ui.job_format import Job
 from headlab.ui.job_offer import price, refusal, work_of
 from headlab.ui.live import follow
 from headlab.ui.names import head_words, language_title
@@ -166,7 +167,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
         with st.container(border=True):
             st.markdown(f"**{language_title(language)}**")
             if language in waiting:
-                st.caption("In line for the worker.")
+                st.caption("Waiting for the worker.")
             else:
                 spec = work_of(choice, [language], results.first)
                 button("Compute", key=f"compute-{language}", help=HELP, on_press=start, args=("score", spec))

@@ -123,7 +123,7 @@ def encode(kept: Bools) -> str:
 
 def decode(text: str, grid: HeadGrid) -> Bools:
     """Inverse of `encode`, bool [head]. Raises HeadlabError unless the text is a mask of this grid's size."""
-    remedy = f"this model has {grid}. The link is cut, or made for another model; all heads stay as they were"
+    remedy = f"this model has {grid}. The link is incomplete, or was made for another model; no heads were changed"
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:

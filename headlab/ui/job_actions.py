@@ -15,7 +15,7 @@ from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, 
 from headlab.ui.job_format import share as share_of
 from headlab.ui.live import follow
 from headlab.ui.names import page_link
-from headlab.ui.presses import Button, row
+from headlab.ui.presses import Button, button, row
 from headlab.ui.shell import Choice, guarded
 from headlab.ui.shell_worker import Latest, client, supervisor
 from headlab.worker.client import Client
@@ -146,6 +146,35 @@ def delete(job: int) -> None:
     ask(do)
 
 
+# How every form of a job ends.
+
+
+def end_form(
+    kind: str, spec: Mapping[str, Any], wrong: str, press: Callable[..., None], *args: Any, key: str, form: str,
+    before: str = "What it will take:",
+) -> None:  # fmt: skip
+    """What is wrong with the form, or else what its job will take; and Start.
+
+    press: what Start does with `args` and what was typed last.  key: of the button.  form: prefix of the keys of the
+    form's widgets.  before: what the forecast begins with.
+    """
+    if wrong:
+        st.warning(wrong)
+    else:
+        draw(kind, spec, before, "")
+    button(
+        "Start", kind="primary", icon="play_arrow", key=key, disabled=bool(wrong), on_press=press, args=args, form=form
+    )
+
+
+def terminal(*commands: str, about: str = "") -> None:
+    """The same from a terminal, folded. about: what to know of the commands."""
+    with st.expander("The same from a terminal"):
+        if about:
+            st.caption(about)
+        st.code("\n".join(commands), language="bash", wrap_lines=True)
+
+
 # What a job will cost, as the worker says it. It may have to time its device first, so no page waits for it.
 
 KNOWN = "_forecasts"
@@ -265,7 +294,7 @@ def asked(what_then: str) -> None:
     """What became of the last click that asked for a job, with a link to it. what_then: a sentence on its result."""
     held = asked_for()
     if (made := held.started) is not None and made.job in held.mine:
-        told = f"Job {made.job} is in the queue." if not made.before else f"This is job {made.job} already."
+        told = f"Job {made.job} is in the queue." if not made.before else f"This is already job {made.job}."
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f"{told} {what_then}")
             page_link("jobs", f"Follow job {made.job}", {"job": str(made.job)})

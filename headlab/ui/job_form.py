@@ -12,9 +12,9 @@ from headlab.errors import HeadlabError
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.tasks import names as task_names
-from headlab.ui import form_values, job_actions
+from headlab.ui import form_values
 from headlab.ui.form_values import Values, held, pressed
-from headlab.ui.job_actions import asked_for, show, start
+from headlab.ui.job_actions import asked_for, end_form, show, start
 from headlab.ui.job_format import KINDS
 from headlab.ui.job_offer import refusal
 from headlab.ui.names import language_title, page_link
@@ -128,7 +128,7 @@ def draw(choice: Choice) -> None:
             _scores(draft, kind)
             _place(draft)
         _begin(draft)
-    page_link("experiments", "Analyses of many of these: Experiments")
+    page_link("experiments", "Analyses that combine several of these: Experiments")
     page_link("roles", "What the heads do: Roles")
     page_link("gates", "Gates that learn which heads to keep: Gates")
 
@@ -159,16 +159,9 @@ def _begin(draft: Draft) -> None:
     """The forecast, the button, and what became of the last click on it."""
     values = held(PREFIX)
     kind, spec = draft.kind(values), draft.spec(values)
-    if trouble := _trouble(spec):
-        st.warning(trouble)
-    else:
-        shared = draft.place(values) == "ray"
-        label = "What this worker would take alone; Ray's workers share it:" if shared else "What it will take:"
-        job_actions.draw(kind, spec, label, "")
-    button(
-        "Start", kind="primary", icon="play_arrow", key="new-start", disabled=bool(trouble), on_press=_start,
-        args=(draft, values), form=PREFIX,
-    )  # fmt: skip
+    shared = draft.place(values) == "ray"
+    label = "What it would take this worker alone; Ray workers share it:" if shared else "What it will take:"
+    end_form(kind, spec, _trouble(spec), _start, draft, values, key="new-start", form=PREFIX, before=label)
     _told()
 
 
@@ -183,7 +176,7 @@ def _told() -> None:
         return
     if made.before:
         doing = "running" if made.state == "running" else "waiting"
-        st.info(f"This is job {made.job} already, {doing} now: the same work asked for twice is one job.")
+        st.info(f"This is already job {made.job}, {doing} now: identical requests share one job.")
     else:
         st.success(f"Job {made.job} is in the queue.")
     button(f"Open job {made.job}", key="new-open", on_press=show, args=(made.job,))
@@ -230,8 +223,8 @@ def _option(draft: Draft, method: str, name: str) -> None:
 
 
 def _curve(draft: Draft) -> None:
-    st.selectbox("Accuracy on", SPLITS, key=draft.key("split"), help="The order comes from dev, so judge on test.")
-    few = "At how many counts of heads gone; empty: at every one."
+    st.selectbox("Accuracy on", SPLITS, key=draft.key("split"), help="Heads are ordered on dev, so measure on test.")
+    few = "How many counts of removed heads to measure; empty: every count."
     st.number_input("Points", 2, 4096, None, placeholder="every one", key=draft.key("points"), help=few)
 
 
@@ -240,7 +233,7 @@ def _training(draft: Draft) -> None:
     st.number_input("Steps", 1, 20_000, STEPS, key=draft.key("steps"))
     with st.expander("More options"):
         rate = draft.key("rate")
-        st.number_input("Learning rate, at its highest", 1e-6, 0.999, RATE, step=1e-4, format="%g", key=rate)
+        st.number_input("Peak learning rate", 1e-6, 0.999, RATE, step=1e-4, format="%g", key=rate)
         _seed(draft)
 
 

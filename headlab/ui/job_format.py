@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
+from headlab.tables import duration
 from headlab.ui.names import language_title
 
 Job = Mapping[str, Any]
@@ -173,12 +174,3 @@ def forecast_line(forecast: Mapping[str, Any]) -> str:
     words = "How long it takes is not known" if seconds is None else f"**About {duration(seconds)}**"
     words += f", {forwards:,} forwards" if forwards else ""
     return f"{words}: {str(basis).rstrip('.')}." if basis else f"{words}."
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words, as exact as a guess deserves."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"

@@ -13,9 +13,10 @@ from headlab.methods.costs import settings, spec_of
 from headlab.methods.table import METHODS
 from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
+from headlab.tables import duration
 from headlab.ui import job_actions
 from headlab.ui.job_actions import ask, asked_for, known_jobs, progress, start
-from headlab.ui.job_format import duration, spelled
+from headlab.ui.job_format import spelled
 from headlab.ui.live import follow
 from headlab.ui.names import language_title
 from headlab.ui.presses import button

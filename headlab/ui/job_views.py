@@ -44,7 +44,7 @@ ICONS = {
 SHOWN, MORE = 8, "_jobs_shown"
 GONE = "The list of jobs is kept in the cache folder, and they go on where they stopped once a worker runs."
 EMPTY = (
-    "No job runs or waits. Put one together under **New job**, or press **Compute** on a page that lacks a result. "
+    "No job runs or waits. Create one under **New job**, or press **Compute** on a page that lacks a result. "
     "Jobs go on when this page is closed."
 )
 
@@ -140,7 +140,7 @@ def open_button(job: Job) -> None:
 
 def trouble(job: Job) -> str:
     """Why a job failed."""
-    return str(job.get("error") or "It failed without a sentence; its log may say more.")
+    return str(job.get("error") or "It failed without an error message; its log may say more.")
 
 
 def actions(job: Job) -> None:
@@ -218,7 +218,7 @@ def offer_report(job: Job, keys: Sequence[str]) -> None:
             "Report (HTML)", lambda: html(document(find(there, store), dev_size=ordered_on(store))),
             f"headlab-job-{job['id']}.html", "text/html", key="results-report", on_click="ignore",
             icon=":material/download:",
-            help="One file with maps, tables and the commands that make them again; it needs no network.",
+            help="One file with maps, tables and the commands that reproduce them; it needs no network.",
         )  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
             "Language": language_title(curve.language),
             "All heads on": f"{curve.accuracy[0]:.1%}",
             "Mean over the curve": f"{curve.area:.1%}",
-            "Heads gone for one point": f"{curve.heads_until(0.01)} of {curve.grid.size}",
+            "Heads removed before one point is lost": f"{curve.heads_until(0.01)} of {curve.grid.size}",
         }
         for curve in (result.curve for result in results)
     ]
@@ -300,7 +300,7 @@ def _curves(keys: Sequence[str]) -> None:
     st.markdown("##### Accuracy as heads leave")
     table = _curve_table(default_root(), tuple(keys))
     if table.empty:
-        st.caption("The curves are in the worker's cache, which is not the one of this page.")
+        st.caption("The curves are in the worker's cache, which this page does not read.")
     else:
         st.dataframe(table, hide_index=True)
 
@@ -414,7 +414,7 @@ def _log(number: int) -> None:
         if lines := supervisor().client().log(number):
             st.code("\n".join(reversed(lines)), language=None, height=LOG_HEIGHT, wrap_lines=True)
         else:
-            st.caption("Nothing is written yet.")
+            st.caption("Nothing has been logged yet.")
 
 
 def _stored(job: Job) -> dict[str, HeadScores]:

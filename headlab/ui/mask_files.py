@@ -61,7 +61,7 @@ def dialog(mask: Mask, model: str, place: Place) -> None:
         with script:
             _script(mask, place)
         with smaller:
-            st.markdown("A mask alone makes no model smaller. This takes the heads out of the weights for good:")
+            st.markdown("A mask alone makes no model smaller. This removes the heads from the weights permanently:")
             st.code(shrink_command(model, file_name(mask, model)), language="bash", wrap_lines=True)
         with others:
             _others(mask)
@@ -89,7 +89,9 @@ def _others(mask: Mask) -> None:
         st.markdown(f"{error}.")
         return
     st.code(written.decode().strip(), language=None, wrap_lines=True, height=160)
-    st.caption("Layers and heads count from 0. Only the heads go along: the model, the method and accuracies do not.")
+    st.caption(
+        "Layers and heads count from 0. Only the heads are exported, not the model, the method or the accuracies."
+    )
 
 
 # The mask as a file: offered with what was seen of it, and taken back only if it belongs to this model.
@@ -153,5 +155,5 @@ def _uploaded(now: History, fingerprint: str) -> None:
         take(file.getvalue(), file.name, now, fingerprint)
         ok, text = True, f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off."
     except HeadlabError as error:
-        ok, text = False, f"Not imported, the mask stays as it was: {str(error).rstrip('.')}."
+        ok, text = False, f"Not imported, the mask is unchanged: {str(error).rstrip('.')}."
     st.session_state[MESSAGE] = {"ok": ok, "text": text}

@@ -217,7 +217,7 @@ def tables(a: Mask, b: Mask, found: Difference) -> None:
         show(accuracies, "masks")
     else:
         st.caption(
-            "Neither mask carries accuracies: the Prune page notes those it has seen when it exports a mask, and "
+            "Neither mask holds accuracies: the Prune page records those it has shown when it exports a mask, and "
             "headlab evaluate measures them."
         )
     show(by_layer_table(found), "masks")
@@ -276,7 +276,7 @@ def _open(choice: Choice, mask: Mask, fingerprint: str) -> None:
 
 def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target: Target) -> None:
     """One mask of several, with its ways out. first: names that are chosen to begin with."""
-    st.subheader("Make one mask of several")
+    st.subheader("Combine several masks into one")
     options = list(masks)
     names = st.multiselect("Masks", options, default=first, key=f"masks-several-{content_key(options)[:12]}")
     how = st.radio("Way", list(WAYS), captions=list(WAYS.values()), key="masks-way", horizontal=True)

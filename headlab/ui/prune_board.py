@@ -76,9 +76,7 @@ def suggestion(board: Board) -> None:
     scores = board.scores
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
-            st.markdown(
-                "There is nothing to suggest from yet: no scores of this method are cached for these languages."
-            )
+            st.markdown("There is no suggestion yet: no scores of this method are cached for these languages.")
             return
         wanted = _rule(scores)
         kept = suggest(scores, wanted)

@@ -227,7 +227,7 @@ def _columns() -> dict[str, Any]:
         "Difference": number(format="%+.1f", width=80, help="Points, on the same examples"),
         "95 % interval": text(width=95, help="Of the difference, paired bootstrap, points"),
         "p": number(format="%.3f", width=50, help="Two-sided, this language by itself"),
-        "p (Holm)": number(format="%.3f", width=70, help="Adjusted for looking at all these languages"),
+        "p (Holm)": number(format="%.3f", width=70, help="Adjusted for testing all these languages"),
         "Now right": number(width=75, help="Predictions that became right"),
         "Now wrong": number(width=80, help="Predictions that became wrong"),
         "Unpruned %": number(format="%.1f", width=85),

@@ -17,13 +17,9 @@ from headlab.report.commands import shell_lines
 from headlab.scores import kept_without
 from headlab.store import ReportResult
 from headlab.studies.pareto import (
-    ABOUT,
-    BOUND,
     CHOICE,
     CONFIRMED,
-    ESTIMATE,
     FRONT,
-    ORDERS,
     Point,
     chosen_mask,
     cost_of,
@@ -32,14 +28,16 @@ from headlab.studies.pareto import (
     read_order,
     read_points,
 )
+from headlab.studies.table import BOUND, ESTIMATE, ORDERS
+from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
-from headlab.ui import experiments, job_actions
+from headlab.ui import experiments
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import CONFIG
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
-from headlab.ui.job_actions import asked
+from headlab.ui.job_actions import asked, end_form, terminal
 from headlab.ui.job_offer import refusal
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
@@ -188,7 +186,7 @@ SMALLEST, BEST = "Smallest model within d points in every language", "Best model
 BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
 PREFIX = "front-"  # of the keys of its widgets
 LOST, KEPT_HEADS = 1.0, 0.75  # what is asked at first: points, and the share of heads kept
-DEV_HELP = "Examples that heads are chosen on. More examples tell smaller losses apart."
+DEV_HELP = "Examples that heads are chosen on. More examples can detect smaller losses."
 
 
 def ask(choice: Choice, heads: int) -> None:
@@ -237,18 +235,10 @@ def _begin(choice: Choice, heads: int) -> None:
     """The forecast, the button, and what became of the last click."""
     values = held(PREFIX)
     spec, trouble = spec_of(choice, heads, values), refusal(choice)
-    if trouble:
-        st.warning(trouble)
-    else:
-        job_actions.draw("front", spec, "What it will take:", "")
-    button(
-        "Start", kind="primary", icon="play_arrow", key="front-start", disabled=bool(trouble), on_press=_start,
-        args=(choice, heads, values), form=PREFIX,
-    )  # fmt: skip
+    end_form("front", spec, trouble, _start, choice, heads, values, key="front-start", form=PREFIX)
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")
-    with st.expander("The same from a terminal"):
-        st.code(shell_lines("front", spec), language="bash", wrap_lines=True)
+    terminal(shell_lines("front", spec))
 
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
@@ -264,7 +254,7 @@ INTRO = (
     "one. Of all of them the answer alone is then judged on test."
 )
 READING = (
-    "A click on a dot makes it the present mask. Filled dots lie on the line: no other model here is as small and "
+    "A click on a dot makes it the current mask. Filled dots lie on the line: no other model here is as small and "
     "loses less. Their bar reaches down to the lower bound. All of it is on the examples that chose the heads, which "
     "flatters. Drag to look closer; a double click shows everything."
 )
@@ -381,6 +371,6 @@ def _list(front: Front, now: History) -> None:
         format_func=lambda point: words(point, answer=point == front.answer),
     )  # fmt: skip
     button(
-        "Make it the present mask", kind="primary", icon="check", key="front-put", on_press=put,
+        "Make it the current mask", kind="primary", icon="check", key="front-put", on_press=put,
         args=(front, now, chosen.order, chosen.removed),
     )  # fmt: skip

@@ -44,13 +44,13 @@ def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
     """Parameters and multiply-accumulates without the heads that are off: arithmetic, nothing is run."""
     given = loaded.get("costs")
     if given is None:
-        st.caption("The worker does not say what this model's heads cost: it is of an older version.")
+        st.caption("The worker does not say what this model's heads cost: it is from an older version.")
         return
     costs = Costs.from_json(given)
     whole = costs.untouched()
     if not costs.layers:
         _sizes(whole, whole)
-        st.caption(f"{NO_SPEED} Of this model none can be: {costs.note.rstrip('.')}.")
+        st.caption(f"{NO_SPEED} This model's cannot be: {costs.note.rstrip('.')}.")
         return
     left = costs.shrunk(mask.kept)
     _sizes(whole, left)

@@ -15,15 +15,15 @@ from headlab.studies.remaining import remaining
 from headlab.tables import Table
 from headlab.tasks.base import SPLITS, VARIABLE
 from headlab.tasks.udpos import treebank_languages
-from headlab.ui import form_values, job_actions, job_offer
+from headlab.ui import form_values, job_offer
+from headlab.ui.experiments import Shelf
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
 from headlab.ui.form_values import entered, remembered
-from headlab.ui.job_actions import asked, progress, start
+from headlab.ui.job_actions import asked, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title
-from headlab.ui.presses import button
-from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, Shelf, key, plans, trouble
+from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, key, plans, trouble
 from headlab.ui.shell import Choice, found, languages_of
 
 # Finding roles: on which sentences, what that will cost, Start, and how far it is.
@@ -37,7 +37,7 @@ def values() -> dict[str, Any]:
     return remembered(KEPT, key(""))
 
 
-def draw_form(choice: Choice, shelf: Shelf) -> None:
+def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
     """The form for the languages without a report; where all have one, folded, for others or other thresholds."""
     if shelf.missing or not shelf.by_language:
         st.subheader("What will it cost?")
@@ -67,10 +67,7 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
     if without:
         st.warning(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there.")
     if made:
-        with st.expander("The same from a terminal"):
-            st.code(
-                "\n".join(shell_lines("roles", plan.spec(values())) for plan in made), language="bash", wrap_lines=True
-            )
+        terminal(*(shell_lines("roles", plan.spec(values())) for plan in made))
 
 
 def _kept(name: str, usual: Any) -> Any:
@@ -112,16 +109,7 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
         st.caption(
             f"There is no treebank of {spelled(plan.languages)} here; {VARIABLE} names the folder that holds them."
         )
-    wrong = trouble(spec)
-    if wrong:
-        st.warning(wrong)
-    else:
-        job_actions.draw("roles", spec, "What it will take:", "")
-    name = f"roles-start-{plan.source}"
-    button(
-        "Start", kind="primary", icon="play_arrow", key=name, disabled=bool(wrong), on_press=_start, args=(plan,),
-        form=key(""),
-    )  # fmt: skip
+    end_form("roles", spec, trouble(spec), _start, plan, key=f"roles-start-{plan.source}", form=key(""))
 
 
 def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:

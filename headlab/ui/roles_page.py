@@ -238,5 +238,5 @@ def table_of(found: Across, focus: str, kind: str) -> Table:
         ("stack", "layer", "head", "role", "languages with it", *(f"{name}, %" for name in languages)),
         ("", "d", "d", "", "d", *(".1f" for _ in languages)),
         tuple(rows),
-        ("No value: the head's best offset is another in that language, or its sentences have no such pair.",),
+        ("No value: the head's best offset differs in that language, or its sentences have no such pair.",),
     )

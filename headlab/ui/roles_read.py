@@ -117,7 +117,8 @@ def _rows(table: Table) -> list[Found]:
     for at, head in enumerate(heads_of(table)):
         if not isinstance(role[at], str) or not isinstance(has[at], bool):
             raise HeadlabError(
-                f"its table roles says {role[at]!r:.40} has it: {has[at]!r:.40}, which is not an answer",
+                f"its table roles says {has[at]!r:.40} of whether a head has {role[at]!r:.40}; it must be true, "
+                "false or empty",
                 code="roles.answer_invalid",
             )
         own = {name: _number(column[at], name) for name, column in numbers.items()}

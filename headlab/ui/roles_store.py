@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.report.commands import job_of, part
+from headlab.report.commands import part
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import ReportResult
 from headlab.tables import Report
 from headlab.tasks.base import SPLITS, TREEBANK
-from headlab.ui.experiments import listing, made_at, told, weights_of
-from headlab.ui.job_format import duration
+from headlab.ui import experiments
+from headlab.ui.experiments import Shelf, listing, made_at, made_words, origin, shelved, weights_of
 from headlab.ui.names import language_title
 from headlab.ui.roles_read import ROLES, Roles, read
 from headlab.ui.shell import Choice, languages_of
@@ -113,22 +112,7 @@ class Kept:
         return str(part(self.result.report.spec, "task", "name"))
 
 
-@dataclass(frozen=True)
-class Shelf:
-    """What the cache has for a choice.
-
-    by_language: reports of each chosen language that has one (and of those that the task's list does not offer),
-    the best first.  missing: chosen languages without.  problems: a sentence for every report that was skipped.
-    weights: fingerprint of the chosen model's, None if it is not known.
-    """
-
-    by_language: Mapping[str, list[Kept]]
-    missing: tuple[str, ...]
-    problems: tuple[str, ...]
-    weights: str | None = None
-
-
-def shelf(choice: Choice) -> Shelf:
+def shelf(choice: Choice) -> Shelf[Kept]:
     """Every report of roles of the chosen model, on a treebank or on the chosen task."""
     found = listing()
     weights, offered = weights_of(choice.model), set(languages_of(choice.task))
@@ -147,9 +131,7 @@ def shelf(choice: Choice) -> Shelf:
             kept.setdefault(language, []).append(Kept(result, roles))
     for rows in kept.values():
         rows.sort(key=lambda row: _rank(row, weights), reverse=True)
-    order = [*(name for name in choice.languages if name in kept), *sorted(set(kept) - set(choice.languages))]
-    missing = tuple(name for name in choice.languages if name not in kept)
-    return Shelf({name: kept[name] for name in order}, missing, tuple(problems), weights)
+    return shelved(choice, kept, problems, weights)
 
 
 def _about(report: Report, choice: Choice) -> bool:
@@ -179,33 +161,15 @@ def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str
 def label(kept: Kept, weights: str | None = None) -> str:
     """A report in a line: when it was made, on how much of what, of which weights if of others than the model's."""
     report = kept.result.report
-    when = datetime.fromtimestamp(made_at(kept.result), UTC)
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
-    words = [f"{when.day} {when:%b %Y, %H:%M} UTC", language_title(kept.language)]
+    words = [made_words(kept.result), language_title(kept.language)]
     words.append(
         f"{part(report.spec, 'task', 'size') or '?'} sentences of {part(report.spec, 'task', 'split') or '?'} ({of})"
     )
-    own = str(part(report.spec, "model", "fingerprint") or "")
-    if weights is not None and own != weights:
-        words.append(f"made with other weights ({f'{own[:SHORT]}…' if own else 'which, it does not say'})")
-    dtype = part(report.spec, "model", "dtype")
-    return " · ".join([*words, *([f"in {dtype}"] if dtype else [])])
-
-
-def job_spec(report: Report) -> dict[str, Any]:
-    """The details of the job that makes a report of this spec; its size as it was, not as it was asked for."""
-    return job_of("report", report.spec)[1]
+    own, dtype = (part(report.spec, "model", name) for name in ("fingerprint", "dtype"))
+    return " · ".join([*words, *origin(str(own or ""), weights, dtype)])
 
 
 def facts(kept: Kept) -> list[tuple[str, str]]:
     """How a report was made, a name and a value each."""
-    report, spec = kept.result.report, job_spec(kept.result.report)
-    rows = [(name.capitalize(), told(value)) for name, value in spec.items() if name not in ("options", "frequencies")]
-    rows += [(f"Option {name}", told(value)) for name, value in spec["options"].items()]
-    rows.append(("Model's fingerprint", str(part(report.spec, "model", "fingerprint") or "")))
-    rows.append(("Example forwards", f"{report.example_forwards:,}"))
-    rows.append(("Time", duration(report.seconds)))
-    versions = kept.result.meta.get("versions")
-    if isinstance(versions, Mapping):
-        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    return [*rows, ("Report", kept.key)]
+    return experiments.facts(kept.result)

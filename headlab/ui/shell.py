@@ -158,7 +158,7 @@ def guarded() -> Iterator[None]:
     except Exception as error:  # the last fence before the user: the trace goes to the log
         log.exception("page failed")
         st.error(f"Something went wrong that headlab did not expect ({type(error).__name__}: {error}). "
-                 "Nothing is lost; reload the page. The server's log has the details.")  # fmt: skip
+                 "Nothing is lost; reload the page. Details are in the server's log.")  # fmt: skip
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None
         return None
     known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
     named = ", ".join(repr(value[:80]) for value in unknown[:5])
-    return f"The link asks for {what} {named}, which is not known here; choose from {known}. It was left out."
+    return f"The link asks for {what} {named}, which is unknown here; choose from {known}. It was left out."
 
 
 def _note(param: str, what: str, options: Sequence[str]) -> None:

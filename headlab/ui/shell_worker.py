@@ -186,7 +186,7 @@ def describe(health: dict[str, object]) -> State:
     if health.get("jobs_running"):
         waiting = health.get("jobs_waiting")
         more = f", {waiting} more job{'s' * (waiting != 1)} in line" if waiting else ""
-        return State("busy", f"Worker: computing scores{where}{more}; live answers go first", ray)
+        return State("busy", f"Worker: computing scores{where}{more}; live requests go first", ray)
     return State("ready", f"Worker: ready{where}" + (f". {health['note']}" if health.get("note") else ""), ray)
 
 

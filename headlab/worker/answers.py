@@ -93,7 +93,7 @@ def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
     for head in heads:
         if head.stack != "encoder":
             raise HeadlabError(
-                f"head {head} attends from a translation, and a sentence has none; choose encoder heads",
+                f"head {head} attends from a translation, and a plain sentence has none; choose encoder heads",
                 code="head.of_translation",
             )
     return started(model, 1)

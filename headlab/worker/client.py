@@ -112,9 +112,7 @@ class Client:
                 done = bool(record.get("done"))
                 yield record
             if not done:
-                raise HeadlabError(
-                    "the worker stopped in the middle of its answer; ask again", code="worker.stopped_midway"
-                )
+                raise HeadlabError("the worker stopped while it was answering; try again", code="worker.stopped_midway")
 
     def gradient(
         self,

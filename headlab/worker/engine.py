@@ -397,9 +397,7 @@ class Engine:
             return
         busy = self._runner.model
         if live.steps is None and busy is not None and live.model != busy:
-            sentence = (
-                f"the worker computes scores with {busy} now; wait for that job or cancel it, then ask for {live.model}"
-            )
+            sentence = f"the worker is computing with {busy}; wait for that job or cancel it, then ask for {live.model}"
             live.send(Refusal(sentence, 409, code="worker.other_model_in_use"))
             self._waiting.forget(live)
             return

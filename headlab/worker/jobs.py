@@ -204,7 +204,7 @@ class Jobs:
         """One job. Raises Refusal (404) if there is none of that id."""
         rows = self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
         if not rows:
-            raise Refusal(f"there is no job {job}; the list of jobs shows those that exist", 404, code="job.unknown")
+            raise Refusal(f"there is no job {job}; see the list of jobs", 404, code="job.unknown")
         return _job(rows[0])
 
     def list(self) -> list[Job]:

@@ -90,8 +90,8 @@ class Allowed:
             )
         if _place(model) != self._places[model]:
             raise Refusal(
-                f"{model} is not where it was when the worker started, so it is not opened; start the worker again "
-                "if that is meant",
+                f"{model} has moved since the worker started, so it is not opened; restart the worker if that was "
+                "intended",
                 404,
                 code="model.moved",
             )
@@ -205,12 +205,10 @@ class Doors:
     def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
         if self._hosts is not None and _name_of(host) not in self._hosts:
-            return refused(
-                400, "this worker does not answer to the name in the request's Host header", code="request.host_unknown"
-            )
+            return refused(400, "the request's Host header does not name this worker", code="request.host_unknown")
         origin = headers.get("origin")
         if origin is not None and _place_of(origin) != host:
-            return refused(403, "pages of other sites may not ask this worker", code="request.other_site")
+            return refused(403, "pages of other sites may not use this worker", code="request.other_site")
         if not _small(headers.get("content-length", "0")):
             return refused(413, TOO_LARGE, code="request.too_large")
         if self._inside >= MAX_REQUESTS:

@@ -120,7 +120,7 @@ class Fetches:
             if coming is None:
                 if len(self._coming) >= MOST:
                     raise Refusal(
-                        f"{MOST} models are being fetched from the hub; try again when one has come",
+                        f"{MOST} models are already being fetched from the hub; try again when one has arrived",
                         429,
                         code="worker.fetches_too_many",
                     )
@@ -383,7 +383,7 @@ class Resident:
             return
         if self._helping is None:
             raise HeadlabError(
-                "this worker has no Ray to compute on; start it with --ray, or submit the job for here",
+                "this worker has no Ray to compute on; start it with --ray, or submit the job with place here",
                 code="worker.no_ray",
             )
         running.log("on Ray")

@@ -130,7 +130,7 @@ class Local:
         self._starts = [*(t for t in self._starts if now - t < DEATH_SECONDS), now]
         if len(self._starts) > DEATHS:
             raise HeadlabError(
-                f"the worker is stopped, or died {DEATHS} times in a minute; see {SEE}, then restart the app",
+                f"the worker was stopped, or crashed {DEATHS} times in a minute; see {SEE}, then restart the app",
                 code="worker.stopped",
             )
         with tempfile.TemporaryDirectory(prefix="headlab-") as folder, _output(self._cache) as output:

@@ -537,7 +537,7 @@ def open_entrance(settings: Settings) -> Entrance:
     if token is None:
         listener.close()
         raise HeadlabError(
-            f"a worker on {settings.host} could be asked by anyone who reaches it: set HEADLAB_TOKEN to a long random "
+            f"a worker on {settings.host} could be used by anyone who can reach it: set HEADLAB_TOKEN to a long random "
             "text here and where the app runs, or leave the host at 127.0.0.1",
             code="worker.token_missing",
         )

@@ -31,7 +31,8 @@ def checked_token(token: str | None) -> str | None:
     advice = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
     if not token.isascii() or not token.isprintable() or " " in token:
         raise HeadlabError(
-            f"{VARIABLE} may hold letters, digits and signs only, no spaces; {advice}", code="token.characters_invalid"
+            f"{VARIABLE} may hold letters, digits and punctuation, but no spaces; {advice}",
+            code="token.characters_invalid",
         )
     if len(token) < MIN_LENGTH or len(set(token)) < MIN_DIFFERENT:
         raise HeadlabError(

@@ -100,7 +100,7 @@ def delete(page, job):
 
 def test_a_job_from_the_form_ends_on_the_heads_page(visit, page):
     visit("/jobs?langs=fi&method=leave-one-out")
-    expect(page.get_by_text("No job runs or waits. Put one together under New job")).to_be_visible()
+    expect(page.get_by_text("No job runs or waits. Create one under New job")).to_be_visible()
     form(page).get_by_text("More options").click()
     expect(form(page).get_by_text(re.compile("^What it will take: (About|How long)"))).to_be_visible()
     number(page, "Examples of dev, at most", 8)
@@ -173,7 +173,7 @@ def test_jobs_wait_for_each_other_and_an_open_list_stays_open_meanwhile(visit, p
     expect(form(page).get_by_text(f"Job {second} is in the queue")).to_be_visible()
     expect(card(page, second).get_by_text("next in line")).to_be_visible()
     form(page).get_by_role("button", name="Start").click()
-    expect(form(page).get_by_text(f"This is job {second} already, waiting now")).to_be_visible()
+    expect(form(page).get_by_text(f"This is already job {second}, waiting now")).to_be_visible()
     bar = card(page, first).get_by_test_id("stProgress")  # an open list hides the rest from roles
     open_list(form(page).get_by_role("combobox", name="Method"))
     option = page.get_by_role("option", name="Leave one out", exact=True)

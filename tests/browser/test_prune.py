@@ -86,8 +86,8 @@ def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(vis
     expect(page.get_by_text("Imported mask.json: 36 of 144 heads are off.")).to_be_visible()
 
 
-def test_test_is_for_reporting(visit):
-    page = visit(HERE)
+def test_test_is_for_reporting(visit, light):
+    page = visit(light)
     page.get_by_test_id("stRadio").get_by_text("test", exact=True).click()
     page.get_by_text(re.compile("All heads on: .* 1000 test examples")).wait_for()
     page.wait_for_function("location.search.includes('split=test')")
@@ -127,9 +127,7 @@ def test_a_mask_of_another_model_is_refused_and_nothing_is_lost(light, visit, tm
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps(other))
     page.locator('input[type="file"]').set_input_files(path)
-    expect(
-        page.get_by_text("Not imported, the mask stays as it was: the mask was made for other/model")
-    ).to_be_visible()
+    expect(page.get_by_text("Not imported, the mask is unchanged: the mask was made for other/model")).to_be_visible()
     count(page, 2)
     path = tmp_path / "torn.json"
     path.write_text("{")

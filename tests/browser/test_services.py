@@ -80,6 +80,7 @@ def test_the_worker_service_is_healthy_and_asks_for_its_token(services: dict[str
     assert "--allow or HEADLAB_MODELS" in refused.json()["error"]
 
 
+@pytest.mark.soak
 def test_the_app_service_uses_the_worker_service(services: dict[str, Any], chromium: Any) -> None:
     tab = chromium.new_page(base_url=services["app"])
     tab.goto("/")

@@ -25,8 +25,8 @@ from headlab.report.commands import Again, again, joined
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
 from headlab.roles.table import resolve
 from headlab.store import Store
-from headlab.studies.pareto import ABOUT
 from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import FRONT as ABOUT
 from headlab.studies.table import experiment as experiment_of
 
 SCORE = ["--method", "shapley", "-o", "samples=8", "-o", "target=none", "--seed", "1", "--size", "12"]

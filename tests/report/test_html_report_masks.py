@@ -24,7 +24,8 @@ from headlab.report.commands import Again
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Store
-from headlab.studies.pareto import ABOUT, chosen_mask, mask_at
+from headlab.studies.pareto import chosen_mask, mask_at
+from headlab.studies.table import FRONT as ABOUT
 
 
 def scores(language: str = "de", method: str = "shapley") -> HeadScores:

@@ -41,8 +41,8 @@ from headlab.store import Store
 from headlab.tables import Report
 from headlab.training.l0_learn import ALONG
 from headlab.training.l0_options import GateOptions
+from headlab.training.options import TranslationOptions
 from headlab.training.translation import train_translation
-from headlab.training.translation_options import TranslationOptions
 
 WEIGHTS = (0.0, 30.0)
 LEARN = GateOptions(steps=12, batch=8, gate_rate=1.0, dev_size=16)

@@ -45,12 +45,12 @@ def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
     kept = np.arange(144) % 3 > 0
     kept[24:36] = False
     mask = Mask(model.grid, kept, model.identity())
-    evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=48)
+    evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=16)
     shrunk = shrink_model(model, mask)
     assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (4 * 384 * 32 + 3 * 32)
-    written = write_shrunk(model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(16))], of={"task": "intents"})
+    written = write_shrunk(model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(8))], of={"task": "intents"})
     assert written.proof.holds
     assert written.proof.mask_changes > 0.01
     smaller = headlab.load(str(tmp_path / "m"), device="cpu")
-    got = Evaluator(smaller, headlab.task("intents", ["de"]), "de", size=48).evaluate()
+    got = Evaluator(smaller, headlab.task("intents", ["de"]), "de", size=16).evaluate()
     assert np.array_equal(got.predicted, evaluator.evaluate(mask).predicted)

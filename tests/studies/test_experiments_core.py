@@ -24,9 +24,9 @@ from headlab.records import Bools, Progress
 from headlab.store import Store
 from headlab.studies import differences
 from headlab.studies.pieces import EVALUATORS, Ask, Pieces
-from headlab.studies.run import Pace, duration, forecast, run_experiment
+from headlab.studies.run import Pace, forecast, run_experiment
 from headlab.studies.table import EXPERIMENTS, experiment
-from headlab.tables import Report
+from headlab.tables import Report, duration
 from headlab.tasks.base import Task
 
 CASES: dict[str, Task] = {

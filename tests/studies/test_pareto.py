@@ -35,14 +35,15 @@ from headlab.studies.pareto import (
     points_of,
     read_order,
     read_points,
-    resolve,
     verdict,
     weakest_first,
     within,
 )
-from headlab.studies.pareto_run import find_front, forecast, sentences
+from headlab.studies.pareto_run import sentences
 from headlab.studies.pieces import Pieces
+from headlab.studies.run import forecast, run_experiment
 from headlab.studies.savings import Costs, LayerCost
+from headlab.studies.table import FRONT as STUDY
 from headlab.tables import Report
 
 OPTIONS = {"method": "leave-one-out", "points": 4, "within": 3.0, "by": "estimate"}
@@ -147,15 +148,15 @@ def test_at_k_heads_the_weakest_language_decides_and_then_the_mean():
 
 
 def test_a_front_answers_one_question():
-    assert resolve({})["within"] == 1.0
-    assert resolve({"heads": 5})["within"] is None
+    assert STUDY.resolve({})["within"] == 1.0
+    assert STUDY.resolve({"heads": 5})["within"] is None
     with raises("front.two_questions"):
-        resolve({"heads": 5, "within": 1.0})
+        STUDY.resolve({"heads": 5, "within": 1.0})
     with raises("experiment.list_item_unknown", "orders", "best"):
-        resolve({"orders": "mean,best"})
+        STUDY.resolve({"orders": "mean,best"})
     for loss in (-1.0, 200.0):
         with raises("experiment.option_invalid", "a float from 0 to 100"):
-            resolve({"within": loss})
+            STUDY.resolve({"within": loss})
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +171,7 @@ def pieces_of(model, root=None, **more):
 @pytest.fixture(scope="module")
 def front(model, tmp_path_factory):
     root = tmp_path_factory.mktemp("cache")
-    return root, find_front(pieces_of(model, root), options=OPTIONS)
+    return root, run_experiment("front", pieces_of(model, root), options=OPTIONS)
 
 
 def test_every_point_is_what_the_evaluator_says_of_its_mask(model, front):
@@ -217,7 +218,7 @@ def test_the_answer_is_judged_on_test_and_the_mask_carries_what_was_seen_there(m
 def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_further(model, front):
     root, report = front
     again = pieces_of(model, root)
-    assert find_front(again, options=OPTIONS).to_json() == report.to_json()
+    assert run_experiment("front", again, options=OPTIONS).to_json() == report.to_json()
     assert again.forwards == 0
     assert forecast(again, OPTIONS).forwards == 0
     other = {**OPTIONS, "within": 50.0}
@@ -225,7 +226,7 @@ def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_fu
     assert 0 < cost.forwards <= 2 * 2 * 20
     assert {ask.kind for ask in cost.lacking} == {"answers"}
     asked = pieces_of(model, root)
-    find_front(asked, options=other)
+    run_experiment("front", asked, options=other)
     assert asked.forwards <= 2 * 20
 
 
@@ -235,9 +236,9 @@ def test_an_interrupted_front_goes_on_and_ends_with_the_same_numbers(model, fron
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        find_front(pieces_of(model, tmp_path), options=OPTIONS, on_progress=stop)
+        run_experiment("front", pieces_of(model, tmp_path), options=OPTIONS, on_progress=stop)
     seen, rest = [], pieces_of(model, tmp_path)
-    report = find_front(rest, options=OPTIONS, on_progress=seen.append)
+    report = run_experiment("front", rest, options=OPTIONS, on_progress=seen.append)
     assert report.tables == front[1].tables
     assert report.notes == front[1].notes
     assert 0 < rest.forwards < front[1].example_forwards
@@ -246,7 +247,7 @@ def test_an_interrupted_front_goes_on_and_ends_with_the_same_numbers(model, fron
 
 def test_the_best_with_k_heads_is_the_best_of_the_orders(model, tmp_path):
     options = {"method": "leave-one-out", "points": 2, "heads": 9, "orders": "mean,own"}
-    report = find_front(pieces_of(model, tmp_path), options=options)
+    report = run_experiment("front", pieces_of(model, tmp_path), options=options)
     worst = {}
     for order in dict.fromkeys(report.table(FRONT).column("order")):
         mask = mask_at(report, order, 3, model.grid)
@@ -322,7 +323,7 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
         return Verdict(name, 400, 0.8, 0.8 + difference, difference, -0.05, -0.001, -0.04, p, None)
 
     by_chance = [seen("xx", 0.03), *(seen(f"y{i}", 0.9) for i in range(14))]
-    options = resolve({"heads": 4})
+    options = STUDY.resolve({"heads": 4})
     words = sentences([], {"best with 4 heads": point(removed=2)}, by_chance, options)
     assert words[1] == (
         "On test no language is shown to lose (no p by Holm below 0.05). At 95 % no language loses more than 4.0 "
@@ -335,7 +336,7 @@ def test_only_languages_that_lose_by_holm_are_named_and_what_may_be_lost_is_told
 
 def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     options = {"method": "random", "points": 2, "orders": "mean", "heads": 12}
-    report = find_front(pieces_of(model), options=options)
+    report = run_experiment("front", pieces_of(model), options=options)
     table = report.table(CONFIRMED)
     for column in ("low, points", "high, points", "bound, points", "p", "p (Holm)", "p of the loss"):
         assert table.column(column) == [None, None, None]
@@ -344,7 +345,7 @@ def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     assert set(mask.chosen["evaluated"]["test"]["languages"]["xx"]) == {"n", "baseline", "accuracy", "difference"}
     assert report.notes[0] == "Best with 12 heads, the weakest language protected: no head goes; 12 are left."
     assert len(report.notes) == 2
-    asked = find_front(pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"})
+    asked = run_experiment("front", pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"})
     assert any("no head can go" in note for note in asked.notes)
 
 
@@ -358,15 +359,15 @@ def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
 )
 def test_what_does_not_fit_the_model_is_told_before_anything_is_computed(model, options, ablation, expected):
     pieces = pieces_of(model, ablation=ablation)
-    for ask in (forecast, find_front):
+    for ask in (forecast, run_experiment):
         with raises(*expected):
-            ask(pieces, options=options)
+            ask("front", pieces, options=options)
     assert pieces.forwards == 0
 
 
 def test_why_there_is_no_order_by_cost_is_told_as_it_is(model):
     options = {"method": "random", "points": 2, "orders": "mean,cost"}
-    report = find_front(pieces_of(model, ablation="mean"), options=options)
+    report = run_experiment("front", pieces_of(model, ablation="mean"), options=options)
     assert "There is no order by cost: heads that give their mean cannot be taken out." in report.notes
 
 
@@ -374,7 +375,9 @@ def test_grouped_queries_and_models_that_cannot_shrink_have_fronts_too(tmp_path)
     for family in ("llama", "deberta-v2"):
         model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
         pieces = Pieces(model, tiny_task().restricted(["xx"]), dev_size=4, test_size=4)
-        report = find_front(pieces, options={**OPTIONS, "method": "random", "points": 2, "orders": "mean,cost"})
+        report = run_experiment(
+            "front", pieces, options={**OPTIONS, "method": "random", "points": 2, "orders": "mean,cost"}
+        )
         parameters = report.table(FRONT).column("parameters")
         assert all(p is None for p in parameters) == (family == "deberta-v2")
     assert "llama" in FAMILIES

@@ -24,14 +24,10 @@ from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.models.allattention.config import parameters
 from headlab.options import Options
-from headlab.training.lm_options import (
-    LmGateOptions,
-    LmOptions,
-    LmStep,
-)
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
 from headlab.training.lm_train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm
+from headlab.training.options import LmGateOptions, LmOptions, LmStep
 
 ANY_JSON = st.recursive(
     st.none()

@@ -22,9 +22,9 @@ from headlab.files import read_json, write_json
 from headlab.hooks.model import gated
 from headlab.reproduce import shim
 from headlab.tables import Report
-from headlab.training.lm_options import LmGateOptions
-from headlab.training.lm_prune import AllClosed, GateSteps, prune_lm
+from headlab.training.lm_prune import AllClosed, LmGateSteps, prune_lm
 from headlab.training.lm_train import train_lm
+from headlab.training.options import LmGateOptions
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_lm(text(), tmp_path_factory.mktemp("lm") / "start", replace(TINY, steps=30))
 
 
-def gate_steps(**options: Any) -> GateSteps:
-    return GateSteps(attached(tiny_lm()), corpus(200), replace(GATES, **options))
+def gate_steps(**options: Any) -> LmGateSteps:
+    return LmGateSteps(attached(tiny_lm()), corpus(200), replace(GATES, **options))
 
 
 def test_each_technique_can_be_switched_off() -> None:

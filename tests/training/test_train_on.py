@@ -24,8 +24,8 @@ from headlab.training.control_run import train_on
 from headlab.training.l0_learn import learn_gates
 from headlab.training.l0_learner import Learner
 from headlab.training.l0_options import GateOptions
+from headlab.training.options import TranslationOptions
 from headlab.training.translation import train_translation
-from headlab.training.translation_options import TranslationOptions
 
 OPTIONS = GateOptions(steps=6, batch=16, trained="all", model_rate=0.01, dev_size=4, test_size=4)
 PAIR = "aa-bb"

@@ -26,8 +26,8 @@ from headlab.masks import Mask
 from headlab.models.checkpoint import alone
 from headlab.records import HeadGrid
 from headlab.tasks.base import Example
+from headlab.training.options import TranslationOptions
 from headlab.training.translation import marian_tokenizer, train_translation, word_pieces
-from headlab.training.translation_options import TranslationOptions
 
 OPTIONS = TranslationOptions.table()
 SMALL = TranslationOptions(

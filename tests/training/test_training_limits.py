@@ -15,9 +15,9 @@ from toy_language import toy_examples
 from headlab.models.allattention.modelling import AllAttentionForCausalLM
 from headlab.training.lm_prune import prune_lm
 from headlab.training.lm_train import train_lm
+from headlab.training.options import TranslationOptions
 from headlab.training.steps import dropout_seed, torch_seed
 from headlab.training.translation import train_translation
-from headlab.training.translation_options import TranslationOptions
 
 LARGE = 2**70 + 3
 FULL = torch.OutOfMemoryError("CUDA out of memory")

@@ -18,8 +18,9 @@ from headlab.masks import Mask
 from headlab.plots.lines import front_figure, front_figures
 from headlab.report.commands import shell_lines
 from headlab.store import Store
-from headlab.studies.pareto import mask_at, resolve
+from headlab.studies.pareto import mask_at
 from headlab.studies.savings import Left, Ratio, Speed, Worth
+from headlab.studies.table import FRONT
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
 from headlab.ui.prune_pareto import HEADS, MEAN, PARAMETERS, WEAKEST, dots_of, label, matching, read_front
@@ -243,7 +244,7 @@ def test_fronts_of_other_models_and_tasks_are_left_and_those_of_these_languages_
     [{"within": 2.0}, {"heads": 4}, {"within": 0.5, "by": "estimate", "points": None, "orders": "mean,own"}],
 )
 def test_the_command_that_is_shown_makes_the_same_front(options, monkeypatch):
-    full = resolve(options)
+    full = FRONT.resolve(options)
     own = {name: full[name] for name in ("orders", "points", "within", "heads", "by")}
     spec = {"model": "m", "task": "t", "languages": ["de", "th"], "method": "gradient", "method_options": {},
             "options": own, "dev_size": 64, "test_size": None, "seed": 3}  # fmt: skip

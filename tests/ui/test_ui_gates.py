@@ -229,7 +229,10 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
     assert table.column("accuracy, %") == [80.0, None]
     assert table.rows[0][-3:] == (-10.0, -20.0, 0.0)
     assert not any("chosen on" in note for note in table.notes)
-    told = "The heads of shapley (shapley-top50) were chosen on dev itself, which flatters them: compare on test."
+    told = (
+        "The heads of shapley (shapley-top50) were chosen on dev itself, which gives an optimistic estimate: "
+        "compare on test."
+    )
     assert overlap(sweep, {"shapley": scores}, known, "dev").notes[-1] == told
 
 
@@ -440,7 +443,10 @@ def test_other_methods_masks_are_measured_only_when_asked_and_stand_in_the_trade
     worker.evaluate = answers(asked)
     app = run()
     assert "No gradient scores of this model in this language are cached" in said(app)
-    chosen = "The heads of shapley (shapley-top50) were chosen on dev itself, which flatters them: compare on test."
+    chosen = (
+        "The heads of shapley (shapley-top50) were chosen on dev itself, which gives an optimistic estimate: "
+        "compare on test."
+    )
     reading = next(caption.value for caption in app.caption if caption.value.startswith(gates_figures.READING))
     assert chosen in reading
     assert (asked, len(charts(app)["gates-tradeoff"]["data"])) == ([], 1)

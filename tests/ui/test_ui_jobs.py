@@ -56,7 +56,7 @@ def new(name: str, *of: str) -> str:
 
 
 def test_an_empty_queue_says_what_to_do(worker):
-    assert "No job runs or waits. Put one together under **New job**" in said(run())
+    assert "No job runs or waits. Create one under **New job**" in said(run())
 
 
 def test_the_running_job_comes_first_then_those_that_wait_then_the_newest_that_ended(worker):
@@ -156,7 +156,7 @@ def test_a_forecast_that_knows_nothing_says_so(worker):
 
 def test_the_same_work_twice_is_pointed_out(worker):
     app = press(press(run(), "new-start"), "new-start")
-    assert "This is job 1 already, waiting now: the same work asked for twice is one job." in said(app)
+    assert "This is job 1 already, waiting now: identical requests share one job." in said(app)
     assert len(worker.rows) == 1
     press(app, "new-open")
     assert "Job 1: " in app.subheader[0].value

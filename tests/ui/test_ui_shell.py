@@ -149,11 +149,11 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     [
         ({"device": None, "jobs_running": 0}, "ready", "Worker: ready"),
         ({"device": "cpu", "jobs_running": 0, "note": "own list"}, "ready", "Worker: ready on cpu. own list"),
-        ({"device": "cpu", "jobs_running": 1}, "busy", "Worker: computing scores on cpu; live answers go first"),
+        ({"device": "cpu", "jobs_running": 1}, "busy", "Worker: computing scores on cpu; live requests go first"),
         (
             {"device": "cpu", "jobs_running": 1, "jobs_waiting": 2},
             "busy",
-            "Worker: computing scores on cpu, 2 more jobs in line; live answers go first",
+            "Worker: computing scores on cpu, 2 more jobs in line; live requests go first",
         ),
     ],
 )

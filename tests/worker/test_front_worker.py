@@ -18,8 +18,8 @@ from worker_running import Running, running
 from headlab.hooks.model import Model, load
 from headlab.masks import Mask
 from headlab.store import Store
-from headlab.studies.pareto_run import find_front
 from headlab.studies.pieces import Pieces
+from headlab.studies.run import run_experiment
 from headlab.studies.savings import Worth
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
@@ -74,10 +74,10 @@ def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
     (kept,) = Store(tmp_path / "cache").reports().results
     pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
     assert kept.key == key
-    assert kept.report.tables == find_front(pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
+    assert kept.report.tables == run_experiment("front", pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
     assert any("walk" in line or "curve" in line for line in worker.client.log(job))
     again = worker.client.forecast("front", front_spec(model))
-    assert "2 walks are in the cache already" in again["basis"]
+    assert (again["forwards"], again["basis"]) == (0, "the report is in the cache already")
 
 
 def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(worker: Running, model: Model) -> None:
@@ -105,7 +105,7 @@ def test_equal_work_has_equal_params() -> None:
     [
         ("front", {"options": {"within": 1.0, "heads": 3}}, ("front.two_questions",)),
         ("front", {"options": {"orders": "best"}}, ("experiment.list_item_unknown", "orders", "best")),
-        ("front", {"options": {"method": "shapley"}}, ("front.option_misplaced",)),
+        ("front", {"options": {"method": "shapley"}}, ("experiment.option_misplaced",)),
         ("front", {"options": {"within": 200.0}}, ("experiment.option_invalid", "a float from 0 to 100")),
         ("front", {"task": "nothing"}, ("task.unknown", "'nothing'")),
         ("front", {"method": "dance"}, ("method.unknown", "dance")),

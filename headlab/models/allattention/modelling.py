@@ -213,7 +213,7 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
         if needed > most:
             raise HeadlabError(
-                f"{needed} tokens given; this model has {most} positions, so cut it", code="model.text_too_long"
+                f"{needed} tokens given; this model has {most} positions; shorten the text", code="model.text_too_long"
             )
         found: torch.Tensor = self.places(places)
         return found

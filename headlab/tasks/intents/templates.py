@@ -239,7 +239,7 @@ def read_book(language: str, *, ambiguous: bool = False) -> Book:
     raw = get_intents(language)
     if raw is None:
         raise HeadlabError(
-            f"the installed home-assistant-intents has no {language}; pip install the pinned version",
+            f"the installed home-assistant-intents lacks {language}; install the pinned version with pip",
             code="intents.language_missing",
         )
     intents, words = Intents.from_dict(raw), load_words(language)

@@ -50,7 +50,7 @@ def fill(spec: GatesSpec) -> GatesSpec:
     try:
         if WEIGHT in spec.options:
             raise HeadlabError(
-                "a job's weights go beside its options, as a list; take weight out of the options",
+                "a job's weights are given beside its options, as a list; take weight out of the options",
                 code="gate.weight_misplaced",
             )
         chosen, options = task(spec.task, spec.languages), of(spec, spec.weights[0])

@@ -90,7 +90,9 @@ def _of_treebank(spec: RolesSpec) -> RolesSpec:
 
 def _of_task(spec: RolesSpec) -> RolesSpec:
     if spec.task is None:
-        raise HeadlabError("source task names no task; give one, or take source treebank", code="roles.task_unnamed")
+        raise HeadlabError(
+            "source task needs the name of a task; give one, or use source treebank", code="roles.task_unnamed"
+        )
     chosen = task(spec.task, spec.languages)
     chosen.examples(chosen.languages[0], spec.split, 1)
     size = spec.size or (DEV_SIZE if spec.split == "dev" else None)
