@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-# On a fresh server the imports below take seconds, in which a page switch may end this run: the link would be lost.
+# On a fresh server the imports below take seconds, and a page switch may end this run meanwhile and lose the link.
 st.session_state.setdefault("_link", {key: st.query_params.get_all(key) for key in st.query_params})
 
 from headlab.ui import presses, shell  # noqa: E402

@@ -1,4 +1,4 @@
-"""`headlab.evaluate`: accuracy of a mask in every language of a task, against the untouched model."""
+"""`headlab.evaluate`: accuracy under a mask in every language of a task, against the untouched model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headlab.tasks.base import DEV_SIZE, Split, Task
 
 @dataclass(frozen=True)
 class Report(Mapping[str, Comparison | Evaluation]):
-    """Evaluations by language; prints as a table."""
+    """Evaluations by language; `str` gives a table."""
 
     languages: Mapping[str, Comparison | Evaluation]
 
@@ -55,7 +55,7 @@ def evaluate(
 ) -> Report:
     """Accuracy in every language of the task; with a mask, paired with the untouched model.
 
-    seed: of the bootstrap.  Raises HeadlabError for another model's mask or a task that does not fit.
+    seed: of the bootstrap.  Raises HeadlabError for a mask of another model or a task that does not fit the model.
     """
     rows: dict[str, Comparison | Evaluation] = {}
     for language in task.languages:

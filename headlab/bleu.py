@@ -1,4 +1,4 @@
-"""BLEU of a corpus with its interval, and the paired gain of one system over another: by resampling sentences."""
+"""BLEU of a corpus with its interval, and the paired gain of one system over another, by resampling sentences."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ORDERS = 4  # the longest n-gram
 WIDTH = 2 + 2 * ORDERS
-STREAM = 29  # sets these draws apart from others of the same seed
-# sacrebleu has rules of its own for these, by their short codes; corpora name them by the long ones, too.
+STREAM = 29  # separates these draws from others with the same seed
+# sacrebleu has special rules for these under their short codes; corpora also use the long ones.
 LONG = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
 
 
@@ -28,9 +28,9 @@ LONG = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
 class Bleu:
     """BLEU of the translations of some sentences, from 0 to 100, with its 95 % interval.
 
-    counts: int [sentence, 2 + 4 + 4], all that it depends on: words of the translation and of the reference,
-    n-grams of 1 to 4 words that both have, and those of the translation.  groups: sentences of one group are
-    resampled together.  signature: sacrebleu's, which says how the words were cut and counted.
+    counts: int [sentence, 2 + 4 + 4], sufficient statistics: words of the translation and of the reference,
+    matching n-grams of 1 to 4 words, and n-grams of the translation.  groups: sentences of one group are
+    resampled together.  signature: sacrebleu's, which records tokenisation and counting.
     """
 
     score: float
@@ -42,11 +42,11 @@ class Bleu:
 
     @property
     def n(self) -> int:
-        """Sentences."""
+        """Number of sentences."""
         return len(self.counts)
 
     def record(self) -> dict[str, Any]:
-        """What to print about it, ready for JSON."""
+        """The figures to print, ready for JSON."""
         return {"bleu": self.score, "bleu_low": self.low, "bleu_high": self.high, "sentences": self.n,
                 "signature": self.signature}  # fmt: skip
 
@@ -61,10 +61,10 @@ def bleu(
     draws: int = DRAWS,
     level: float = 0.95,
 ) -> Bleu:
-    """BLEU of some translations against one reference each (Papineni et al. 2002; counted as sacrebleu, Post 2018).
+    """BLEU of translations against one reference each (Papineni et al. 2002; counted as in sacrebleu, Post 2018).
 
-    language: of the translations, which decides how words are cut; of zh-CN its first part counts.  seed: of the
-    resampling.  Raises HeadlabError where sacrebleu is not installed, or there is nothing to compare.
+    language: of the translations, which determines the tokenisation; of zh-CN only the first part is used.  seed: of
+    the resampling.  Raises HeadlabError if sacrebleu is not installed, or texts are missing.
     """
     counts, signature = sentence_counts(texts, references, language)
     kept = tuple(map(str, range(len(counts)))) if groups is None else tuple(groups)
@@ -74,9 +74,9 @@ def bleu(
 
 
 def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level: float = 0.95) -> Paired:
-    """BLEU that one system has more than another on the same sentences, drawn together (Koehn 2004).
+    """Difference in BLEU between two systems on the same sentences, resampled together (Koehn 2004).
 
-    Raises HeadlabError unless both are of the same sentences, counted alike.
+    Raises HeadlabError unless both are of the same sentences, counted in the same way.
     """
     same = (before.groups, before.signature) == (after.groups, after.signature)
     if not same or (before.counts[:, 1] != after.counts[:, 1]).any():
@@ -93,11 +93,11 @@ def gain(before: Bleu, after: Bleu, *, seed: int = 0, draws: int = DRAWS, level:
 
 
 def corpus_bleu(counts: Floats | Ints) -> Floats:
-    """BLEU from a corpus's counts: float [...] of counts [..., 10] summed over its sentences.
+    """BLEU from a corpus's counts: float [...] from counts [..., 10] summed over its sentences.
 
-    exp(min(0, 1 - r / c) + mean over n of log p_n), with the words c of the translations and r of the references
-    (Papineni et al. 2002, section 2.3); where no n-gram of an order is right, p_n is halved once more for each such
-    order (the smoothing "exp", Chen & Cherry 2014, method 3). 0 where nothing is right, or an order has no n-gram.
+    exp(min(0, 1 - r / c) + mean over n of log p_n), with c words in the translations and r in the references
+    (Papineni et al. 2002, section 2.3); where no n-gram of an order matches, the count is 1/2, 1/4, ... for successive
+    such orders (the smoothing "exp", Chen & Cherry 2014, method 3). 0 without any match, or if an order has no n-grams.
     """
     sums = np.asarray(counts, dtype=np.float64)
     length, reference = sums[..., 0], sums[..., 1]
@@ -124,7 +124,7 @@ def sentence_counts(texts: Sequence[str], references: Sequence[str], language: s
 
 
 def check_language(language: str) -> None:
-    """Raise HeadlabError where BLEU of texts in a language cannot be counted here: something is not installed."""
+    """Raise HeadlabError if a package needed for BLEU in this language is not installed."""
     _metric(language)
 
 
@@ -138,7 +138,7 @@ def _metric(language: str) -> tuple[BLEU, str]:
             code="package.sacrebleu_missing",
         ) from error
     try:
-        # Counts are the same whether short sentences use shorter n-grams; only without that it would warn.
+        # effective_order does not change the counts, but avoids a warning for short sentences.
         code = LONG.get(first, first)
         metric, whole = BLEU(trg_lang=code, effective_order=True), BLEU(trg_lang=code)
     except (ImportError, RuntimeError) as error:
@@ -146,15 +146,15 @@ def _metric(language: str) -> tuple[BLEU, str]:
             f"sacrebleu cannot tokenise {language} here ({error}); install what it asks for",
             code="bleu.language_unsupported",
         ) from error
-    whole.corpus_score(["a"], [["a"]])  # a signature knows the number of references only then
+    whole.corpus_score(["a"], [["a"]])  # the signature has the number of references only after scoring
     return metric, str(whole.get_signature())
 
 
 def _pool(counts: Ints, groups: Sequence[str], *, perfect: bool) -> Floats:
-    """Sums of each group with two made-up sentences of the mean length, float [group + 2, 10].
+    """Sums of each group, plus two pseudo-sentences of the mean length, float [group + 2, 10].
 
-    One is all right and the other all wrong, the right one first if `perfect`; so translations that are all right,
-    or equal, do not get an interval of length 0 (as in `headlab.stats.group_bootstrap`).
+    One is all right and the other all wrong, the right one first if `perfect`; so perfect translations, or equal
+    ones, do not get an interval of length 0 (as in `headlab.stats.group_bootstrap`).
     """
     _, member = np.unique(np.array(groups), return_inverse=True)
     sums = np.zeros((int(member.max()) + 1, WIDTH))

@@ -1,4 +1,4 @@
-"""The one exception that a user can act on."""
+"""The exception for problems that a user can solve."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class HeadlabError(Exception):
-    """A problem the user can solve: says what was given, what fits, and what to do.
+    """A problem the user can solve: the message says what was given, what is valid, and what to do.
 
-    code: which problem it is, `area.what`, for whoever must not depend on the wording: scripts, tests, other
-    processes.  It stays as it is when the message is reworded.
+    code: identifies the problem, as `area.what`, for scripts, tests and other processes, which must not depend on the
+    wording.  It stays the same when the message is reworded.
     """
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -18,7 +18,7 @@ class HeadlabError(Exception):
         self.code = code
 
     def __reduce__(self) -> tuple[Callable[..., HeadlabError], tuple[Any, ...], dict[str, Any]]:
-        """For pickle and copy: what a subclass's constructor takes is not what an exception keeps of it."""
+        """Support pickle and copy for subclasses whose constructor arguments differ from `args`."""
         return _remade, (type(self), *self.args), self.__dict__
 
 

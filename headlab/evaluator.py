@@ -1,4 +1,4 @@
-"""Right or wrong, per example, under any mask: everything else is built on this."""
+"""Evaluates a model's answers per example under any mask; everything else builds on this."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from headlab.stats import paired_bootstrap, share_interval
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.value_functions import Value, value_of, worth
 
-# How much goes into one batch of examples, and what is kept of its last pass.
+# Size of a batch of examples, and what is cached of its last pass.
 
-# Tokens of a batch on a processor: enough to fill the matrix units, few enough to stay in its caches.
+# Tokens per batch on a CPU: enough to fill the matrix units, few enough to stay in its caches.
 CPU_TOKENS = 1024
 GPU_SHARE = 0.3
 GPU_TOKENS = 1 << 18
@@ -34,9 +34,9 @@ GPU_TOKENS = 1 << 18
 
 @dataclass
 class Batch:
-    """Examples of similar length: which rows of the evaluator, their tensors, and what is kept of the last pass.
+    """Examples of similar length: their rows in the evaluator, their tensors, and what is cached of the last pass.
 
-    held: by the pass that writes to what is kept; another that comes meanwhile leaves it alone.
+    held: by the pass that writes to the cache; a concurrent pass does not use the cache.
     """
 
     rows: Ints
@@ -46,17 +46,17 @@ class Batch:
     held: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def cut(self) -> tuple[Batch, ...]:
-        """Two halves of it, padded as it was and with nothing kept; nothing where it has one row only."""
+        """Two halves of the batch, with its padding and no cache; nothing if it has only one row."""
         middle = len(self.rows) // 2
         parts = (slice(0, middle), slice(middle, None)) if middle else ()
         return tuple(Batch(self.rows[part], {k: t[part] for k, t in self.inputs.items()}) for part in parts)
 
 
 def token_budget(model: Model) -> int:
-    """Tokens that one batch may have, padding included: a share of the free memory on a GPU.
+    """Maximum number of tokens per batch, padding included: on a GPU, as many as fit in a share of its free memory.
 
-    A token costs its input in every layer (kept for walks) and about 16 widths of working space. A power of two, so
-    that devices of one kind cut the same batches though their free memory differs a little.
+    A token needs memory for its input to every layer (stored for walks) and about 16 hidden widths of workspace. On a
+    GPU a power of two, so that devices of one kind cut the same batches although their free memory differs slightly.
     """
     if model.device.type != "cuda":
         return CPU_TOKENS
@@ -68,15 +68,15 @@ def token_budget(model: Model) -> int:
 
 
 def width_of(model: Model) -> int:
-    """Width of a model's hidden states; a usual one where its config names none."""
+    """Width of a model's hidden states; 1024 if its config has none."""
     config = model.module.config.get_text_config()
     return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
 
 
 def cut(inputs: Sized, rows: Ints, tokens: int, most: int | None = None) -> Iterator[Batch]:
-    """Batches of the given rows, sorted by length, each padded to its own longest.
+    """Batches of the given rows, sorted by length, each padded to its longest row.
 
-    tokens: that one may have, padding included; a row that has more is a batch of its own.  most: rows of one.
+    tokens: maximum per batch, padding included; a longer row is a batch of its own.  most: maximum rows per batch.
     """
     lengths, part = inputs.lengths, list[int]()
     for row in rows[np.argsort(lengths[rows], kind="stable")].tolist():
@@ -89,7 +89,7 @@ def cut(inputs: Sized, rows: Ints, tokens: int, most: int | None = None) -> Iter
 
 
 BATCH = 64
-# A first figure after 32 examples, a better one after 256, then the rest.
+# A first figure after 32 examples, a better one after 256, then one on all.
 CHUNKS = (32, 224)
 STATE_BYTES = 192 << 20
 REMEMBERED = 64
@@ -98,10 +98,10 @@ Tick = Callable[[], None]
 
 @dataclass
 class Evaluator:
-    """Accuracy of any mask on one language of a task, answer by answer (one an example, word or target token).
+    """Accuracy of any mask on one language of a task, answer by answer (one per example, word or target token).
 
-    size: how many examples of the split (512 of dev by default).  state_bytes: memory for layer inputs
-    that let the next mask start at the layer that changed.  tick: called between batches; may raise
+    size: number of examples of the split (512 of dev by default).  state_bytes: memory for cached layer inputs,
+    so that the next mask can start at the layer that changed.  tick: called between batches; may raise
     to stop.
     """
 
@@ -115,7 +115,7 @@ class Evaluator:
     tick: Tick = lambda: None
     examples: tuple[Example, ...] = field(init=False)
     forwards: int = field(init=False, default=0)
-    elsewhere: float = field(init=False, default=0.0)  # seconds that other devices computed for it
+    elsewhere: float = field(init=False, default=0.0)  # seconds of computing on other devices
 
     def __post_init__(self) -> None:
         self.examples = self.task.examples(self.language, self.split, self.size)
@@ -128,24 +128,24 @@ class Evaluator:
 
     @property
     def weights(self) -> Floats | None:
-        """Share of the answers that each example asks for, [example]; None where all ask for as many."""
+        """Share of all answers that belong to each example, [example]; None where all have equally many."""
         units = self.inputs.units
         return None if (units == units[0]).all() else np.asarray(units / units.sum())
 
     def _places(self, rows: Ints) -> Ints:
-        """Where the answers of some examples stand among those of all, in the rows' order."""
+        """Indices of some examples' answers among all answers, in the rows' order."""
         ends, units = self._last[rows], self.inputs.units[rows]
         return np.concatenate([np.arange(end - n, end) for end, n in zip(ends, units, strict=True)])
 
     @property
     def bytes(self) -> int:
-        """Memory held in kept layer inputs."""
+        """Memory used by cached layer inputs, in bytes."""
         return sum(b.states.bytes for chunk in self._chunks for b in chunk if b.states is not None)
 
     def forget_states(self, more: Sequence[Batch] = ()) -> None:
-        """Give the memory of kept layer inputs back; the next pass starts at the first layer.
+        """Free the cached layer inputs; the next pass starts at the first layer.
 
-        more: batches that are the evaluator's own but not in its list yet.
+        more: batches of the evaluator that are not in its list yet.
         """
         for chunk in (*self._chunks, more):
             for batch in chunk:
@@ -157,11 +157,11 @@ class Evaluator:
         return [self.cut(np.arange(a, b)) for a, b in pairwise(edges)]
 
     def cut(self, rows: Ints) -> list[Batch]:
-        """Batches of the given rows that suit `answers`: of as many tokens as suit the device."""
+        """Batches of the given rows for `answers`, with as many tokens as suit the device."""
         return list(cut(self.inputs, rows, token_budget(self.model), self.batch_size))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
-        """Batches of the given rows, sorted by length, each padded to its own longest."""
+        """Batches of the given rows, sorted by length, each padded to its longest row."""
         size = size or self.batch_size
         order = rows[np.argsort(self.lengths[rows], kind="stable")]
         return [Batch(part, self.tensors(part)) for part in np.split(order, range(size, len(order), size)) if len(part)]
@@ -171,17 +171,17 @@ class Evaluator:
         return self.inputs.tensors(rows)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores of the task's labels, [row, label] or [row, token, label], in its order. Counts the forwards."""
+        """Scores of the task's labels, [row, label] or [row, token, label], in its order. Counts forward passes."""
         found = self.inputs.logits(inputs)
         self.forwards += len(next(iter(inputs.values())))  # a pass that failed is not counted
         return found
 
     def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
-        """What the model's answers on some examples are worth, float64 [row], as a share of the value's span."""
+        """Value of the model's answers to some examples, float64 [row], as a share of the value's span."""
         return self.judged(rows, value, self.logits(self.tensors(rows) if inputs is None else inputs))
 
     def judged(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
-        """What these logits are worth as answers to some examples: as `worth`."""
+        """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
         found = np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
         if not np.isfinite(found).all():
             raise HeadlabError(
@@ -191,9 +191,9 @@ class Evaluator:
         return found
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
-        """Evaluations of a growing fair part of the examples; the last one is `done`.
+        """Evaluations on growing random subsets of the examples; the last one is `done`.
 
-        mask: None for the untouched model.  Raises HeadlabError for another model's mask.
+        mask: None for the unpruned model.  Raises HeadlabError for another model's mask.
         """
         kept = full_mask(self.model.grid) if mask is None else mask
         kept.check(self.model.grid, self.model.fingerprint)
@@ -209,7 +209,7 @@ class Evaluator:
             for batch, found in self.answers(chunk, gates, ablation):
                 predicted[self._places(batch.rows)] = found
                 fitted.append(batch)
-            chunk[:] = fitted  # those that did not fit in memory stay cut
+            chunk[:] = fitted  # batches that did not fit in memory stay cut
             seen += sum(len(batch.rows) for batch in chunk)
             evaluation = self._record(seen, predicted[: self._last[seen - 1]])
             if evaluation.done:
@@ -217,13 +217,13 @@ class Evaluator:
             yield evaluation
 
     def answers(self, batches: Iterable[Batch], gates: Bools, ablation: str) -> Iterator[tuple[Batch, Ints]]:
-        """Answers to batches side by side, int [answer] each, row by row; those that do not fit in memory are cut.
+        """Answers to batches run in parallel, int [answer] each, row by row; batches that do not fit in memory are cut.
 
-        gates: bool [layer, head].  Each batch has a thread of its own, so no answer depends on the number of cores.
+        gates: bool [layer, head].  Each batch runs on one thread, so no answer depends on the number of cores.
         """
         fitted: list[Batch] = []
         with one_thread(self.model.device):
-            self.fill(ablation)  # before the batches, since it runs batches of its own
+            self.fill(ablation)  # before the batches start, since it runs batches of its own
 
         def run(batch: Batch, _: Tick) -> tuple[Ints, int]:
             lane = copy(self)
@@ -260,7 +260,7 @@ class Evaluator:
         """Answers to a batch, starting at the first layer whose gates changed since its last pass."""
         room = batch.states is not None or self.bytes < self.state_bytes
         able = room and self.model.resumable and ablation == "zero"
-        # What is kept has one writer: a request served between this one's batches may come to the same batch.
+        # The cache has one writer: a request served between this one's batches may use the same batch.
         if not able or not batch.held.acquire(blocking=False):
             return self._pass(batch, Active(gates=as_gates(self.model, gates), fill=self.fill(ablation)))
         try:
@@ -272,7 +272,7 @@ class Evaluator:
             states.begin(start)
             batch.gates = None  # a pass cut short must not be resumed from
             found = self._pass(batch, Active(gates=as_gates(self.model, gates), states=states))
-            # They may have been forgotten meanwhile, or other lanes have taken the room.
+            # The states may have been freed meanwhile, or other lanes may have used the memory.
             if batch.states is not None or self.bytes < self.state_bytes:
                 batch.states, batch.gates = states, gates
         finally:
@@ -285,29 +285,29 @@ class Evaluator:
         return np.asarray(out[self.inputs.targets(batch.rows) != IGNORED].cpu().numpy(), dtype=np.int64)
 
     def fill(self, ablation: str) -> torch.Tensor | None:
-        """What a removed head gives: None for "zero"; for "mean" its mean output over the language's dev examples.
+        """Output of removed heads: None for "zero"; for "mean" their mean output over the language's dev examples.
 
-        float64 [layer, head, head_dim], computed once.  Raises HeadlabError for another ablation.
+        float64 [layer, head, head_dim], computed once.  Raises HeadlabError for an unknown ablation.
         """
         if ablation == "zero":
             return None
         if ablation != "mean":
             raise HeadlabError(f'unknown ablation {ablation!r}; use "zero" or "mean"', code="ablation.unknown")
         if self._means is None:
-            dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whatever is evaluated, test included
+            dev = self.task.examples(self.language, "dev", DEV_SIZE)  # whichever split is evaluated, also for test
             inputs = read(self.model, self.task, dev, self.language)
             parts = np.split(np.arange(len(dev)), range(self.batch_size, len(dev), self.batch_size))
             self._means = head_means(self.model, (inputs.tensors(rows) for rows in parts))
         return self._means
 
     def evaluate(self, mask: Mask | None = None, *, ablation: str = "zero") -> Evaluation:
-        """Evaluation of a mask (None: the untouched model) on all examples."""
+        """Evaluation of a mask (None: the unpruned model) on all examples."""
         return deque(self.stream(mask, ablation=ablation), maxlen=1)[0]
 
     def correct(self, gates: Bools, rows: Ints, *, ablation: str = "zero") -> Bools:
-        """Whether all answers are right, for rows of (coalition, example), bool [row].
+        """Whether all answers are right, for pairs of coalition and example, bool [row].
 
-        gates: bool [row, layer, head].  rows: int [row], examples.
+        gates: bool [row, layer, head].  rows: int [row], indices of examples.
         """
         out = np.zeros(len(rows), dtype=bool)
         fill = self.fill(ablation)
@@ -330,7 +330,10 @@ def _first_change(before: Bools, after: Bools) -> int:
 
 
 def compare(before: Evaluation, after: Evaluation, seed: int = 0) -> Comparison:
-    """A masked model against the untouched one, paired over the examples both have seen."""
+    """Comparison of a masked model with the unpruned one, paired over the answers in both evaluations.
+
+    Raises HeadlabError if the evaluations are of different examples.
+    """
     n = min(before.n, after.n)
     if before.ids[:n] != after.ids[:n]:
         raise HeadlabError(

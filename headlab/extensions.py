@@ -1,4 +1,4 @@
-"""What installed packages add to headlab by entry points: methods, studies and tasks, beside the built-in ones."""
+"""Methods, studies and tasks that installed packages add to the built-in ones through entry points."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Added(NamedTuple):
-    """What a group of entry points names.  entries: by key.  problems: why some were left out, in sentences."""
+    """What a group of entry points adds.  entries: by key.  problems: for each one left out, a sentence saying why."""
 
     entries: dict[str, object]
     problems: list[str]
 
 
 class Registry(Mapping[str, T]):
-    """Entries by key: the built-in ones, then those that entry points of a group add.
+    """Entries by key: the built-in ones, then those added by the entry points of a group.
 
-    own: built in.  group: of entry points, like "headlab.methods".  fits: whether an object can be an entry under
-    this key.  One that cannot be imported, does not fit or has a built-in key is left out; the log and `problems`
-    say why.  Entry points are read when more than a built-in entry is asked for, not on import: the packages that
-    have them import headlab themselves.
+    own: the built-in entries.  group: name of the entry points, like "headlab.methods".  fits: whether an object is
+    a valid entry for a key.  An entry point that cannot be imported, does not fit or has a built-in key is left out;
+    the log and `problems` say why.  Entry points are read on first use beyond a built-in entry, not on import,
+    because the packages that define them import headlab.
     """
 
     def __init__(self, own: Mapping[str, T], group: str, fits: Callable[[str, object], bool]) -> None:
@@ -46,20 +46,20 @@ class Registry(Mapping[str, T]):
         return found
 
     def _loaded(self, point: EntryPoint, before: Mapping[str, object]) -> tuple[object, str]:
-        """The object of an entry point, or why it is left out."""
+        """The object of an entry point, and an empty text, or the reason it is left out."""
         of = f"{self._group}: {point.name} ({point.value}{f' of {point.dist.name}' if point.dist else ''})"
         if point.name in self._own or point.name in before:
             return None, f"{of} has a name that is taken; rename it in that package"
         try:
             entry = point.load()
-        except (Exception, SystemExit) as error:  # the package may do anything when it is imported
+        except (Exception, SystemExit) as error:  # importing a package can raise anything
             return None, f"{of} cannot be imported ({type(error).__name__}: {error}); fix or remove that package"
         if not self._fits(point.name, entry):
             return None, f"{of} is not what docs/extending.md asks for; fix or remove that package"
         return entry, ""
 
     def refresh(self) -> None:
-        """Read the entry points anew when they are next asked for, as after an installation."""
+        """Read the entry points again on next use, for example after an installation."""
         self.__dict__.pop("_added", None)
 
     @property
@@ -75,7 +75,7 @@ class Registry(Mapping[str, T]):
     def __getitem__(self, key: str) -> T:
         if key in self._own:
             return self._own[key]
-        entry: T = self._added.entries[key]  # type: ignore[assignment]  # `fits` has looked
+        entry: T = self._added.entries[key]  # type: ignore[assignment]  # checked by `fits`
         return entry
 
     def __iter__(self) -> Iterator[str]:
@@ -86,7 +86,7 @@ class Registry(Mapping[str, T]):
 
 
 class Keys(Sequence[str], Generic[T]):
-    """The keys of a registry whose entries fulfil a condition, looked up when they are asked for."""
+    """The keys of a registry whose entries meet a condition, looked up on each access."""
 
     def __init__(self, of: Mapping[str, T], where: Callable[[T], bool] = lambda _: True) -> None:
         self._of, self._where = of, where
@@ -106,5 +106,5 @@ class Keys(Sequence[str], Generic[T]):
 
 
 def implementation(module: str, home: str) -> ModuleType:
-    """The module that an entry names: below `home`, or by its whole dotted path for one of another package."""
+    """The module named by an entry: below `home`, or by its full dotted path if it belongs to another package."""
     return import_module(module if "." in module else f"{home}.{module}")

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and reading JSON that may be anything."""
+"""Atomic file writing, and reading of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headlab.errors import HeadlabError
 
 MAX_JSON_BYTES = 4 << 20
 TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a user's share of it, or the limit of a file
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, or file size limit reached
 POSIX = os.name == "posix"
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, sync it, then put it in place.
+    """Write a file under a temporary name, sync it, then move it into place.
 
-    Temporary files that a killed process left beside it are removed.  Raises HeadlabError when the disk is full
-    or the folder cannot be written; the old file stays.
+    Temporary files left in the folder by killed processes are removed.  Raises HeadlabError if the disk is full
+    or the folder cannot be written; the old file then stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -35,29 +35,29 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
             if POSIX:
-                temporary.replace(path)  # while it is locked
+                temporary.replace(path)  # while still locked
         if not POSIX:
-            temporary.replace(path)  # Windows renames no open file, and nothing is swept there
+            temporary.replace(path)  # Windows cannot rename an open file, and nothing is swept there
         _sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
-        with suppress(OSError):  # the sentence above says more than a failed clean-up
+        with suppress(OSError):  # the error above matters more than a failed clean-up
             temporary.unlink(missing_ok=True)
     sweep(path.parent)
 
 
 def _held(temporary: Path) -> BinaryIO:
-    """A new file that nobody takes for a dead process's leftover, as it is locked."""
+    """A new locked file, so that no sweep takes it for a dead process's leftover."""
     while True:
         file = temporary.open("wb")
         if not lock(file, wait=True) or os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # swept away before it was locked
+        file.close()  # swept before it was locked
 
 
 def lock(file: BinaryIO, *, wait: bool) -> bool:
-    """Lock a file until it is closed: the kernel frees it if its holder is killed. False if it cannot be had."""
+    """Lock a file until it is closed or its holder is killed. Returns False if the lock cannot be taken."""
     try:
         import fcntl  # missing on Windows
 
@@ -68,18 +68,18 @@ def lock(file: BinaryIO, *, wait: bool) -> bool:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files that nobody writes any more."""
-    with suppress(OSError):  # another process sweeps too, or may not be interfered with
+    """Remove temporary files that no process is writing."""
+    with suppress(OSError):  # another process may be sweeping too, or own the file
         for left in [p for p in folder.iterdir() if TEMPORARY.fullmatch(p.name) and p.is_file()]:
             with left.open("rb") as file:
-                # Another sweeper may have removed it since; its writer then has a new file of this name.
+                # Another sweep may have removed it since, and its writer created a new file of this name.
                 if lock(file, wait=False) and os.fstat(file.fileno()).st_nlink:
                     left.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming outlive a loss of power."""
-    with suppress(OSError):  # not every file system can; the file is in place either way
+    """Make a rename survive a power failure."""
+    with suppress(OSError):  # not every file system supports this; the file is in place either way
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -88,19 +88,19 @@ def _sync_folder(folder: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a text file. Raises HeadlabError where that cannot be done."""
+    """Append a line to a text file. Raises HeadlabError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A pipe that nobody reads would be waited for.
+        # Non-blocking: opening a pipe without a reader would wait for ever.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666)
-        with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
+        with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor
             file.write(line.rstrip("\n") + "\n")
     except OSError as error:
         raise unwritable(path, error) from error
 
 
 def unwritable(path: Path, error: OSError) -> HeadlabError:
-    """The sentence for a file that could not be written."""
+    """The error for a file that could not be written."""
     if error.errno in FULL:
         return HeadlabError(
             f"no space left to write {path}; free some and run the same command again, it resumes where it stopped",
@@ -125,7 +125,7 @@ def read_json(path: Path) -> Any:
     """JSON from a file. Raises HeadlabError if it is missing, too large, or not JSON."""
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device might never end
             raise HeadlabError(f"{path} is not a file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
@@ -141,8 +141,8 @@ def read_json(path: Path) -> Any:
 def parse_json(text: bytes | str, what: str) -> Any:
     """JSON from text.
 
-    Raises HeadlabError naming `what` if it is not valid JSON, names a field twice in one object, or holds a number
-    that is none when read (1e999).
+    Raises HeadlabError naming `what` if it is not valid JSON, repeats a field in an object, or holds a number that
+    overflows a float (1e999).
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_named_once)
@@ -154,7 +154,7 @@ def parse_json(text: bytes | str, what: str) -> Any:
 
 
 class _Unfit(ValueError):
-    """JSON that Python's reader would take and headlab does not."""
+    """JSON that Python's parser accepts and headlab rejects."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
@@ -162,7 +162,7 @@ class _Unfit(ValueError):
 
 
 def is_text(value: str) -> bool:
-    """Whether a text can be written down: JSON may spell half a surrogate pair, which no file holds."""
+    """Whether a text can be encoded as UTF-8; JSON may contain a lone surrogate, which cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -182,7 +182,7 @@ def _finite(digits: str) -> float:
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of its fields; of two with one name, neither could be believed."""
+    """A dict of an object's fields. Raises _Unfit if a name is repeated."""
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]

@@ -1,4 +1,4 @@
-"""Translations of a task's sources while some heads are switched off, their BLEU, and how likely the right ones are."""
+"""Translations of a task's sources while some heads are switched off, their BLEU, and the likelihood of references."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from headlab.tasks.translation import sides
 
 # Translations of a task's sources while some heads are switched off, and their BLEU.
 
-ROWS = 128  # sentences, times beams, that are written side by side
-# A model without the heads it needs may never end: a translation has at most so many tokens.
+ROWS = 128  # sentences x beams generated in parallel
+# A model without the heads it needs may never stop: a translation has at most TIMES x source tokens + MORE tokens.
 TIMES, MORE = 2, 10
-# What a model's generation settings may ask for, and what would write otherwise, longer or shorter than is promised,
-# give back something else, or ask for more than sentences.
+# Overrides for a model's generation settings that would change the search or the length limits, return something
+# other than token ids, or need further inputs.
 OURS: Mapping[str, Any] = MappingProxyType(
     {
         "do_sample": False, "use_cache": True, "max_new_tokens": None, "min_new_tokens": None, "max_time": None,
@@ -48,12 +48,12 @@ Gates = Mask | torch.Tensor | np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a translation is chosen. beams: 1 takes the likeliest token each time, more is beam search of that width."""
+    """How translations are decoded. beams: 1 is greedy decoding, more is beam search of that width."""
 
     beams: int = 1
 
     def check(self) -> None:
-        """Raise HeadlabError for a number of beams that cannot be."""
+        """Raise HeadlabError for an invalid number of beams."""
         if not 1 <= self.beams <= ROWS:
             raise HeadlabError(f"asked for {self.beams} beams; choose 1 (greedy) to {ROWS}", code="beam.out_of_range")
 
@@ -67,11 +67,10 @@ def translations(
 ) -> tuple[str, ...]:
     """The model's translation of each of the evaluator's examples, in their order.
 
-    gates: a mask, or bool or float [layer, head]; None for the untouched model.  What the model's own generation
-    settings say of tokens and scores (length penalty, forbidden tokens, ...) holds; how it searches, how long it
-    writes and what it gives back does not.  A translation ends at twice its source's tokens and 10 at the latest.
-    Equal for any number of threads.  Raises HeadlabError for a model that writes nothing or must be told languages
-    that it has no name for, or gates that are not the model's.
+    gates: a mask, or bool or float [layer, head]; None for the unpruned model.  The model's own generation settings
+    apply for tokens and scores (length penalty, forbidden tokens, ...), but not for search, length and return values.
+    A translation has at most twice its source's tokens plus 10.  The result does not depend on the number of threads.
+    Raises HeadlabError for a model that cannot generate or has no code for a language, or gates that do not fit it.
     """
     chosen = decoding or Decoding()
     chosen.check()
@@ -115,7 +114,7 @@ def translated_bleu(
 
 
 def check_bleu(task: Task, language: str, split: Split, decoding: Decoding) -> None:
-    """Raise HeadlabError, before hours are spent, for what `translated_bleu` would refuse of anything but a model."""
+    """Raise HeadlabError early where `translated_bleu` would fail for reasons other than the model."""
     decoding.check()
     _references(task, task.examples(language, split, 1))
     check_language(sides(language)[1])
@@ -132,7 +131,7 @@ def _references(task: Task, examples: Sequence[Example]) -> list[str]:
 
 
 class Sources:
-    """Texts to be translated, tokenised once.  limits: int [row], tokens that each translation may have."""
+    """Texts to translate, tokenised once.  limits: int [row], maximum tokens of each translation."""
 
     def __init__(self, model: Model, texts: Sequence[str], about: Told) -> None:
         self.model, self._tokens = model, encode_sources(model, texts, about)
@@ -145,16 +144,16 @@ class Sources:
 
 
 class Limit(LogitsProcessor):
-    """Ends every text at its own limit, so that it does not depend on those beside it; asks `tick` at every token.
+    """Ends every text at its own limit, independently of the rest of its batch; calls `tick` at every token.
 
-    limits: int [row], tokens that a row may have, the last one that ends it included.
+    limits: int [row], maximum tokens of a row, including the end token.
     """
 
     def __init__(self, limits: torch.Tensor, end: int, tick: Tick) -> None:
         self.limits, self.end, self.tick = limits, end, tick
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores [row, vocabulary] of the next token, given those so far, the start among them."""
+        """Scores [row, vocabulary] of the next token, given the tokens so far, including the start."""
         self.tick()
         over = input_ids.shape[1] >= self.limits
         only = torch.full_like(scores, float("-inf"))
@@ -165,12 +164,12 @@ class Limit(LogitsProcessor):
 def _written(
     model: Model, inputs: Mapping[str, torch.Tensor], limits: Ints, settings: Mapping[str, Any], tick: Tick
 ) -> list[list[int]]:
-    """Tokens of one batch's translations, the start left out."""
+    """Tokens of one batch's translations, without the start."""
     allowed = torch.as_tensor(limits, device=model.device).repeat_interleave(settings["num_beams"])
-    # Without one of ours, transformers makes a T5's cache with as many layers as its encoder has.
+    # Without this one, transformers creates a T5's cache with as many layers as its encoder has.
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     module: Any = model.module
-    # By name, not as a configuration: what is None there is taken from the model's own.
+    # By keyword, not as a configuration, in which None would be replaced by the model's own setting.
     written = module.generate(
         **inputs,
         **OURS,
@@ -184,7 +183,7 @@ def _written(
 
 
 def _text(model: Model, tokens: list[int]) -> str:
-    # Padding behind the end depends on the batch, and is a special token like the end itself.
+    # Padding after the end depends on the batch, and is a special token like the end itself.
     found = model.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return str(found).strip()
 
@@ -201,7 +200,7 @@ def _end(model: Model) -> int:
 
 
 def check_model(model: Model, language: str) -> None:
-    """Raise HeadlabError for a model that writes nothing, or must be told a language that it has no name for."""
+    """Raise HeadlabError for a model that cannot generate, or needs a code for a language that it does not have."""
     module: Any = model.module
     if not (module.config.is_encoder_decoder and module.can_generate()):
         raise HeadlabError(
@@ -223,16 +222,16 @@ def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:
     return tensor
 
 
-# How likely a model finds the right answers: mean log-probability a token of given translations, and its gain.
+# Likelihood of the right answers: mean log-probability per token of reference translations, and its gain.
 
-STREAM = 31  # sets these draws apart from others of the same seed
+STREAM = 31  # separates these draws from others with the same seed
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Mean log-probability of the right answers, nats an answer (of a translation: a token, given those before it).
+    """Mean log-probability of the right answers, nats per answer (for a translation: per token, given earlier tokens).
 
-    low, high: its 95 % interval.  nats: float [answer].  groups: label [answer]; those of one are resampled together.
+    low, high: its 95 % interval.  nats: float [answer].  groups: label [answer]; a group is resampled as a whole.
     """
 
     mean: float
@@ -242,7 +241,7 @@ class Likelihood:
     groups: tuple[str, ...]
 
     def record(self) -> dict[str, Any]:
-        """What to print about it, ready for JSON."""
+        """The figures to print, ready for JSON."""
         return {"log_probability": self.mean, "log_probability_low": self.low, "log_probability_high": self.high,
                 "answers": len(self.nats)}  # fmt: skip
 
@@ -250,10 +249,10 @@ class Likelihood:
 def likelihood(
     evaluator: Evaluator, mask: Mask | None = None, *, ablation: str = "zero", seed: int = 0, draws: int = DRAWS
 ) -> Likelihood:
-    """Of the evaluator's examples, under a mask (None: the untouched model).
+    """Likelihood of the evaluator's right answers under a mask (None: the unpruned model).
 
-    Two answers are made up for the interval: one that is sure, and one that is guessed among all.  seed: of the
-    resampling.  Raises HeadlabError for another model's mask, and for answers that are no numbers.
+    Two pseudo-answers are added for the interval: one with probability 1, and one with uniform probability.  seed: of
+    the resampling.  Raises HeadlabError for another model's mask, and for outputs that are not finite.
     """
     nats, choices = nats_of(evaluator, full_mask(evaluator.model.grid) if mask is None else mask, ablation)
     units = zip(evaluator.examples, evaluator.inputs.units.tolist(), strict=True)
@@ -265,9 +264,9 @@ def likelihood(
 
 
 def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = DRAWS) -> Paired:
-    """Nats an answer that one model is surer than another of the same answers, by group.
+    """Gain in nats per answer of one model over another on the same answers, resampled by group.
 
-    Raises HeadlabError where the answers are not the same.
+    Raises HeadlabError where the answers differ.
     """
     if before.groups != after.groups:
         raise HeadlabError(
@@ -280,7 +279,10 @@ def gain(before: Likelihood, after: Likelihood, *, seed: int = 0, draws: int = D
 
 
 def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, int]:
-    """Log-probability of each answer, float64 [answer], and among how many it is chosen."""
+    """Log-probability of each answer, float64 [answer], and the number of possible answers.
+
+    Raises HeadlabError for outputs that are not finite.
+    """
     model, inputs = evaluator.model, evaluator.inputs
     gates = as_gates(model, mask)
     with one_thread(model.device):

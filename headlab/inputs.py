@@ -1,4 +1,4 @@
-"""Examples as a model takes them: texts to classify, words to label, sources with their targets."""
+"""Examples as model inputs: texts to classify, words to label, sources with their targets."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
 
-# What a translation model must be told besides a text: a prefix, or the languages by its tokenizer's own codes.
+# What a translation model needs besides a text: a prefix, or the languages by its tokenizer's own codes.
 
-TASKS = re.compile(r"translation_(\w+?)_to_(\w+)")  # T5's names of what it was trained on
+TASKS = re.compile(r"translation_(\w+?)_to_(\w+)")  # T5's names of the tasks it was trained on
 CODE = re.compile(r"[a-z]{2,3}_[A-Za-z0-9]+")  # de_DE, deu_Latn
 
 
 @dataclass(frozen=True)
 class Told:
-    """What stands before every source and every translation; nothing, for a model of one pair.
+    """What precedes every source and every translation; nothing for a model of one language pair.
 
-    prefix: text before a source.  source, target: the tokenizer's codes.  first: token that a translation begins
-    with, which is given and not asked for.  start: token that the decoder begins with, where the model names none.
+    prefix: text before a source.  source, target: the tokenizer's language codes.  first: first token of a translation,
+    which is given, not predicted.  start: first token of the decoder, where the model's config names none.
     """
 
     prefix: str = ""
@@ -52,16 +52,16 @@ class Told:
             tokenizer.src_lang, tokenizer.tgt_lang = before
 
     def settings(self) -> dict[str, Any]:
-        """What the same is called where a model is to write."""
+        """The same settings as keyword arguments of transformers' `generate`."""
         given = {"forced_bos_token_id": self.first, "decoder_start_token_id": self.start}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def told(config: Any, tokenizer: Any, language: str) -> Told:
-    """What a model is to be told for a pair like en-de; of a language that is not a pair both sides are texts.
+    """Prefix or language codes of a model for a pair like en-de; a language that is not a pair is on both sides.
 
-    A T5 is told by the prefix in its `task_specific_params`, a Marian model of many targets by a mark (>>de<<), mBART,
-    M2M and NLLB by their codes.  Raises HeadlabError where a model must be told what it has no name for.
+    A T5 uses the prefix in its `task_specific_params`, a Marian model of many targets a mark (>>de<<), mBART, M2M and
+    NLLB their codes.  Raises HeadlabError where a model needs a prefix or code that it does not have.
     """
     source, target = sides(language)
     if source != target:
@@ -77,7 +77,7 @@ def told(config: Any, tokenizer: Any, language: str) -> Told:
 
 
 def _prefixes(config: Any) -> dict[tuple[str, str], str]:
-    """{(source, target): prefix} of the translations that a model names."""
+    """{(source, target): prefix} of the translations named in a model's config."""
     named = getattr(config, "task_specific_params", None) or {}
     found = ((TASKS.fullmatch(name), params) for name, params in named.items())
     return {(m[1], m[2]): str((params or {}).get("prefix", "")) for m, params in found if m is not None}
@@ -110,7 +110,7 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
         ids = tokenizer(text_target="a")["input_ids"]
     if ids[0] == number:
         return Told(source=found.source, target=found.target, first=number)
-    if ids[-1] == number and config.model_type == "mbart":  # its decoder begins with what its targets end with
+    if ids[-1] == number and config.model_type == "mbart":  # its decoder starts with the last token of its targets
         return Told(source=found.source, target=found.target, start=number)
     raise HeadlabError(
         f"{type(tokenizer).__name__} does not put the code {found.target} before a translation (legacy_behaviour?); "
@@ -120,7 +120,7 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
 
 
 def _code(asked: str, codes: Iterable[str]) -> str:
-    """The code of a language: the same, or the one that begins with it."""
+    """The code of a language: an identical one, or the only one that starts with the same language."""
     codes = list(codes)
     same = [code for code in codes if _plain(code) == _plain(asked)]
     found = same or [code for code in codes if _first(code) == _first(asked)]
@@ -142,17 +142,17 @@ def _first(code: str) -> str:
     return _plain(code).partition("-")[0]
 
 
-# Which word every token is of, where the tokenizer does not say so itself.
+# The word that each token belongs to, for tokenizers that do not provide it.
 
 
 def word_ids(
     tokenizer: PreTrainedTokenizerBase, words: Sequence[str], ids: Sequence[int], limit: int
 ) -> list[int | None]:
-    """The place of each token's word, None for special tokens, of a sentence that was given in words.
+    """Index of each token's word, None for special tokens, in a sentence given as words.
 
-    For tokenizers in Python, like Marian's: they take word after word.  ids: the sentence's tokens, special ones
-    at its ends, cut to `limit` at the side that the tokenizer cuts at.  Raises HeadlabError where the words' tokens
-    one by one are not the sentence's.
+    For tokenizers in Python, like Marian's, which tokenise word by word.  ids: the sentence's tokens with special
+    tokens at the ends, truncated to `limit` on the tokenizer's truncation side.  Raises HeadlabError where the words
+    tokenised one by one differ from the sentence.
     """
     pieces = [(place, piece) for place, word in enumerate(words) for piece in tokenizer.tokenize(word)]
     front, back = _around(tokenizer)
@@ -170,7 +170,7 @@ def word_ids(
 
 
 def _around(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """Special tokens before and behind a sentence."""
+    """Number of special tokens before and after a sentence."""
     some = int(tokenizer.unk_token_id if tokenizer.unk_token_id is not None else 0)
     whole = tokenizer.build_inputs_with_special_tokens([some])
     return whole.index(some), len(whole) - whole.index(some) - 1
@@ -182,11 +182,11 @@ Rows = list[list[int]]
 
 
 class Sized(Protocol):
-    """What batches are cut from: how long every row is, int [row], and the inputs of some rows, padded."""
+    """Rows from which batches are cut: the length of every row, int [row], and padded inputs of some rows."""
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of every row."""
+        """Number of tokens of every row."""
         ...
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
@@ -197,9 +197,9 @@ class Sized(Protocol):
 class Inputs(Sized, Protocol):
     """Examples of one language, tokenised once.
 
-    lengths: int [example], tokens that a batch is padded by.  units: int [example], answers an example
-    asks for: one for a text, one a labelled word, one a token of a target.  answers: int [unit], the
-    right ones, example by example.
+    lengths: int [example], tokens that determine a batch's padding.  units: int [example], answers per example:
+    one for a text, one per labelled word, one per token of a target.  answers: int [unit], the right
+    answers, example by example.
     """
 
     lengths: Ints
@@ -211,7 +211,7 @@ class Inputs(Sized, Protocol):
         ...
 
     def targets(self, rows: Ints) -> torch.Tensor:
-        """Right answers: int [row], or [row, token] with -100 where nothing is asked."""
+        """Right answers: int [row], or [row, token] with -100 where there is no answer."""
         ...
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -220,7 +220,7 @@ class Inputs(Sized, Protocol):
 
 
 def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
-    """The examples of a language as the model takes them. Raises HeadlabError if it is not made for such a task."""
+    """The examples of a language as model inputs. Raises HeadlabError if the model does not suit the task."""
     if examples[0].words:
         return Words(model, task, examples)
     if examples[0].target is not None:
@@ -256,7 +256,7 @@ class Texts:
 
 
 class Words:
-    """Sentences with a label a word, for a token classifier: a word is judged at its first token."""
+    """Sentences with one label per word, for a token classifier: a word is scored at its first token."""
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
         require(model, task, "ForTokenClassification", "token classifier")
@@ -285,9 +285,9 @@ class Words:
 
 
 class Pairs:
-    """Sources with their targets, for a sequence-to-sequence model that is given the target so far.
+    """Sources with their targets, for a sequence-to-sequence model with teacher forcing.
 
-    tokens: of the sources, with what the model must be told of the language pair.
+    tokens: of the sources, with the prefix or codes of the language pair.
     """
 
     def __init__(self, model: Model, task: Task, examples: Sequence[Example], language: str) -> None:
@@ -303,7 +303,7 @@ class Pairs:
             targets = model.tokenizer(
                 text_target=[e.target or "" for e in examples], truncation=True, max_length=longest(model)
             )
-        self._given = int(self._told.first is not None)  # tokens that a target begins with, and nobody asks for
+        self._given = int(self._told.first is not None)  # first tokens of a target that are not answers
         whole = slice(-1) if self._told.start is not None else slice(None)
         self._targets: Rows = [row[whole] for row in targets["input_ids"]]
         self.lengths = lengths(self.tokens["input_ids"]) + lengths(self._targets)
@@ -311,11 +311,11 @@ class Pairs:
         self.answers = np.concatenate([row[self._given :] for row in self._targets]).astype(np.int64)
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """Sources, and targets shifted right by one place."""
+        """Sources, and targets shifted right by one position."""
         targets, config = self._padded(rows), self.model.module.config
         start = config.decoder_start_token_id if self._told.start is None else self._told.start
         before = shifted(targets, int(start), int(config.pad_token_id))
-        asked = (targets != IGNORED).long()  # padding changes no answer, but would count in the heads' means
+        asked = (targets != IGNORED).long()  # padding changes no answer, but would enter the heads' means
         return pad(self.model, self.tokens, rows) | {"decoder_input_ids": before, "decoder_attention_mask": asked}
 
     def targets(self, rows: Ints) -> torch.Tensor:
@@ -334,7 +334,7 @@ class Pairs:
 
 
 def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
-    """A label at each word's first token, -100 elsewhere; words cut off by the length limit ask nothing."""
+    """A label at each word's first token, -100 elsewhere; words cut off by the length limit have none."""
     out, last = [], None
     for word in words:
         out.append(IGNORED if word is None or word == last else int(labels[word]))
@@ -343,7 +343,7 @@ def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int
 
 
 def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
-    """What a decoder is given to write targets, int [row, token]: each token one place later, `start` first."""
+    """Decoder inputs for targets, int [row, token]: each token one position later, `start` first."""
     before = torch.cat([torch.full_like(targets[:, :1], start), targets[:, :-1]], dim=1)
     return before.masked_fill(before == IGNORED, padding)
 
@@ -356,14 +356,17 @@ def padded(rows: Rows, filler: int, left: bool = False) -> torch.Tensor:
 
 
 def lengths(rows: Rows) -> Ints:
-    """Tokens of every row."""
+    """Number of tokens of every row."""
     return np.array([len(row) for row in rows], dtype=np.int64)
 
 
 def encode(
     model: Model, texts: Sequence[Any], second: Sequence[str] | None = None, *, split: bool = False
 ) -> dict[str, Any]:
-    """Token ids and what goes with them, one list per example, without padding; `word_ids` too if split."""
+    """The tokenizer's output, one list per example, without padding; with `word_ids` if split.
+
+    split: texts are lists of words.  Raises HeadlabError for a tokenizer without a padding token.
+    """
     if model.tokenizer.pad_token is None:
         raise HeadlabError(
             f"the tokenizer of {model.name} has no padding token; set pad_token and save it into the folder",
@@ -382,21 +385,21 @@ def encode(
 
 
 def encode_sources(model: Model, texts: Sequence[str], told: Told) -> dict[str, Any]:
-    """`encode` of texts to be translated, by a model that is told of the language pair."""
+    """`encode` for texts to translate, with the prefix or codes of the language pair."""
     with told.set_up(model.tokenizer):
         return encode(model, [told.prefix + text for text in texts])
 
 
 def longest(model: Model) -> int:
-    """Tokens that an input may have: what the model has positions for, 512 at most."""
+    """Maximum number of tokens of an input: the model's positions, at most 512."""
     return min(MAX_TOKENS, positions(model.module.config))
 
 
 def positions(config: Any) -> int:
-    """Tokens that a model of this configuration has positions for; 512 where it does not say."""
+    """Number of usable positions of a model with this configuration; 512 where it does not say."""
     found = int(getattr(config, "max_position_embeddings", None) or MAX_TOKENS)
     if "roberta" in config.model_type or "camembert" in config.model_type:  # shrunk ones included
-        found -= int(config.pad_token_id or 0) + 1  # their positions are counted from behind the padding's
+        found -= int(config.pad_token_id or 0) + 1  # their positions start after the padding's
     return found
 
 
@@ -407,7 +410,7 @@ def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch
 
 
 def require(model: Model, task: Task, ending: str, kind: str) -> None:
-    """Raise HeadlabError unless the model is of the kind that the task needs."""
+    """Raise HeadlabError unless the model is of the kind required by the task."""
     if not type(model.module).__name__.endswith(ending):
         raise HeadlabError(
             f"{model.name} is a {type(model.module).__name__}, no {kind}; task {task.name} needs one fine-tuned on it",

@@ -1,4 +1,4 @@
-"""Gates learned with an L0 penalty: the Hard Concrete distribution, and the record of what was learned."""
+"""Gates learned with an L0 penalty: the Hard Concrete distribution, and the record of learned gates."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import torch
 
 
-# The Hard Concrete distribution of a gate: 0 or 1 with real probability, yet with a gradient.
+# The Hard Concrete distribution of a gate: exactly 0 or 1 with positive probability, yet differentiable.
 
-TINY = 1e-6  # how near to 0 and 1 a uniform draw may come, so that its logit is finite
+TINY = 1e-6  # minimum distance of a uniform draw from 0 and 1, so that its logit is finite
 Numbers = npt.NDArray[np.floating[Any]]
-LARGEST = 3.4e38  # what a float32 holds, as a gate's parameter is one
-NODES = 64  # of Gauss and Legendre, for moments: the integrand is smooth
+LARGEST = 3.4e38  # largest float32, the type of a gate's parameter
+NODES = 64  # Gauss-Legendre nodes for moments: the integrand is smooth
 
 
 @dataclass(frozen=True)
 class HardConcrete:
-    """A binary concrete variable, stretched from (0, 1) to (low, high) and cut to [0, 1].
+    """A binary concrete variable, stretched from (0, 1) to (low, high) and clipped to [0, 1].
 
     A gate has one parameter, log_alpha: the higher, the likelier it is open.  temperature: the lower, the
-    nearer to a coin.  Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
+    closer to binary.  Defaults as in Voita et al. (2019), section 6.1. Louizos et al. (2018), equations 10-12.
     """
 
     temperature: float = 0.33
@@ -51,7 +51,7 @@ class HardConcrete:
 
     @property
     def even(self) -> float:
-        """The log_alpha at which a gate is 1 as likely as it is 0: above it a head is kept."""
+        """The log_alpha at which P(gate = 1) = P(gate = 0): above it a head is kept."""
         return (self.level(0) + self.level(1)) / 2
 
     def start(self, probability: float) -> float:
@@ -59,7 +59,7 @@ class HardConcrete:
         return math.log(probability) - math.log1p(-probability) + self.level(0)
 
     def check(self, probability: float = 0.5) -> None:
-        """Raise HeadlabError where floats have no room for it. probability: P(gate ≠ 0) that gates start with."""
+        """Raise HeadlabError if its constants exceed float32. probability: initial P(gate ≠ 0)."""
         try:
             needed = [self.level(0), self.level(1), self.even, self.start(probability)]
         except (ValueError, ArithmeticError):
@@ -81,7 +81,7 @@ class HardConcrete:
         return np.asarray(expit(np.asarray(log_alpha, np.float64) - self.level(1)))
 
     def mean(self, log_alpha: float) -> float:
-        """E[gate], the integral of P(gate > x) over x from 0 to 1: it has no closed form for every temperature."""
+        """E[gate], the integral of P(gate > x) over x from 0 to 1; it has no closed form for general temperatures."""
         return self._moment(log_alpha, 1)
 
     def variance(self, log_alpha: float) -> float:
@@ -101,26 +101,26 @@ class HardConcrete:
         return (soft * (self.high - self.low) + self.low).clamp(0, 1)
 
     def open(self, log_alpha: torch.Tensor) -> torch.Tensor:
-        """P(gate ≠ 0), which the penalty adds up."""
+        """P(gate ≠ 0), which the penalty sums up."""
         return (log_alpha - self.level(0)).sigmoid()
 
 
-# The record of gates that were learned: how likely each was open, over the training.
+# The record of learned gates: the probability that each is open, over the training.
 
 
 @dataclass(frozen=True)
 class LearnedGates:
-    """Gates of a model's heads, learned on a task under a penalty for every one that is open (Voita et al., 2019).
+    """Gates of a model's heads, learned on a task under a penalty for every open gate (Voita et al., 2019).
 
-    Flat arrays [head] are in the grid's order.  steps: int [time], after how many steps the history was kept,
-    0 first and the last step last.  log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a
-    gate, which stay open.  loss: float [time], mean task loss since the time before, nats an answer (NaN at
-    step 0).  penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with the whole
-    weight.  weight: λ.  concrete: the gates' distribution.  measured: {split: what the mask is worth on it}, with n
+    Flat arrays [head] are in the grid's order.  steps: int [time], the steps at which the history was recorded,
+    from 0 to the last step.  log_alpha: float32 [time, head], the gates' parameters; NaN for heads without a
+    gate, which stay open.  loss: float [time], mean task loss since the previous time, nats per answer (NaN at
+    step 0).  penalty: float [time], weight x sum of P(gate ≠ 0), in the same unit, at that time and with the full
+    weight.  weight: λ.  concrete: the gates' distribution.  measured: {split: figures of the mask on it}, with n
     (answers), examples, accuracy, accuracy_low, accuracy_high, baseline, difference, low, high, p, flipped_right,
-    flipped_wrong as a `Comparison` has them, kept and undecided.  trained: name, revision and fingerprint of the model
-    that was trained along, and the folder it was written to; empty where the model stayed as it was.  notes: what
-    to know before believing it.  spec: everything the numbers depend on.
+    flipped_wrong as in `Comparison`, kept and undecided.  trained: name, revision and fingerprint of the model
+    trained jointly, and the folder it was written to; empty if the model was frozen.  notes: caveats about the
+    result.  spec: everything the numbers depend on.
     """
 
     grid: HeadGrid
@@ -151,16 +151,16 @@ class LearnedGates:
 
     @property
     def kept(self) -> Bools:
-        """Heads that stay at the end, bool [head]."""
+        """Heads kept at the end, bool [head]."""
         return self.kept_at(-1)
 
     def kept_at(self, time: int) -> Bools:
-        """Heads whose gate is likelier 1 than 0 at one time of the history, and those without one, bool [head]."""
+        """Heads whose gate is likelier 1 than 0 at one time of the history, and those without a gate, bool [head]."""
         found: Bools = ~(self.log_alpha[time].astype(np.float64) < self.concrete.even)
         return found
 
     def undecided(self, sure: float = 0.9) -> int:
-        """How many gates are neither 0 nor 1 with a probability of `sure` or more."""
+        """Number of gates that are neither 0 nor 1 with a probability of `sure` or more."""
         last = self.log_alpha[-1][self.gated]
         return int((np.maximum(self.concrete.zero(last), self.concrete.one(last)) < sure).sum())
 
@@ -170,9 +170,9 @@ class LearnedGates:
         return {s.name: (int(kept[names == s.name].sum()), s.size) for s in self.grid.stacks}
 
     def mask(self, time: int = -1) -> Mask:
-        """The kept and the other heads at one time of the history, the last if none is named, as a mask.
+        """The mask of the heads kept at one time of the history, by default the last.
 
-        It is of the trained model where there is one.
+        It is made for the trained model if there is one.
         """
         kept = self.kept_at(time)
         chosen = {
@@ -183,7 +183,7 @@ class LearnedGates:
         return Mask(self.grid, kept, {k: v for k, v in made_for.items() if k != "folder"}, chosen)
 
     def values_sha256(self) -> str:
-        """sha256 of steps, gates' parameters, losses and penalties (little endian), in that order."""
+        """sha256 of steps, log_alpha, losses and penalties (little endian), in that order."""
         digest = hashlib.sha256()
         for array, kind in ((self.steps, "<i8"), (self.log_alpha, "<f4"), (self.loss, "<f8"), (self.penalty, "<f8")):
             digest.update(np.ascontiguousarray(array, kind).tobytes())

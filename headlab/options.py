@@ -1,4 +1,4 @@
-"""An option that a user sets: of a method, an experiment or an analysis; what it may be, and how a command says it."""
+"""Options of methods, experiments and analyses: valid values, and how they are written on a command line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headlab.errors import HeadlabError
 class Option:
     """One option.
 
-    choices, if any, are all it may be; numbers lie in [low, high], or strictly between if `open`; None
-    fits if `optional`.
+    choices, if any, are the only valid values; numbers must be in [low, high], or in (low, high) if `open`; None is
+    valid if `optional`.
     """
 
     default: Any
@@ -30,7 +30,7 @@ class Option:
     optional: bool = False
 
     def fits(self, value: Any) -> bool:
-        """Whether a value has the right type and lies in range."""
+        """Whether a value has the right type and is in range."""
         good = type(value) is self.kind or (self.kind is float and type(value) is int)
         if not good or (self.choices and value not in self.choices):
             return False
@@ -44,7 +44,7 @@ class Option:
 
     @property
     def range(self) -> str:
-        """What fits, in words."""
+        """The valid values, in words."""
         return self._numbers() + (", or none" if self.optional else "")
 
     def _numbers(self) -> str:
@@ -61,18 +61,18 @@ class Option:
 
 
 def option(default: Any, says: str, choices: Sequence[str] = (), **limits: Any) -> Any:
-    """A field of an `Options` class: its default and help, and what else an `Option` knows."""
+    """A field of an `Options` class.  says: its help text.  limits: other fields of `Option`."""
     return field(default=default, metadata={"option": Option(default, says, choices, **limits)})
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a piece of work is told: a subclass declares each option once, as a field made by `option`.
+    """The options of one kind of work: a subclass declares each option once, as a field made by `option`.
 
-    A field that is not made by `option` is set elsewhere, and is not among those that a user names.
+    A field not made by `option` is set elsewhere, and a user cannot set it.
     """
 
-    whose: ClassVar[str] = ""  # the beginning of messages
+    whose: ClassVar[str] = ""  # prefix of error messages
 
     @classmethod
     def table(cls) -> Mapping[str, Option]:
@@ -81,7 +81,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **elsewhere: Any) -> Self:
-        """The options with some values of one's own, checked. elsewhere: fields that a user does not name.
+        """The options with the given values, validated. elsewhere: fields that a user cannot set.
 
         Raises HeadlabError for an unknown name or a value that does not fit.
         """
@@ -99,7 +99,7 @@ class Options:
         """Raise HeadlabError for a value that does not fit."""
         for name, known in self.table().items():
             value = getattr(self, name)
-            # any float may be as large as infinity, where no end is named
+            # without an upper limit, `fits` would accept infinity
             if not ((value is None and known.optional) or (known.fits(value) and value != math.inf)):
                 raise HeadlabError(f"{self.whose}{name} is {value!r:.40}; choose {known.range}", code="option.invalid")
 
@@ -109,14 +109,14 @@ class Options:
 
 
 def option_words(flag: str, given: Mapping[str, Any], known: Mapping[str, Option]) -> Iterator[str]:
-    """The options that are not at their defaults, as words of a command: `parse_options` gives their values back."""
+    """The options that differ from their defaults, as words of a command; inverse of `parse_options`."""
     for name, value in given.items():
         if name not in known or value != known[name].default:
             yield from (flag, f"{name}={written(value)}")
 
 
 def written(value: Any) -> str:
-    """A value as the command line reads it: JSON, none, or a text as it is where that is no JSON."""
+    """A value in command-line form: JSON, "none", or a plain text that is not itself valid JSON."""
     if value is None:
         return "none"
     if not isinstance(value, str):
@@ -129,9 +129,9 @@ def written(value: Any) -> str:
 
 
 def parse_options(pairs: Sequence[str], known: Mapping[str, Option]) -> dict[str, Any]:
-    """["samples=512", "target=none"] -> typed values: JSON where it is JSON, None where an option may be, else text.
+    """["samples=512", "target=none"] -> typed values: JSON if it parses, None for "none" if optional, else text.
 
-    Raises HeadlabError for what is not of the form name=value.
+    Raises HeadlabError for a pair not of the form name=value.
     """
     out: dict[str, Any] = {}
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""How a process uses its device: batches side by side on its cores, and smaller ones where memory is short."""
+"""How a process uses its device: batches run in parallel on its cores, and smaller ones where memory is short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.records import Ints
 
-# What happens when a batch does not fit in the device's memory: halves of it, then a sentence.
+# Batches that do not fit in the device's memory: they are cut in half, down to an error message.
 
 TOO_LARGE = (
     "a single example does not fit in the device's memory; use a smaller model, shorter texts, or dtype bfloat16"
@@ -24,10 +24,10 @@ TOO_LARGE = (
 
 
 class Cuttable(Protocol):
-    """Work that may be done in parts."""
+    """Work that can be done in parts."""
 
     def cut(self) -> Sequence[Cuttable]:
-        """Two halves of it, or nothing where it cannot be cut."""
+        """Two halves, or nothing if it cannot be cut."""
         ...
 
 
@@ -42,7 +42,7 @@ class Rows:
     rows: Ints
 
     def cut(self) -> tuple[Rows, ...]:
-        """Two halves of them; nothing where there is one only."""
+        """Two halves; nothing if there is only one row."""
         middle = len(self.rows) // 2
         return (Rows(self.rows[:middle]), Rows(self.rows[middle:])) if middle else ()
 
@@ -55,9 +55,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def halves(batch: Part, error: BaseException) -> list[Part]:
-    """What is to be tried in place of a batch that failed.
+    """The parts to try in place of a failed batch.
 
-    Raises the error again if it is another than full memory, and HeadlabError if the batch cannot be cut.
+    Raises the error again unless memory was full, and HeadlabError if the batch cannot be cut.
     """
     if not out_of_memory(error):
         raise error
@@ -68,10 +68,10 @@ def halves(batch: Part, error: BaseException) -> list[Part]:
 
 
 def in_turn(waiting: deque[Part], run: Callable[[Part], R]) -> Iterator[tuple[Part, R]]:
-    """Each batch with what `run` gives for it, in order; one that does not fit in memory is cut in two and tried again.
+    """Each batch with the result of `run`, in order; a batch that does not fit in memory is cut in two and retried.
 
-    run: may be called again with parts of a batch at which it failed, so it keeps nothing of a failed
-    call.  Raises HeadlabError when a batch that cannot be cut does not fit.
+    run: called again with parts of a failed batch, so a failed call must leave nothing behind.  Raises
+    HeadlabError when a batch that cannot be cut does not fit.
     """
     while waiting:
         batch = waiting.popleft()
@@ -97,7 +97,7 @@ def halving(batches: Iterable[Part], run: Callable[[Part], None]) -> bool:
 
 @contextmanager
 def whole() -> Iterator[None]:
-    """For work that cannot be cut: full memory becomes the sentence that says so."""
+    """For work that cannot be cut: turn an out-of-memory error into a HeadlabError."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -106,19 +106,19 @@ def whole() -> Iterator[None]:
         raise HeadlabError(TOO_LARGE, code="memory.example_too_large") from error
 
 
-# How a process uses its cores: batches side by side, each on one thread, so that no number depends on how many.
+# Use of a process's cores: batches in parallel, each on one thread, so that no result depends on their number.
 
 LOOK_SECONDS = 0.02
 Tick = Callable[[], None]
 
 
 class Ended(Exception):
-    """Raised in a batch whose result nobody waits for any more: not an error."""
+    """Raised in a batch whose result is no longer needed; not an error."""
 
 
 @dataclass
 class _Threads:
-    """How many threads there were before `one_thread` was entered, and how many are in it."""
+    """Number of torch threads before `one_thread` was entered, and number of threads inside it."""
 
     lock: threading.Lock
     before: int = 1
@@ -132,10 +132,10 @@ def _threads() -> _Threads:
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[int]:
-    """Let each operation use one thread on a processor; gives the number of threads that were to be used.
+    """Let each operation use one thread on a CPU; yields the number of threads configured before.
 
-    On other devices nothing changes, and the number is 1. May be entered from several threads: torch keeps one
-    number for all of them, which the last to leave puts back.
+    On other devices nothing changes, and the number is 1. May be entered from several threads: torch has one
+    setting for all of them, which the last to leave restores.
     """
     if device.type != "cpu":
         yield 1
@@ -159,11 +159,11 @@ def one_thread(device: torch.device) -> Iterator[int]:
 def spread(
     batches: Iterable[Part], run: Callable[[Part, Tick], R], *, device: torch.device, tick: Tick
 ) -> Iterator[tuple[Part, R]]:
-    """Each batch with what `run(batch, tick)` gives for it, in order; as many at once as there are threads.
+    """Each batch with the result of `run(batch, tick)`, in order; as many in parallel as there are threads.
 
-    One that does not fit in memory is cut in two and tried again, so there may be more than were given; run keeps
-    nothing of a failed call, and calls its `tick` now and then: it ends the batch when the rest has failed.
-    tick: called here, while batches are under way; may raise to stop.  Raises HeadlabError when a
+    A batch that does not fit in memory is cut in two and retried, so more may be returned than were given; a failed
+    call of `run` must leave nothing behind, and `run` calls its `tick` regularly, which ends it once the others have
+    failed.  tick: called in this thread while batches run; may raise to stop.  Raises HeadlabError when a
     batch that cannot be cut does not fit.
     """
     waiting = deque(batches)
@@ -190,7 +190,7 @@ def _side_by_side(
             raise Ended
 
     under_way: deque[tuple[Part, Future[R]]] = deque()
-    # Threads keep a number of their own for the operations they start.
+    # Each thread has its own thread count for the operations it starts.
     with ThreadPoolExecutor(lanes, "lane", initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
             while waiting or under_way:
@@ -208,7 +208,7 @@ def _side_by_side(
                     else:
                         yield batch, found
                         continue
-                    # Before those that are under way: results come in the order of the batches.
+                    # Before the running ones: results are in the order of the batches.
                     under_way.extendleft((part, pool.submit(run, part, lane_tick)) for part in parts[::-1])
         finally:
             ended.set()

@@ -1,6 +1,6 @@
-"""What a map of one value a head shows, decided once: unit, scale, colours, signs, marks and words.
+"""What a map with one value per head shows, decided once: unit, scale, colours, signs, marks and words.
 
-The clickable grid of the pages, Plotly and the report's SVG draw it; none of them decides. No drawing library here.
+The clickable grid of the pages, Plotly and the report's SVG only draw it. This module uses no drawing library.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from headlab.records import Bools, Floats, Head, HeadGrid, Ints
 from headlab.scores import HeadScores
 from headlab.value_functions import shown_unit
 
-# Colours. Orange harms, blue helps: told apart with every common colour blindness, and in grey by their labels.
+# Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
 
 Scale = tuple[tuple[float, str], ...]
 DIVERGING: Scale = ((0.0, "#b35806"), (0.25, "#f1a340"), (0.5, "#f7f7f7"), (0.75, "#67a9cf"), (1.0, "#2166ac"))
-UPWARDS: Scale = tuple((2 * at - 1, colour) for at, colour in DIVERGING[2:])  # of values that have no sign
+UPWARDS: Scale = tuple((2 * at - 1, colour) for at, colour in DIVERGING[2:])  # for values without a sign
 SEQUENTIAL: Scale = ((0.0, "#f7fbff"), (0.5, "#6baed6"), (1.0, "#08306b"))
 HELPS, HARMS, UNSURE = "#2b7bba", "#d9730d", "#8a8f98"
-# Lines of one figure; neighbours differ in lightness too.
+# Colours of a figure's lines; neighbours differ in lightness too.
 LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
-CHANCE = "random"  # what is drawn in grey, as all else is compared with it
-# One each a method, so that colour is not all that tells them apart.
+CHANCE = "random"  # drawn in grey, as the baseline for all others
+# One per line, so that lines differ by more than colour.
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
-DARK, LIGHT = "#101418", "#ffffff"  # what is written on a colour
+DARK, LIGHT = "#101418", "#ffffff"  # text on a colour
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -37,7 +37,7 @@ def rgb(colour: str) -> tuple[int, int, int]:
 
 
 def on_scale(scale: Sequence[tuple[float, str]], share: float) -> str:
-    """The colour at a share of a scale, "#rrggbb"; shares beyond its ends have the ends' colours."""
+    """The colour at a position on a scale, "#rrggbb"; positions beyond its ends get the ends' colours."""
     share = min(max(share, scale[0][0]), scale[-1][0])
     for (start, one), (end, other) in pairwise(scale):
         if share <= end:
@@ -65,11 +65,11 @@ def luminance(colour: str) -> float:
 
 @dataclass(frozen=True)
 class HeadMap:
-    """One value a head, as it is shown.
+    """One value per head, as shown.
 
-    values: float [head] in `unit`; NaN where there is none.  limit: where the scale ends, in `unit`; values beyond it
-    have the end's colour.  signed: whether the scale runs to both sides of 0.  marks: bool [head], whose interval
-    excludes 0.  tips: what is said of each head, lines of text; empty, or one a head.
+    values: float [head] in `unit`; NaN for none.  limit: end of the scale, in `unit`; values beyond it get the end's
+    colour.  signed: whether the scale extends to both sides of 0.  marks: bool [head], whether the interval excludes
+    0.  tips: lines of text about each head; empty, or one per head.
     """
 
     grid: HeadGrid
@@ -82,12 +82,12 @@ class HeadMap:
 
     @property
     def scale(self) -> Scale:
-        """The scale's colours, from its lowest value at 0 to its highest at 1."""
+        """The scale's colours, from the lowest value at 0 to the highest at 1."""
         return DIVERGING if self.signed else UPWARDS
 
     @property
     def lowest(self) -> float:
-        """The value at the scale's start, in `unit`."""
+        """The value at the start of the scale, in `unit`."""
         return -self.limit if self.signed else 0.0
 
     @property
@@ -98,13 +98,13 @@ class HeadMap:
 
     @property
     def signs(self) -> Ints:
-        """1 where a head has a colour of help, -1 where one of harm, 0 elsewhere, int [head]."""
+        """1 where a head's colour means help, -1 where it means harm, else 0; int [head]."""
         signs = np.sign(np.nan_to_num(self.values)).astype(np.int64)
         return signs if self.signed else np.maximum(signs, 0)
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The words below the scale: its ends, with ≤ or ≥ where values lie beyond them, and 0."""
+        """Labels of the scale: its ends, with ≤ or ≥ if values lie beyond them, and 0."""
         finite = self.values[np.isfinite(self.values)]
         low, high = (bool((side * finite > self.limit * 1.0001).any()) for side in (-1, 1))
         end = f"{self.limit:.3g}"
@@ -122,14 +122,14 @@ def head_map(
     marks: Bools | None = None,
     tips: Sequence[str] = (),
 ) -> HeadMap:
-    """A map of any values. limit: by default the largest magnitude."""
+    """A map of any values, float [head]. limit: by default the largest magnitude."""
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     none = np.zeros(grid.size, bool)
     return HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
-    """The map of a method's scores. limit: `common_limit` of all maps that stand side by side; by default its own."""
+    """The map of a method's scores. limit: the `common_limit` of all maps side by side; by default its own."""
     factor, unit = shown_unit(scores.unit)
     limit = common_limit([scores]) if limit is None else limit
     tips = score_tips(scores)
@@ -137,7 +137,7 @@ def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
 
 
 def is_signed(scores: HeadScores) -> bool:
-    """Whether the method's sign means help and harm; for one not in the table, whether there are signs or intervals."""
+    """Whether a method's sign means help or harm; for an unknown method, whether there are signs or intervals."""
     known = METHODS.get(scores.method)
     return known.signed if known else scores.low is not None or bool((scores.values < 0).any())
 
@@ -148,12 +148,12 @@ def score_marks(scores: HeadScores) -> Bools:
 
 
 def common_limit(scores: Iterable[HeadScores]) -> float:
-    """Where the scale of all these maps ends, in the unit shown."""
+    """The common end of the scale of several maps, in the unit shown."""
     return symmetric_limit([shown_unit(s.unit)[0] * s.values for s in scores])
 
 
 def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
-    """One scale end for several maps: a high quantile of the magnitudes, so that one head does not bleach the rest."""
+    """One scale end for several maps: a high quantile of the magnitudes, so that one head does not pale the rest."""
     every = np.abs(np.concatenate([np.asarray(v, float).ravel() for v in values] or [np.zeros(1)]))
     every = every[np.isfinite(every)]
     limit = float(np.quantile(every, quantile)) if every.size else 0.0
@@ -161,7 +161,7 @@ def symmetric_limit(values: Iterable[Floats], quantile: float = 0.99) -> float:
 
 
 def score_tips(scores: HeadScores) -> tuple[str, ...]:
-    """What is said of each head: value, interval (seldom symmetric) and half-width in the unit shown, and samples."""
+    """Text on each head: value, interval (seldom symmetric) and half-width in the unit shown, and samples."""
     half, unit = scores.half_width, scores.unit
     tips = []
     for i, value in enumerate(scores.values):

@@ -1,4 +1,4 @@
-"""Frozen records that pass between the parts, and the keys of what they hold; they neither plot nor save."""
+"""Frozen records passed between modules, and content keys; nothing here plots or saves."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headlab.errors import HeadlabError
-
-# Frozen records that pass between the parts: they neither plot nor save.
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -42,12 +40,12 @@ class Head(NamedTuple):
         return f"{self.layer}.{self.head}" if self.stack == "encoder" else f"{self.stack} {self.layer}.{self.head}"
 
 
-STACKS = ("encoder", "decoder", "cross")  # in every grid's order
+STACKS = ("encoder", "decoder", "cross")  # in the order of every grid
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The heads of one stack; `heads[l]` is the number of query heads of layer l (layers may differ)."""
+    """The heads of one stack; `heads[l]` is the number of query heads in layer l (layers may differ)."""
 
     name: str
     heads: tuple[int, ...]
@@ -59,7 +57,7 @@ class Stack:
 
     @property
     def size(self) -> int:
-        """Heads of all layers."""
+        """Number of heads in all layers."""
         return sum(self.heads)
 
 
@@ -80,12 +78,12 @@ class HeadGrid:
 
     @property
     def size(self) -> int:
-        """Heads of all stacks."""
+        """Number of heads in all stacks."""
         return len(self.heads)
 
     @property
     def layers(self) -> int:
-        """Layers of all stacks together: the first axis of a gate array."""
+        """Number of layers in all stacks: the first axis of a gate array."""
         return sum(s.layers for s in self.stacks)
 
     @property
@@ -101,7 +99,7 @@ class HeadGrid:
         return np.array([(at[h.stack] + h.layer, h.head) for h in self.heads], dtype=np.int64).reshape(-1, 2)
 
     def stack(self, name: str) -> Stack:
-        """The stack of that name. Raises HeadlabError with the names that exist."""
+        """The stack of this name. Raises HeadlabError listing the existing names."""
         for s in self.stacks:
             if s.name == name:
                 return s
@@ -117,7 +115,7 @@ class HeadGrid:
             raise HeadlabError(f"unknown head {tuple(head)}; this model has {self}", code="head.unknown") from None
 
     def gates(self, flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Flat [..., head] -> gate array [..., layer, width]; places without a head hold 0."""
+        """Flat [..., head] -> gate array [..., layer, width]; cells without a head hold 0."""
         out = np.zeros((*flat.shape[:-1], self.layers, self.width), dtype=flat.dtype)
         out[..., self.flat[:, 0], self.flat[:, 1]] = flat
         return out
@@ -159,7 +157,7 @@ class HeadGrid:
 
     @staticmethod
     def from_json(value: Mapping[str, list[int]]) -> HeadGrid:
-        """Inverse of `to_json`; stacks come in the order that models have them, as JSON may sort them by name."""
+        """Inverse of `to_json`; stacks are put in model order, because JSON may have sorted them by name."""
         names = sorted(value, key=lambda name: STACKS.index(name) if name in STACKS else len(STACKS))
         return HeadGrid(tuple(Stack(name, tuple(value[name])) for name in names))
 
@@ -168,7 +166,7 @@ class HeadGrid:
 
 
 def describe(heads: tuple[int, ...]) -> str:
-    """'12×12' for equal layers, else the heads of each layer."""
+    """'12×12' for equal layers, else the number of heads in each layer."""
     if len(set(heads)) == 1:
         return f"{len(heads)}×{heads[0]}"
     return f"{len(heads)} layers of {'/'.join(map(str, heads))} heads"
@@ -176,7 +174,7 @@ def describe(heads: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Right or wrong, example by example, so that every comparison is paired.
+    """Right or wrong for each example, so that every comparison is paired.
 
     correct: bool [example].  predicted: int [example], index into the task's labels.
     ids, groups: of the examples, in the same order.
@@ -191,7 +189,7 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """Share right, of the examples seen so far."""
+        """Share of correct answers among the examples seen so far."""
         return float(self.correct.mean())
 
     @property
@@ -235,12 +233,12 @@ def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int,
             at += n
 
 
-# How far a run is.
+# Progress of a run.
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: done of total (in the run's own steps), and a word about it."""
+    """Progress of a run: done of total, in the run's own steps, and a short note."""
 
     done: int
     total: int

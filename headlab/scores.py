@@ -1,4 +1,4 @@
-"""The records of results: one score per head, and accuracy as heads leave one after another."""
+"""Records of results: one score per head, and accuracy as heads are removed one after another."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from headlab.stats.bootstrap import Paired, group_bootstrap
 
 @dataclass(frozen=True)
 class HeadScores:
-    """What a method says about every head of a model, in one language.
+    """A method's scores of all heads of a model, in one language.
 
     Flat arrays [head] in the grid's order.  values: positive = the head helps; unit as in `unit`
-    (for `accuracy`, 0.01 is one point lost when the head goes).  low, high: interval at `level`,
-    None where the method draws no samples.  samples: draws behind each value.  p_values: of
+    (for `accuracy`, 0.01 is one point lost when the head is removed).  low, high: interval at `level`,
+    None where the method draws no samples.  samples: number of draws behind each value.  p_values: of
     "the head does nothing", two-sided.  spec: everything the numbers depend on.  halves: [half, head], the
-    values from the first and from the second half of the examples alone, where the method tells them apart.
+    values from the first and from the second half of the examples alone, where the method provides them.
     """
 
     grid: HeadGrid
@@ -50,12 +50,12 @@ class HeadScores:
 
     @property
     def harmful(self) -> Bools:
-        """Heads whose interval lies below 0, bool [head]; none where there is no interval."""
+        """Heads whose interval is below 0, bool [head]; none without intervals."""
         return np.zeros(self.grid.size, bool) if self.high is None else self.high < 0
 
     @property
     def helpful(self) -> Bools:
-        """Heads whose interval lies above 0, bool [head]; none where there is no interval."""
+        """Heads whose interval is above 0, bool [head]; none without intervals."""
         return np.zeros(self.grid.size, bool) if self.low is None else self.low > 0
 
     @property
@@ -70,7 +70,7 @@ class HeadScores:
         return hashlib.sha256(np.ascontiguousarray(self.values, "<f8").tobytes()).hexdigest()
 
     def mask(self, rule: str = "harmful", *, k: int | None = None, threshold: float | None = None) -> Mask:
-        """The mask a rule makes of these scores; rules and errors as in `headlab.masks.choose`."""
+        """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`."""
         kept = choose(self.grid, self.values, self.high, rule, k=k, threshold=threshold)
         options = {name: value for name, value in (("k", k), ("threshold", threshold)) if value is not None}
         chosen = {
@@ -87,13 +87,13 @@ class HeadScores:
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy in one language as heads leave one after another, paired with the untouched model.
+    """Accuracy in one language as heads are removed one after another, paired with the unpruned model.
 
-    order: int [head], flat indices in the order they go.  removed: int [point], heads gone, rising from
-    0 to all of them.  correct: bool [point, answer].  groups: int [answer]; answers of one number are
+    order: int [head], flat indices in order of removal.  removed: int [point], number of removed heads, ascending
+    from 0 to all.  correct: bool [point, answer].  groups: int [answer]; answers of one group number are
     resampled together.  low, high: float [point], 95 % interval of `difference`.  p_values: float
-    [point], of "the difference is 0", two-sided; where no head is gone the three are 0, 0 and 1.
-    ordering: the method whose scores gave the order.  caution: what to know before believing the
+    [point], of "the difference is 0", two-sided; with no head removed the three are 0, 0 and 1.
+    ordering: the method whose scores gave the order.  caution: caveat about the
     curve, or empty.  spec: everything the numbers depend on.
     """
 
@@ -115,7 +115,7 @@ class Curve:
 
     @property
     def n(self) -> int:
-        """Answers that every point is measured on."""
+        """Number of answers at every point."""
         return int(self.correct.shape[1])
 
     @property
@@ -125,7 +125,7 @@ class Curve:
 
     @property
     def difference(self) -> Floats:
-        """Accuracy minus that of the untouched model, float [point]; 0.01 = one point, negative = lost."""
+        """Accuracy minus that of the unpruned model, float [point]; 0.01 = one point, negative = lost."""
         right = self.correct.sum(axis=1)
         return np.asarray((right - right[0]) / self.n)
 
@@ -135,11 +135,11 @@ class Curve:
         return float(np.trapezoid(self.accuracy, self.removed / self.removed[-1]))
 
     def heads_until(self, points: float = 0.01, by: Literal["estimate", "interval"] = "estimate") -> int:
-        """Most heads that can go before more than `points` of accuracy is lost, of the counts measured.
+        """Most heads that can be removed before more than `points` of accuracy is lost, among the measured counts.
 
         points: 0.01 is one point.  by: "estimate", until `difference` falls below -points; "interval", until
-        `low` does, so that a larger loss is ruled out at every count up to the answer.  What a curve
-        regains after its first fall does not count.  Raises HeadlabError for another `by` or a negative loss.
+        `low` does, so that a larger loss is ruled out at every count up to the result.  A recovery after the first
+        fall does not count.  Raises HeadlabError for an unknown `by` or a negative loss.
         """
         if by not in ("estimate", "interval"):
             raise HeadlabError(
@@ -154,7 +154,7 @@ class Curve:
         return int(self.removed[fallen[0] - 1] if len(fallen) else self.removed[-1])
 
     def mask(self, k: int) -> Mask:
-        """The mask without the first `k` heads of the order. Raises HeadlabError if there are not so many."""
+        """The mask without the first `k` heads of the order. Raises HeadlabError if `k` is out of range."""
         if not 0 <= k <= self.grid.size:
             raise HeadlabError(
                 f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",
@@ -175,7 +175,7 @@ class Curve:
 
 
 def kept_without(gone: Ints, size: int) -> Bools:
-    """Heads kept, bool [head], when those of the flat indices `gone` leave."""
+    """Heads kept, bool [head], when those with the flat indices `gone` are removed."""
     kept = np.ones(size, dtype=bool)
     kept[gone] = False
     return kept
@@ -184,7 +184,7 @@ def kept_without(gone: Ints, size: int) -> Bools:
 class Band(NamedTuple):
     """Accuracy over several curves at the same counts: lowest, median and highest, each float [point].
 
-    removed: int [point], heads gone.  ordering: of the curves; curves: how many there are.
+    removed: int [point], number of removed heads.  ordering: of the curves.  curves: their number.
     """
 
     low: Floats
@@ -196,9 +196,9 @@ class Band(NamedTuple):
 
 
 def band(curves: Sequence[Curve]) -> Band:
-    """The band that several curves of one grid span, such as those of random orders.
+    """The band spanned by several curves of one grid, such as those of random orders.
 
-    Raises HeadlabError if there is none, or if they are of other grids or counts of removed heads.
+    Raises HeadlabError without curves, or if their grids or counts of removed heads differ.
     """
     if not curves:
         raise HeadlabError("a band needs curves; give at least one", code="band.empty")
@@ -216,9 +216,9 @@ def band(curves: Sequence[Curve]) -> Band:
 
 
 def counts(heads: int, points: int | None = None) -> list[int]:
-    """How many heads are gone at each point: every number, or `points` evenly spaced ones from 0 to all.
+    """Number of removed heads at each point: every number, or `points` evenly spaced ones from 0 to all.
 
-    Raises HeadlabError unless there are at least 2 points and at most one for every number.
+    Raises HeadlabError unless `points` is from 2 to heads + 1.
     """
     if points is None:
         return list(range(heads + 1))
@@ -250,10 +250,10 @@ def compare_areas(one: Curve, other: Curve, seed: int = 0) -> Paired:
 
 
 def areas(curve: Curve) -> Floats:
-    """Each answer's part in the area under a curve, float [answer]; their mean is `Curve.area`."""
+    """Each answer's contribution to the area under a curve, float [answer]; their mean is `Curve.area`."""
     return np.asarray(np.trapezoid(curve.correct.astype(np.float64), curve.removed / curve.removed[-1], axis=0))
 
 
 def labels(groups: Ints) -> tuple[str, ...]:
-    """Labels that sort as the numbers do, so that draws are those of the groups' own names."""
+    """Labels that sort like the numbers, so that the draws are the same as with the groups' own names."""
     return tuple(f"{group:012d}" for group in groups.tolist())

@@ -1,4 +1,4 @@
-"""Tables and reports: what an experiment ends in, ready for a page, a CSV file or a document."""
+"""Tables and reports: the results of an experiment, ready for a page, a CSV file or a document."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns; a unit stands in its column's name.
+    """Rows under named columns; units are part of the column names.
 
-    name: fit for a file name.  title: one sentence.  formats: of each column, as in `format` (empty: text as
-    it is); values keep all their digits.  None is a cell without a value.
+    name: usable as a file name.  title: one sentence.  formats: of each column, as in `format` (empty: unformatted);
+    values keep all their digits.  None is a cell without a value.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Table:
             )
 
     def column(self, name: str) -> list[Any]:
-        """Values of a column, row by row. Raises HeadlabError for a column that is not there."""
+        """Values of a column, row by row. Raises HeadlabError for an unknown column."""
         if name not in self.columns:
             raise HeadlabError(
                 f"table {self.name} has no column {name!r}; it has {', '.join(self.columns)}",
@@ -48,7 +48,7 @@ class Table:
         return [row[place] for row in self.rows]
 
     def csv(self) -> str:
-        """The table as CSV with a header, all digits kept."""
+        """The table as CSV with a header and all digits."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)
@@ -56,11 +56,11 @@ class Table:
         return out.getvalue()
 
     def shown(self) -> list[list[str]]:
-        """Cells as a reader sees them."""
+        """Cells as displayed text."""
         return [[_shown(cell, form) for cell, form in zip(row, self.formats, strict=True)] for row in self.rows]
 
     def markdown(self) -> str:
-        """The table in Markdown: numbers to the right, notes below."""
+        """The table in Markdown: numbers right-aligned, notes below."""
         rule = ["---:" if form else "---" for form in self.formats]
         lines = [_line(self.columns), _line(rule), *(_line(row) for row in self.shown())]
         return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
@@ -94,8 +94,8 @@ class Table:
 class Report:
     """What an experiment found.
 
-    name: of the experiment.  notes: what to know before believing it.  spec: everything the numbers
-    depend on.  example_forwards, seconds: what they took, pieces from the store not counted.
+    name: of the experiment.  notes: caveats.  spec: everything the numbers depend on.  example_forwards, seconds:
+    what they took, not counting pieces from the store.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Report:
     seconds: float = 0.0
 
     def table(self, name: str) -> Table:
-        """A table by its name. Raises HeadlabError if there is none."""
+        """A table by its name. Raises HeadlabError for an unknown name."""
         for table in self.tables:
             if table.name == name:
                 return table

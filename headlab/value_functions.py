@@ -1,4 +1,4 @@
-"""What a coalition of heads is worth on one example: the value function of the game."""
+"""Value functions of the game: the value of a coalition of heads on one example."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """A value function; on every example it lies in an interval of length `span`.
+    """A value function; on every example its values are in an interval of length `span`.
 
-    unit: of values and gains.  steps: levels that a gain of one span is counted in, of an example with one
+    unit: of values and gains.  steps: number of levels of a gain of one span, for an example with one
     answer; 1 where gains are whole, FINE where they are rounded at random, without bias, to multiples of
     span / FINE.
     """
@@ -53,7 +53,7 @@ def value_of(key: str) -> Value:
 
 
 def shown_unit(unit: str) -> tuple[float, str]:
-    """Factor and name under which a unit is shown: accuracies in points."""
+    """Factor and name for displaying a unit: accuracies are shown in points."""
     return (100.0, "points") if unit == "accuracy" else (1.0, unit)
 
 
@@ -68,16 +68,16 @@ def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Ten
     return each if labels.dim() == 1 else (each * asked).sum(dim=1) / asked.sum(dim=1).clamp(min=1)
 
 
-# How sharply the runner-up, and the answer nearest to a turn, stand out when margins are smoothed; in logits.
+# Smoothing scale for the runner-up label and for the answer closest to flipping; in logits.
 SOFT = 0.2
 
 
 def aimed(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a gradient is taken of to foresee how the worth moves, and where it stands, both [row].
+    """A differentiable quantity whose gradient predicts changes of `worth`, and its current value, both [row].
 
-    logits, labels: as in `worth`. Where answers are right or wrong: how far the row is from a change, in logits,
-    that is the smallest distance of an answer's margin from 0; it falls below 0 where an answer turns. Smoothed,
-    since a minimum has the gradient of one competitor only. Else the worth itself.
+    logits, labels: as in `worth`.  For accuracy it is the row's distance from a change, in logits: the smallest
+    distance of an answer's margin from 0, which falls below 0 where an answer flips. It is smoothed, as a minimum has
+    the gradient of only one competitor; the current value is not. For other values it is `worth` itself.
     """
     import torch
 
@@ -90,7 +90,7 @@ def aimed(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple[tor
     others = wide.scatter(-1, chosen, float("-inf"))
     soft = right - SOFT * torch.logsumexp(others / SOFT, dim=-1)
     hard = (right - others.amax(dim=-1)).detach()
-    near = (torch.where(hard < 0, -soft, soft) / -SOFT).masked_fill(~asked, -1e9)  # finite: a row may ask for nothing
+    near = (torch.where(hard < 0, -soft, soft) / -SOFT).masked_fill(~asked, -1e9)  # finite: a row may have no answers
     return -SOFT * torch.logsumexp(near, dim=-1), hard.abs().masked_fill(~asked, float("inf")).amin(dim=-1)
 
 

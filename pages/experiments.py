@@ -1,4 +1,4 @@
-"""The analyses of the papers, one question each: what they found here, and what it would cost to find out."""
+"""The papers' analyses, one question each: their results here, or what it would cost to compute them."""
 
 import streamlit as st
 
@@ -18,7 +18,7 @@ def pick():
         format_func=lambda k: f"{EXPERIMENTS[k].title}: {EXPERIMENTS[k].question}",
         key="experiment",
     )
-    st.caption(f"{EXPERIMENTS[key].question} After {EXPERIMENTS[key].paper}.")  # a phone cuts the line above short
+    st.caption(f"{EXPERIMENTS[key].question} After {EXPERIMENTS[key].paper}.")  # a phone truncates the line above
     return key
 
 

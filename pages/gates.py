@@ -1,4 +1,4 @@
-"""Gates that learn which heads to keep: over the training, at each weight, beside what other methods would keep."""
+"""Gates that learn which heads to keep: over training, at each weight, and compared with other methods."""
 
 import json
 
@@ -19,12 +19,12 @@ INTRO = (
 
 
 def select(shelf):
-    """Language, sweep and run: what is shown of all that was learned."""
+    """Language, sweep and run to show."""
     languages = list(shelf.by_language)
     if sentence := unknown_in_link("focus", "language", languages):
         st.warning(sentence)
     if st.session_state.get("focus") not in languages:
-        st.session_state.pop("focus", None)  # of another page, which has other languages
+        st.session_state.pop("focus", None)  # from another page with other languages
     left, right = st.columns(2)
     focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
     sweep = choose(shelf, focus)

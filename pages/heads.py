@@ -1,4 +1,4 @@
-"""One map per language on one scale, one head in every language, and what is computed now."""
+"""One map per language on one scale, one head in every language, and what is being computed."""
 
 import streamlit as st
 
@@ -15,7 +15,7 @@ def pick(language, head, languages):
 
 
 def select(scores):
-    """The widget twins of a click: language and head by name."""
+    """The widgets that match a click: language and head by name."""
     first = next(iter(scores.values()))
     heads = [head_key(head) for head in first.grid.heads]
     for param, what, options in (("focus", "language", list(scores)), ("head", "head", heads)):

@@ -1,4 +1,4 @@
-"""What is computed, what waits, what ended, and what to compute next."""
+"""Running, waiting and ended jobs, and the form for a new one."""
 
 import streamlit as st
 

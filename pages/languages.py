@@ -1,4 +1,4 @@
-"""Which languages rank the heads alike, which heads they share, and where they part."""
+"""Which languages rank the heads alike, which heads they share, and where they differ."""
 
 import streamlit as st
 
@@ -40,7 +40,7 @@ def matrix(scores):
 
 
 def at_most(key, most):
-    """Lower what a slider had for another model, or for more languages: streamlit takes no value above its end."""
+    """Lower a slider's value from another model or more languages: streamlit rejects one above the maximum."""
     if st.session_state.get(key, 0) > most >= 1:
         st.session_state[key] = most
 

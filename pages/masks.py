@@ -1,4 +1,4 @@
-"""Which heads do two masks share, and where do they part?"""
+"""Which heads do two masks share, and where do they differ?"""
 
 import streamlit as st
 
@@ -10,11 +10,11 @@ INTRO = "Two masks side by side: of the Prune page, of files, of the scores of e
 
 
 def pick(masks):
-    """The two masks to compare; the first two if nobody chose yet."""
+    """The two masks to compare; by default the first two."""
     names = list(masks)
     for key in ("masks-a", "masks-b"):
         if st.session_state.get(key) not in names:
-            st.session_state.pop(key, None)  # of a file that is gone, or of another choice
+            st.session_state.pop(key, None)  # from a removed file or another choice
     left, right = st.columns(2)
     a = left.selectbox("A", names, index=0, key="masks-a")
     b = right.selectbox("B", names, index=min(1, len(names) - 1), key="masks-b")

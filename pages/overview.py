@@ -1,4 +1,4 @@
-"""What is this, what do the maps show, what is cached, where to go next."""
+"""What headlab is, what the maps show, what is cached, and where to go next."""
 
 import streamlit as st
 

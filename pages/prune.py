@@ -72,7 +72,7 @@ with page("Prune", INTRO) as choice:
         loaded = waited(lambda: worker.model(choice.model))
     identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
     now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
-    # A widget's state goes with its page: without it, this run has just come here.
+    # A widget's state is dropped with its page: without it, the user has just arrived.
     if sentence := follow_link(now, arrived=prune_board.GRID not in st.session_state):
         st.warning(sentence)
     if loaded.get("note"):
@@ -82,7 +82,7 @@ with page("Prune", INTRO) as choice:
         board(choice, loaded, identity, now, results, prune_savings.jobs())
         job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:
-            job_actions.progress()  # otherwise the offer has it
+            job_actions.progress()  # otherwise the offer shows it
         smaller(choice, identity, now)
     else:
         st.info("No language is chosen. Pick some in the sidebar.")

@@ -1,4 +1,4 @@
-"""What heads do: the map by role, what each head does and how sure that is, by relation, by language, after pruning."""
+"""What heads do: the map by role, each head's roles with intervals, by relation, by language, after pruning."""
 
 import json
 
@@ -21,12 +21,12 @@ def pick(head):
 
 
 def select(shelf):
-    """Language, report and head: the widget twins of a click."""
+    """The widgets for language, report and head, which match a click."""
     languages = list(shelf.by_language)
     if sentence := unknown_in_link("focus", "language", languages):
         st.warning(sentence)
     if st.session_state.get("focus") not in languages:
-        st.session_state.pop("focus", None)  # of another page, which has other languages
+        st.session_state.pop("focus", None)  # from another page with other languages
     left, right = st.columns(2)
     focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
     kept = choose(shelf, focus)

@@ -1,4 +1,4 @@
-"""The command line: `headlab score|evaluate|prune|finetune|models|tasks|cache|worker`."""
+"""The command line: `headlab COMMAND`."""
 
 from headlab.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`headlab evaluate`: accuracy, and BLEU of translations, with or without a mask."""
+"""`headlab evaluate`: accuracy, and for translations BLEU, with or without a mask."""
 
 from __future__ import annotations
 
@@ -49,13 +49,16 @@ def evaluate(
     bleu: Annotated[bool, typer.Option("--bleu", help="translate, and count BLEU with its interval")] = False,
     beams: Annotated[
         int | None,
-        typer.Option(min=1, help="with --bleu: of the translations; default 1: the likeliest token each time"),
+        typer.Option(min=1, help="beam size of the translations, with --bleu; default 1 (greedy)"),
     ] = None,
     seed: Seed = 0,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
-    """Accuracy in each language, of translations log-probability and BLEU too; with a mask, paired differences."""
+    """Measure accuracy in each language; with a mask, also the paired difference from the untouched model.
+
+    For translations, log-probability is measured too, and BLEU with --bleu.
+    """
     import headlab
     from headlab.api import describe
 
@@ -99,7 +102,7 @@ def evaluate(
 
 
 def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decoding | None:
-    """How to translate, if BLEU is asked for. Raises HeadlabError for what could not be measured later."""
+    """How to translate; None without BLEU. Raises HeadlabError early if BLEU could not be measured."""
     if not bleu:
         if beams is not None:
             raise HeadlabError("--beams applies to translations; give --bleu with it", code="option.needs_bleu")
@@ -114,7 +117,7 @@ def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decodi
 
 @dataclass(frozen=True)
 class Asked:
-    """What all languages are evaluated with."""
+    """The settings that all languages share."""
 
     model: Model
     task: Task
@@ -126,9 +129,9 @@ class Asked:
 
 
 def written(asked: Asked, language: str, decoding: Decoding | None) -> Written:
-    """Log-probability of one language's translations, and BLEU if they are to be written, as JSON.
+    """Log-probability of one language's reference translations, and BLEU if `decoding` is given, as JSON.
 
-    With a mask, beside the untouched model's, with the paired difference.
+    With a mask, also the untouched model's value and the paired difference.
     """
     from headlab import bleu, generation
     from headlab.evaluator import Evaluator
@@ -173,7 +176,7 @@ def words_of(more: Written) -> Iterator[str]:
 
 
 def paired_words(row: Mapping[str, Any], form: str) -> str:
-    """The difference from the untouched model in words; nothing where there is none."""
+    """The difference from the untouched model in words; empty if there is none."""
     if "difference" not in row:
         return ""
     difference, low, high = (format(row[name], f"+{form}") for name in ("difference", "low", "high"))
@@ -181,7 +184,7 @@ def paired_words(row: Mapping[str, Any], form: str) -> str:
 
 
 def chosen_ablation(mask: Mask | None) -> str:
-    """The ablation under which a mask's heads were chosen; zero where the mask does not say."""
+    """The ablation under which a mask's heads were chosen; zero by default. Raises HeadlabError if it is mixed."""
     found = (None if mask is None else mask.ablation) or "zero"
     if found == "mixed":
         raise HeadlabError(

@@ -1,4 +1,4 @@
-"""`headlab experiment` and `headlab front`: the analyses of the papers, and the smallest model that is good enough."""
+"""`headlab experiment` and `headlab front`: the papers' analyses, and the smallest model that is good enough."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headlab.tables import Report
 
 
-# `headlab experiment`: the analyses of the papers, their tables and figures.
+# `headlab experiment`: the papers' analyses, with their tables and figures.
 
 
 def experiment(
@@ -59,12 +59,12 @@ def experiment(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value of the experiment (--list shows them)")
     ] = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="dev examples that choose heads")] = DEV_SIZE,
+    size: Annotated[int, typer.Option("--size", min=1, help="dev examples to choose heads on")] = DEV_SIZE,
     test_size: Annotated[
-        int | None, typer.Option("--test-size", min=1, help="test examples that judge; default: all of the split")
+        int | None, typer.Option("--test-size", min=1, help="test examples to evaluate on; default: all of the split")
     ] = None,
     seed: Seed = 0,
-    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
     device: Device = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,
@@ -74,10 +74,10 @@ def experiment(
     json: AsJson = False,
     list_: Annotated[bool, typer.Option("--list", help="the experiments and their options, and nothing else")] = False,
 ) -> None:
-    """Run an analysis: scores, answers and curves come from the cache or are made first.
+    """Run an analysis; scores, answers and curves come from the cache or are computed first.
 
-    What it will cost is printed before it starts. Interrupt it when you like: what is finished stays in the cache,
-    and the same command goes on from there.
+    The cost is printed before it starts. It can be interrupted: finished parts stay in the cache, and the same command
+    resumes from there.
     """
     if list_ or key is None:
         show_list(json=json)
@@ -100,7 +100,7 @@ def experiment(
 
 
 def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
-    """The report, after saying what it will cost."""
+    """The report; its cost is printed on stderr first."""
     from headlab.studies.run import forecast, run_experiment
 
     typer.echo(f"{key}: {forecast(key, pieces, options)}", err=True)
@@ -113,7 +113,7 @@ def reported(key: str, pieces: Pieces, options: Mapping[str, Any]) -> Report:
 
 
 def options_of(about: Experiment, method: str | None, of_method: list[str], of_experiment: list[str]) -> dict[str, Any]:
-    """The experiment's options in full. Raises HeadlabError for what it or the method does not have."""
+    """All options of the experiment. Raises HeadlabError for one that it or the method does not have."""
     given = parse_options(of_experiment, about.options)
     if method is not None:
         if METHOD not in about.options:
@@ -162,13 +162,13 @@ def listed(about: Experiment) -> dict[str, Any]:
 
 
 def markdown(report: Report) -> str:
-    """The tables under their titles, then what to know before believing them."""
+    """The tables under their titles, then the notes, as Markdown."""
     parts = [f"## {table.title}\n\n{table.markdown()}" for table in report.tables]
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in report.notes)]).rstrip()
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """report.json, a CSV file a table and the figures. Raises HeadlabError if the folder cannot be written."""
+    """Write report.json, one CSV file per table, and the figures. Raises HeadlabError if that fails."""
     from headlab.cli.figures import write_figures
 
     write_json(folder / "report.json", report.to_json())
@@ -177,7 +177,7 @@ def write_report(report: Report, folder: Path) -> None:
     write_figures(report, folder)
 
 
-# `headlab front`: the smallest model that is good enough in every language, or the best one of a size.
+# `headlab front`: the smallest model that is good enough in every language, or the best one of a given size.
 
 SHOWN = ("front-choice", "front-confirmed")
 USUAL = str(FRONT.options["orders"].default)
@@ -193,7 +193,7 @@ def front(
         typer.Option(help="points of accuracy that may be lost in any language (1.0 if heads is not given)"),
     ] = None,
     heads: Annotated[int | None, typer.Option(help="heads to keep: the best such model, in place of --within")] = None,
-    by: Annotated[str, typer.Option(help="what tells a loss on dev: bound (95 %, one-sided) or estimate")] = BOUND,
+    by: Annotated[str, typer.Option(help="how a loss on dev is measured: bound (95 %, one-sided) or estimate")] = BOUND,
     orders: Annotated[str, typer.Option(help=f"orders to try, comma-separated: {', '.join(ORDERS)}")] = USUAL,
     points: Annotated[
         int | None, typer.Option(min=2, help="counts of removed heads to measure; 0 heads and all among them")
@@ -203,12 +203,12 @@ def front(
     ] = False,
     method: Annotated[str, typer.Option(help="method whose dev scores order the heads")] = "shapley",
     option: MethodOptions = None,
-    size: Annotated[int, typer.Option("--size", min=1, help="dev examples that choose")] = DEV_SIZE,
+    size: Annotated[int, typer.Option("--size", min=1, help="dev examples to choose heads on")] = DEV_SIZE,
     test_size: Annotated[
-        int | None, typer.Option("--test-size", min=1, help="test examples that judge; default: all of the split")
+        int | None, typer.Option("--test-size", min=1, help="test examples to evaluate on; default: all of the split")
     ] = None,
     seed: Seed = 0,
-    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
     device: Device = None,
     dtype: Dtype = "float32",
     cache: CacheRoot = None,
@@ -216,9 +216,9 @@ def front(
     full: Annotated[bool, typer.Option("--full", help="print every point of every order, too")] = False,
     json: AsJson = False,
 ) -> None:
-    """Choose a smaller model by what it costs and by its weakest language; chosen on dev, judged on test.
+    """Choose a smaller model by its cost and its weakest language: chosen on dev, measured on test.
 
-    Scores, walks and answers come from the cache or are made first; what that will cost is printed before it starts.
+    Scores, walks and answers come from the cache or are computed first; the cost is printed before it starts.
     It can be interrupted; run the same command again to resume.
     """
     import headlab
@@ -248,7 +248,7 @@ def front(
 
 
 def _short(report: Any) -> Any:
-    """The choice and its confirmation alone."""
+    """The report with only the choice and its confirmation."""
     from dataclasses import replace
 
     return replace(report, tables=tuple(report.table(name) for name in SHOWN))

@@ -1,4 +1,4 @@
-"""The figures of a report as files: SVG and PNG, drawn by kaleido in a browser of this machine."""
+"""The figures of a report as SVG and PNG files, drawn by kaleido in a local browser."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headlab.errors import HeadlabError
 from headlab.files import write_atomic
 from headlab.tables import Report
 
-SCALE = 2  # of a PNG: sharp in print
+SCALE = 2  # of PNG files, for sharp prints
 SECONDS = 120.0  # for one figure
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-# plotly.js names its clip paths by a random number, which it writes here first.
+# plotly.js names its clip paths with a random number, which first appears here.
 RANDOM_ID = re.compile(r'id="(?:top)?defs-([0-9a-f]{6})"')
 
-UNFIT = re.compile(r"[^\w.-]")  # for a file's name
+UNFIT = re.compile(r"[^\w.-]")  # characters replaced in file names
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
-    """Write every figure of a report as `NAME.svg` and `NAME.png`, and return the files.
+    """Write every figure of a report as `NAME.svg` and `NAME.png`, and return their paths.
 
-    Where they cannot be drawn, says on stderr in one sentence why and what to do, and returns nothing: the tables
-    do not depend on it.  Equal reports give equal SVG files.
+    If they cannot be drawn, prints one sentence with the reason and remedy on stderr and returns an empty list, since
+    the tables do not depend on them.  Equal reports give equal SVG files.
     """
     try:
         return draw(report, folder)
@@ -38,9 +38,9 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
-    """As `write_figures`. Raises HeadlabError where kaleido or a browser is missing, or fails."""
+    """Like `write_figures`, but raises HeadlabError if kaleido or a browser is missing or fails."""
     try:
-        import kaleido  # noqa: F401 # looked for before anything is drawn
+        import kaleido  # noqa: F401 # fail before anything is drawn
 
         from headlab.plots import PRINT_WIDTH, printed, report_figures
     except ImportError as error:
@@ -70,7 +70,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
 
 
 def named(svg: bytes, name: str) -> bytes:
-    """An SVG file whose ids hang on the figure's name in place of a random number."""
+    """An SVG file with the figure's name instead of the random number in its ids."""
     text = svg.decode("utf-8")
     for number in dict.fromkeys(RANDOM_ID.findall(text)):
         text = re.sub(rf"(?<=[a-z]){number}|(?<=[a-z]-){number}", f"-{name}-", text)
@@ -78,7 +78,7 @@ def named(svg: bytes, name: str) -> bytes:
 
 
 def _run(jobs: list[dict[str, Any]]) -> None:
-    """Draw in one browser, which ends with it. Without MathJax, that would be fetched from the network."""
+    """Draw in one browser, closed at the end, and without MathJax, which would be fetched from the network."""
     import kaleido
     from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
 
@@ -95,7 +95,7 @@ def _run(jobs: list[dict[str, Any]]) -> None:
 
 
 def browser() -> str:
-    """A browser to draw with: $BROWSER_PATH, or the first found. Raises HeadlabError if there is none."""
+    """Path of the browser to draw with: $BROWSER_PATH, or the first found. Raises HeadlabError if there is none."""
     given = os.environ.get("BROWSER_PATH")
     found = shutil.which(given) if given else next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""`headlab gates`: gates that learn which heads stay, for one penalty or several."""
+"""`headlab gates`: learn which heads to keep with L0 gates, for one penalty or several."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headlab.store import Store
 from headlab.tables import Table
 from headlab.training.l0_options import ALL, GateOptions, options_of
 
-if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
+if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
     from headlab.training.l0_learn import Watch
     from headlab.training.l0_options import GateStep
 
@@ -45,7 +45,7 @@ def gates(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
-    language: Annotated[str, typer.Option("--language", help="whose examples are learned on and judged by")] = "en",
+    language: Annotated[str, typer.Option("--language", help="language to train and evaluate on")] = "en",
     weight: Annotated[
         list[float] | None,
         typer.Option("--weight", "--lambda", min=0, help="λ, nats for an open gate; several make a sweep"),
@@ -64,9 +64,9 @@ def gates(
     out: Annotated[Path | None, typer.Option("--out", help="folder for the masks, a file for each λ")] = None,
     json: AsJson = False,
 ) -> None:
-    """Learn which heads stay: gates with a penalty λ for each that is open (Voita et al. 2019).
+    """Learn which heads to keep, with gates and a penalty λ for each open gate (Voita et al. 2019).
 
-    A run that is in the cache is read, not made again; interrupt one when you like: the same command goes on with it.
+    A cached run is read, not repeated. It can be interrupted; run the same command again to resume.
     """
     options = chosen_options(option or [], stacks, train_model, seed)
     weights = list(dict.fromkeys(weight or [options.weight]))
@@ -91,7 +91,7 @@ def gates(
 
 
 def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) -> GateOptions:
-    """The options of all runs. Raises HeadlabError for one that does not fit or has an option of its own."""
+    """The options of all runs. Raises HeadlabError for one that is invalid or has its own flag."""
     given = parse_options(pairs, GateOptions.table())
     for name in OWN:
         if name in given:
@@ -100,7 +100,7 @@ def chosen_options(pairs: list[str], stacks: str, train_model: bool, seed: int) 
 
 
 def check_files(weights: Sequence[float], out: Path | None) -> None:
-    """Raise HeadlabError, before anything is learned, where the masks could not be written."""
+    """Raise HeadlabError, before training starts, if the masks could not be written."""
     if out is None:
         return
     there = next((path for path in (out, *out.parents) if path.exists()), None)
@@ -140,7 +140,7 @@ def _watching(show: Say) -> Callable[[float], Watch]:
 
 
 def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
-    """A mask file for each λ; {λ: path}."""
+    """Write a mask file for each λ; returns {λ: path}."""
     files = {}
     for learned in found:
         path = out / _file(learned.weight)
@@ -150,13 +150,13 @@ def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
 
 
 def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, str]:
-    """Where the models are that were trained jointly, {λ: path}; of one that is gone a note of its run tells."""
+    """Folders of the jointly trained models, {λ: path}; if one is missing, a note of its run says so."""
     done = [store.run(dict(learned.spec)).gates() for learned in found if learned.trained]
     return {run.gates.weight: str(run.trained_folder) for run in done if run is not None and run.trained_folder}
 
 
 def table(found: Sequence[LearnedGates]) -> Table:
-    """A line for each λ: what is kept, where, and what it is worth."""
+    """One row per λ: heads kept, in all and by stack, and accuracy and gain on each split."""
     first = found[0]
     splits = [split for split in ("dev", "test") if split in first.measured]
     columns = ["λ", "heads kept", "undecided", *(s.name for s in first.grid.stacks if len(first.grid.stacks) > 1)]
@@ -174,7 +174,7 @@ def table(found: Sequence[LearnedGates]) -> Table:
 
 
 def _notes(found: Sequence[LearnedGates]) -> list[str]:
-    """The runs' notes, each once; with λ before one that is not of all runs."""
+    """The runs' notes, each once; prefixed with λ if not shared by all runs."""
     of = {note: [run.weight for run in found if note in run.notes] for run in found for note in run.notes}
     return [
         note if len(weights) == len(found) else f"λ = {', '.join(f'{w:g}' for w in weights)}: {note}"
@@ -197,7 +197,7 @@ def _worth(measured: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def as_json(found: Sequence[LearnedGates], files: Mapping[float, str], models: Mapping[float, str]) -> dict[str, Any]:
-    """All runs with what they depend on. files, models: paths by λ, of masks and of models trained jointly."""
+    """All runs with their shared spec as JSON. files, models: paths by λ, of masks and of jointly trained models."""
     first = found[0].spec
     shared = {name: first[name] for name in ("model", "task", "judged", "seed")}
     return {**shared, "grid": found[0].grid.to_json(), "runs": [_run(learned, files, models) for learned in found]}
@@ -232,6 +232,6 @@ def _run(learned: LearnedGates, files: Mapping[float, str], models: Mapping[floa
 
 
 def _nested(grid: HeadGrid, flat: Any) -> dict[str, Any]:
-    """{stack: [layer][head]}, of one stack too."""
+    """{stack: [layer][head]}, also for a single stack."""
     rows = grid.nest(flat)
     return rows if isinstance(rows, dict) else {grid.stacks[0].name: rows}

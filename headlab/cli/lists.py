@@ -1,4 +1,4 @@
-"""`headlab models|tasks|cache|report`: what there is, and results as one HTML file."""
+"""`headlab models|tasks|cache|report`: lists of what is available, and results as one HTML file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headlab.errors import HeadlabError
 from headlab.store import CurveResult, GatesResult, ReportResult, Result
 from headlab.tasks.base import SPLITS, Task
 
-# `headlab models|tasks|cache`: what there is.
+# `headlab models|tasks|cache`: lists of what is available.
 
 
 def models(json: AsJson = False) -> None:
-    """Embedded models and their fingerprints; folders and hub ids work as well."""
+    """List the embedded models and their fingerprints; folders and hub ids work as models too."""
     from headlab.models.embedded import EMBEDDED, fingerprint
 
     rows = [
@@ -46,11 +46,11 @@ def tasks(
     data: DataFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Tasks, their labels and languages, where their examples come from and whether these are here."""
+    """List tasks with labels, languages, the source of their examples and whether these are on this machine."""
     import headlab
     from headlab.tasks import names, problems
 
-    # the data folder is the built-in tasks'; a declaration has its own files unless it is asked for alone
+    # --data holds the files of built-in tasks; it applies to a declared task only if --task names it
     rows = [task_row(name, headlab.task(name, data=data), data)] if name else [_listed(key, data) for key in names()]
     wrong = [] if name else problems()
     if json:
@@ -63,7 +63,7 @@ def tasks(
 
 
 def _listed(name: str, data: Path | None) -> dict[str, Any]:
-    """One task of many: what is wrong with it is told, and the others still are."""
+    """One row of the list; an error becomes its advice, so that the other tasks are still listed."""
     from headlab.tasks import TASKS, task
 
     try:
@@ -73,7 +73,7 @@ def _listed(name: str, data: Path | None) -> dict[str, Any]:
 
 
 def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
-    """One task as JSON; sizes: examples per split of its first language, where they are in a folder here."""
+    """One task as JSON; sizes: examples per split of its first language, if they are on this machine."""
     from headlab.tasks.resolve import source
 
     words, here, advice = source(name, data)
@@ -88,7 +88,9 @@ def task_row(name: str, task: Task, data: Path | None) -> dict[str, Any]:
 
 def _tell_task(row: Mapping[str, Any]) -> None:
     if "labels" in row:
-        labels = f"{len(row['labels'])} labels ({', '.join(row['labels'])})" if row["labels"] else "texts to be written"
+        labels = (
+            f"{len(row['labels'])} labels ({', '.join(row['labels'])})" if row["labels"] else "texts to be generated"
+        )
         typer.echo(f"{row['name']}: {labels}")
         typer.echo(f"  languages {', '.join(row['languages'])}")
         typer.echo(f"  examples: {row['source']}")
@@ -102,7 +104,7 @@ def _tell_task(row: Mapping[str, Any]) -> None:
 
 
 def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
-    """Results in the cache, and what was skipped and why."""
+    """List the results in the cache, and what was skipped and why."""
     store = open_store(cache)
     listing, curves, reports, gates = store.scan(), store.curves(), store.reports(), store.gates()
     problems = [*listing.problems, *curves.problems, *reports.problems, *gates.problems]
@@ -219,9 +221,9 @@ def report(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Write results as one HTML file: maps, curves, tables, masks, and the commands that make them again.
+    """Write results as one HTML file: maps, curves, tables, masks, and the commands that reproduce them.
 
-    The file needs no network and no script, and can be printed.
+    The file needs no network and no scripts, and can be printed.
     """
     from headlab.report.build import summary, write_report
 

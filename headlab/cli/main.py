@@ -1,4 +1,4 @@
-"""Commands put together; every error a user can act on becomes one sentence and an exit code."""
+"""All commands in one application; each HeadlabError becomes one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Exit codes: 0 done, 2 a problem you can solve (one sentence on stderr), 130 inte
 
 def build() -> typer.Typer:
     """The application with all its commands."""
-    # Without rich markup a wrong argument is told in plain lines, and help may say [layer][head].
+    # Without rich markup, argument errors are plain text and help may contain [layer][head].
     app = typer.Typer(
         help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
     )
@@ -91,7 +91,7 @@ def build() -> typer.Typer:
 
 @cache
 def _command() -> Any:
-    """The application as click has it, made once."""
+    """The application as a click command, built once."""
     return typer.main.get_command(build())
 
 
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HeadlabError as error:
         print(f"headlab: {error}", file=sys.stderr)
         return FAILED
-    except SystemExit as ended:  # typer ends this way, always: done, help shown, a wrong argument, Ctrl-C
+    except SystemExit as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:
             print(
                 "headlab: interrupted; score, curve, front, experiment, reproduce, gates, finetune and train go on "
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def warnings_as_sentences() -> Iterator[None]:
-    """Print a warning meant for the user as one line, once, without the place in the code."""
+    """Print each UserWarning once, as one line without its code location."""
     told: set[str] = set()
     with warnings.catch_warnings():
         otherwise = warnings.showwarning

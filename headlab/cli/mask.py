@@ -1,4 +1,4 @@
-"""`headlab mask show|validate|diff|combine|convert|snippet`: what mask files say, and what is made of them."""
+"""`headlab mask show|validate|diff|combine|convert|snippet`: reading, comparing and converting mask files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headlab.masks.compare import compare as compare_masks
 from headlab.masks.mask import LINE, shown
 from headlab.records import Head, by_layer
 
-# `headlab mask convert|snippet`: masks of other tools, and masks for code without headlab.
+# `headlab mask convert|snippet`: masks of other tools, and code that applies masks without headlab.
 
 FORM_HELP = ", ".join(FORMS)
 BINARY = ".npy"
@@ -47,7 +47,7 @@ def convert(
     device: Device = None,
     json: AsJson = False,
 ) -> None:
-    """Make a headlab mask of another tool's, or the other way round."""
+    """Convert another tool's mask to a headlab mask, or the other way round."""
     if to not in FORMS:
         raise HeadlabError(f"unknown form {to!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
     if lists not in (None, *LISTS):
@@ -90,7 +90,7 @@ def snippet(
     out: Annotated[Path | None, typer.Option(help="file to write; default stdout")] = None,
     device: Device = None,
 ) -> None:
-    """A script of at most 40 lines, in PyTorch and transformers alone, that applies a mask."""
+    """Write a script of at most 40 lines that applies a mask with PyTorch and transformers alone."""
     import headlab
     from headlab.hooks.model import place_of
 
@@ -109,7 +109,7 @@ def snippet(
 
 
 def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How to read and how to write: each way of counting and listing goes to the one form that has it."""
+    """Options for reading and for writing: each goes to the one form that uses it. Raises HeadlabError otherwise."""
     sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for name, value in how.items():
         users = [side for side, used in zip(sides, (USES[form], USES[to]), strict=True) if name in used]
@@ -130,7 +130,7 @@ def _sides(form: str, to: str, how: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _require_stackless(stack: str | None, form: str, model: str | None, grid: str | None) -> None:
-    """Refuse a name of the stack where the model says it, or where nothing takes it."""
+    """Raise HeadlabError for --stack if the model gives the stacks or nothing uses it."""
     if stack is not None and (model is not None or (grid is None and form != "array")):
         who = "--model" if model is not None else f"form {form}"
         raise HeadlabError(
@@ -140,7 +140,7 @@ def _require_stackless(stack: str | None, form: str, model: str | None, grid: st
 
 
 def _about(model: str | None, grid: str | None, stack: str, device: str | None) -> dict[str, Any]:
-    """Grid and identity of the model a mask is for, as far as the options say."""
+    """Grid and identity of the model a mask is for, as far as the options give them."""
     if model is None:
         return {"grid": None if grid is None else parse_grid(grid, stack)}
     if grid is not None:
@@ -156,11 +156,11 @@ def _about(model: str | None, grid: str | None, stack: str, device: str | None) 
 
 
 def _read(source: str) -> tuple[bytes, str]:
-    """The source's bytes and its name: a file, or heads typed as text."""
+    """The source's bytes and its name: a file, or heads given as text."""
     path = Path(source)
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read for ever
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device might never end
             raise HeadlabError(f"{source} is not a file; check the path", code="file.missing")
         if found.st_size > MAX_JSON_BYTES:
             raise HeadlabError(
@@ -174,7 +174,7 @@ def _read(source: str) -> tuple[bytes, str]:
         raise HeadlabError(f"cannot read {source} ({why}); check the path", code="file.unreadable") from error
 
 
-# `headlab mask show|validate|diff|combine`: what mask files say, and one made of several.
+# `headlab mask show|validate|diff|combine`: the contents of mask files, and one combined from several.
 
 MaskFile = Annotated[Path, typer.Argument(help="mask file of headlab")]
 
@@ -193,7 +193,7 @@ def group() -> typer.Typer:
 
 
 def show(file: MaskFile, json: AsJson = False) -> None:
-    """What a mask removes, of what model, how it was chosen, and the accuracies it carries."""
+    """Show which heads a mask removes, for which model, how it was chosen, and its recorded accuracies."""
     mask = load_mask(file)
     if json:
         print_json(mask.to_json())
@@ -210,7 +210,7 @@ def show(file: MaskFile, json: AsJson = False) -> None:
 
 
 def validate(file: MaskFile, json: AsJson = False) -> None:
-    """Exit with 0 if a file is a mask that headlab reads, with 2 and the reason if not."""
+    """Exit with 0 if a file is a valid headlab mask, and with 2 and the reason if not."""
     mask = load_mask(file)
     if json:
         print_json({"valid": True, "heads": mask.grid.size, "removed": len(mask.removed), "digest": mask.digest})
@@ -219,7 +219,7 @@ def validate(file: MaskFile, json: AsJson = False) -> None:
 
 
 def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
-    """What only one of two masks removes, by layer and stack, and how alike they are (Jaccard index)."""
+    """Compare two masks: heads that only one removes, by layer and stack, and their similarity (Jaccard index)."""
     a, b = load_mask(first), load_mask(second)
     found = compare_masks(a, b)
     lists = {"only_a": found.only_a, "only_b": found.only_b, "both": found.both}
@@ -280,7 +280,7 @@ def model_words(mask: Mask) -> str:
 
 
 def chosen_words(chosen: Mapping[str, Any]) -> str:
-    """How a mask was chosen, on one line: what is short enough for it."""
+    """How a mask was chosen, on one line: only the short fields."""
     if not chosen:
         return "the file does not say"
     parts = []
@@ -293,7 +293,7 @@ def chosen_words(chosen: Mapping[str, Any]) -> str:
 
 
 def map_words(mask: Mask) -> str:
-    """The mask as a map in text: a dot for a head that is kept, x for one that is off."""
+    """The mask as a text map: a dot for a kept head, x for a removed one."""
     lines = []
     for stack, layer, kept in by_layer(mask.grid, mask.kept):
         lines.append(f"{stack:>8} {layer:>3}  {' '.join('.' if on else 'x' for on in kept)}  {int((~kept).sum())} off")

@@ -1,4 +1,4 @@
-"""What the commands share: options, JSON on stdout, progress on stderr."""
+"""Shared by the commands: options, JSON on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def flags_of(options: type[Options], *names: str, unset: bool = False) -> Callable[[Command], Command]:
-    """Give a command a flag for each of these options, in the place of its `**flags`, which they are handed in.
+    """Decorator that gives a command a flag for each of these options, passed to it in `**flags`.
 
-    unset: a flag that is not given is None, as other things decide what it then is.
+    unset: a flag that is not given is None, because its default depends on other arguments.
     """
 
     def declare(command: Command) -> Command:
@@ -94,13 +94,13 @@ def flags_of(options: type[Options], *names: str, unset: bool = False) -> Callab
 
 
 def _flag(of: Option, kind: Any) -> Any:
-    """An option as typer takes it."""
+    """An option as a typer annotation."""
     least = int(of.low) if of.kind is int and of.low > -math.inf else None
     return Annotated[kind, typer.Option(help=of.help, min=least)]
 
 
 def split_languages(text: str) -> list[str] | str:
-    """Language codes from a comma-separated text; "all" stays."""
+    """Language codes from a comma-separated text; "all" is returned unchanged. Raises HeadlabError for none."""
     if text == "all":
         return text
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -110,7 +110,7 @@ def split_languages(text: str) -> list[str] | str:
 
 
 def check_ablation(name: str) -> None:
-    """Raise HeadlabError unless this is a way to remove a head."""
+    """Raise HeadlabError for an unknown ablation."""
     if name not in ABLATIONS:
         raise HeadlabError(f"unknown ablation {name!r}; use {' or '.join(ABLATIONS)}", code="ablation.unknown")
 
@@ -126,13 +126,13 @@ def open_store(root: Path | None) -> Store:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object, readable, on stdout."""
+    """Print one indented JSON object on stdout."""
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar with time left, on stderr where that is a terminal; call it with (text, done, total)."""
+    """A progress bar with time left, on stderr if that is a terminal; call it with (text, done, total)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -151,10 +151,10 @@ def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def recorded_command(paper: str, given: Mapping[str, Any]) -> str:
-    """The `headlab reproduce` command that makes the same, without the places of this machine.
+    """The `headlab reproduce` command that gives the same result, without paths of this machine.
 
-    given: {option: value}; None, False and empty lists were not given, True is a switch, a list repeats its option, and
-    a path is written FOLDER.
+    given: {option: value}; None, False and empty lists are omitted, True is a switch, a list repeats its option, and
+    a path is written as FOLDER.
     """
     words = ["headlab", "reproduce", paper, "--data", "DIR"]
     for option, value in given.items():
@@ -171,33 +171,33 @@ def _word(value: Any) -> str:
 
 
 def without_places(paper: str, smoke: bool, folders: Mapping[str, Path | None], dtype: str, seed: int) -> str:
-    """`recorded_command` of what most papers are given. folders: by option."""
+    """`recorded_command` with the options that most papers share. folders: path by option."""
     return recorded_command(paper, {"--smoke": smoke, **folders, "--dtype": dtype, "--seed": seed or None})
 
 
 def write_report(report: Report, out: Path, command: str) -> None:
-    """A report as JSON with the command that made it, and its tables as CSV beside it."""
+    """Write a report as JSON with the command that made it, and its tables as CSV."""
     write_json(out / f"{report.name}.json", {"command": command, **report.to_json()})
     for table in report.tables:
         write_atomic(out / f"{table.name}.csv", table.csv().encode())
 
 
 def say_report(report: Report) -> None:
-    """A report's tables and notes as Markdown on stdout."""
+    """Print a report's tables and notes as Markdown on stdout."""
     typer.echo("\n\n".join(f"### {table.title}\n\n{table.markdown()}" for table in report.tables))
     for note in report.notes:
         typer.echo(f"\nnote: {note}")
 
 
-# The steps of a training as a bar on a terminal, or as a line from time to time where there is none.
+# Training steps as a bar on a terminal, or as occasional lines elsewhere.
 
-SILENCE = 30.0  # seconds between two lines where there is no terminal to draw a bar on
+SILENCE = 30.0  # seconds between two lines if stderr is not a terminal
 Say = Callable[[str, int, int], None]
 
 
 @contextmanager
 def shown(title: str) -> Iterator[Say]:
-    """A bar; call it with (text, done, total). Where stderr is not a terminal, a line there from time to time."""
+    """A progress bar, or occasional lines if stderr is not a terminal; call it with (text, done, total)."""
     with progress_bar(title) as show:
         said = time.monotonic()
 
@@ -212,12 +212,12 @@ def shown(title: str) -> Iterator[Say]:
 
 
 def step_words(step: FinetuneStep) -> str:
-    """A step in words: loss, rate, time left."""
+    """A step in words: loss, learning rate, time left."""
     return f"training, loss {step.loss:.3f}, rate {step.learning_rate:.2g}, {clock(step.left)} left"
 
 
 def lm_words(step: LmStep) -> str:
-    """A step of a language model in words: its part, loss, gates that are open, time left of that part."""
+    """A training step of a language model in words: its part, loss, open gates, time left in that part."""
     gates = "" if step.open is None else f", {step.open} gates open"
     return f"{step.part}, loss {step.loss:.3f}{gates}, {clock(step.left)} left of this part"
 

@@ -1,4 +1,4 @@
-"""`headlab prune`: from scores to a mask, and what the mask does on examples that did not choose it."""
+"""`headlab prune`: from scores to a mask, and its effect on held-out examples."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def prune(
     rule: Annotated[str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")] = "harmful",
     k: Annotated[int | None, typer.Option(help="rule bottom: heads to remove")] = None,
     threshold: Annotated[float | None, typer.Option(help="rule threshold: remove scores below it")] = None,
-    split: Annotated[str, typer.Option(help="where the mask is judged; chosen on dev, so judge on test")] = "test",
-    size: Annotated[int | None, typer.Option(min=1, help="examples to judge on; default: all of the split")] = None,
+    split: Annotated[
+        str, typer.Option(help="split to evaluate the mask on; it was chosen on dev, so use test")
+    ] = "test",
+    size: Annotated[int | None, typer.Option(min=1, help="examples to evaluate on; default: all of the split")] = None,
     out: Annotated[Path | None, typer.Option(help="mask file (one language) or folder (several)")] = None,
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Make each language's mask from its cached dev scores and compare it with the untouched model."""
+    """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
 
     chosen = headlab.task(task, split_languages(languages), data=data)
@@ -93,16 +95,16 @@ def prune(
 
 
 def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, ablation: str) -> Mask:
-    """The mask as its file has it: with the class it is for, and what it was worth on the split it was judged on."""
+    """The mask as stored in its file: with the model's architecture, and its results on the evaluation split."""
     figures = {seen.language: record(seen)}
     chosen = noted({"task": task, "ablation": ablation, **mask.chosen}, split, task, figures, ablation=ablation)
     return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
 
 
 def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> Chosen:
-    """The dev results that stand for a task's languages: of just this model and today's examples.
+    """One dev result per language of a task, for exactly this model and the current examples.
 
-    The rule is `headlab.methods.costs.select`, the pages' own. Raises HeadlabError for a language without any.
+    Chosen by `headlab.methods.costs.select`, as in the pages. Raises HeadlabError for a language without any.
     """
     listing = store.scan()
     named = [r for r in listing.results if matches(r, None, task.name, method, None)]
@@ -118,7 +120,7 @@ def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> C
 
 
 def fits(result: Result, model: Mapping[str, Any], task: Task) -> bool:
-    """Whether scores may choose heads: of this model, on dev, on the examples the task gives today."""
+    """Whether scores can be used to choose heads: of this model, on dev, on the task's current examples."""
     spec = result.scores.spec
     if spec["model"]["fingerprint"] != model["fingerprint"] or spec["task"]["split"] != "dev":
         return False
@@ -129,7 +131,7 @@ def fits(result: Result, model: Mapping[str, Any], task: Task) -> bool:
 def _missing(
     store: Store, listing: Listing, named: Sequence[Result], chosen: Chosen, language: str, what: tuple[str, str, str]
 ) -> str:
-    """Why there are no scores to use for a language, and what makes some."""
+    """Why there are no usable scores for a language, and the command that makes them."""
     model, task, method = what
     older = sum(r.scores.language == language for r in named)
     kind = "settings than the other languages' or " if chosen.results else ""
@@ -142,7 +144,7 @@ def _missing(
 
 
 def _tell(chosen: Chosen) -> None:
-    """Notes on which results are used where there is a choice, and on intervals that do not hold."""
+    """Warn which results are used if there is a choice, and about the method's limitations."""
     for result in list(chosen.results.values())[:1]:
         scores = result.scores
         used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
@@ -154,7 +156,7 @@ def _tell(chosen: Chosen) -> None:
 
 
 def table(rows: dict[str, tuple[Mask, Comparison]], split: str) -> str:
-    """A Markdown table: accuracy untouched and masked, difference in points with its interval."""
+    """A Markdown table: untouched and masked accuracy, and the difference in points with its interval."""
     lines = [
         f"| language | untouched ({split}) | heads removed | masked ({split}) "
         "| difference, points | 95 % interval | p |",

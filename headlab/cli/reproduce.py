@@ -1,4 +1,4 @@
-"""`headlab reproduce`: published papers, on models and data that are at hand."""
+"""`headlab reproduce`: published papers, on available models and data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headlab.tables import Report
 
 
-# `headlab reproduce`: published papers, reproduced.
+# `headlab reproduce held`: Held & Yang (2023), on XNLI and part-of-speech tagging.
 
 Show = Callable[[str, int, int], None]
 
@@ -63,9 +63,9 @@ def held(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Held & Yang (EACL 2023): every table and figure, on XNLI and on universal part-of-speech tags.
+    """Reproduce Held & Yang (EACL 2023): every table and figure, on XNLI and on universal part-of-speech tags.
 
-    What each step costs is said before it begins. Interrupt it when you like: the same command goes on.
+    The cost of each step is printed before it starts. It can be interrupted; run the same command again to resume.
     """
     from headlab.cli.figures import write_figures
     from headlab.reproduce.held import REAL, SMOKE
@@ -127,19 +127,19 @@ def _model(
     return opened(folder, TAGGER, device, dtype)
 
 
-# `headlab reproduce voita-gates`: gates that learn, on classifiers and on a translation model.
+# `headlab reproduce voita-gates`: learned gates, on classifiers and on a translation model.
 
 
 @dataclass
 class Pace:
-    """Time left of what is under way, at its pace since it was first heard of."""
+    """Estimates the time left of a piece of work from its pace since its first progress report."""
 
     title: str = ""
     begun: float = 0.0
     first: int = 0
 
     def left(self, title: str, progress: Progress) -> str:
-        """In words; nothing as long as it is not known."""
+        """The time left in words; empty while it is unknown."""
         if title != self.title:
             self.title, self.begun, self.first = title, time.monotonic(), progress.done
         made = progress.done - self.first
@@ -165,9 +165,9 @@ def voita_gates(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Voita et al. (ACL 2019), section 6: heads pruned by L0 gates, beside other choices and other ways to train.
+    """Reproduce Voita et al. (ACL 2019), section 6: heads pruned by L0 gates, against other selections and training.
 
-    Interrupt it when you like: the same command goes on where it was. Models are kept in the cache folder.
+    It can be interrupted; run the same command again to resume. Models are stored in the cache folder.
     """
     from headlab.models.load import pick_device
     from headlab.reproduce import gates
@@ -207,7 +207,7 @@ def voita_gates(
         say_report(report)
 
 
-# `headlab reproduce shim`: an All-attention language model pruned for good, beside ordinary Transformers.
+# `headlab reproduce shim`: an All-attention language model with heads pruned, against ordinary Transformers.
 
 
 def shim(
@@ -222,9 +222,9 @@ def shim(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Shim et al. (2021): All-attention pruned by layer-wise gates; perplexity, parameters, speed against heads.
+    """Reproduce Shim et al. (2021): All-attention pruned by layer-wise gates; perplexity, parameters and speed.
 
-    Interrupt it when you like: the same command goes on where it was. Models are kept in the cache folder.
+    It can be interrupted; run the same command again to resume. Models are stored in the cache folder.
     """
     from headlab.models.load import pick_device
     from headlab.reproduce import shim as paper
@@ -252,7 +252,7 @@ def shim(
         say_report(report)
 
 
-# `headlab reproduce voita-roles`: what heads do, over languages and before and after fine-tuning.
+# `headlab reproduce voita-roles`: roles of heads, across languages and before and after fine-tuning.
 
 
 def voita_roles(
@@ -266,15 +266,15 @@ def voita_roles(
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Voita et al. (ACL 2019): roles of the heads of multilingual-e5-small and of two fine-tuned ones, by language.
+    """Reproduce Voita et al. (ACL 2019): head roles of multilingual-e5-small and two fine-tuned models, by language.
 
-    Interrupt it when you like: the same command goes on after the last language it finished.
+    It can be interrupted: the same command resumes after the last finished language.
     """
     from headlab.reproduce import voita
     from headlab.reproduce.models import NLI, nli_folder
 
     plan, store = voita.SMOKE if smoke else voita.REAL, open_store(cache)
-    voita.languages(plan, data)  # what is lacking is said before minutes are spent
+    voita.languages(plan, data)  # raises early if a treebank is missing
     if NLI in plan.models:
         nli_folder(data, nli_model)
     command = without_places("voita-roles", smoke, {"--nli-model": nli_model}, dtype, seed)
@@ -302,7 +302,7 @@ def voita_roles(
 
 
 def _write(found: Report, reports: dict[tuple[str, str], Report], out: Path, command: str) -> None:
-    """The summary with its tables as CSV, and every report it rests on, of its roles those that heads have."""
+    """Write the summary with its tables as CSV, and each report it is based on, with only the roles that heads have."""
     from headlab.reproduce.voita import had
 
     write_json(out / f"{found.name}.json", {"command": command, **found.to_json()})

@@ -1,4 +1,4 @@
-"""`headlab roles`: what heads look at, and which roles they have."""
+"""`headlab roles`: what heads attend to, and which roles they have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headlab.tables import Report, Table
 from headlab.tasks.base import DEV_SIZE, TREEBANK
 from headlab.tasks.udpos import read_trees, treebank, treebank_languages
 
-if TYPE_CHECKING:  # it needs torch, which takes seconds, and `headlab --help` does not
+if TYPE_CHECKING:  # importing torch takes seconds, and `headlab --help` does not need it
     from headlab.records import Progress
     from headlab.roles.sentences import Sentences
 
@@ -65,9 +65,9 @@ def roles(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measures and roles of every head: positional, syntactic, rare word, separator, first and same token, induction.
+    """Measure heads and find their roles: positional, syntactic, rare word, separator, first and same token, induction.
 
-    Syntactic roles are judged on gold trees. A report that is in the cache is read, not made again.
+    Syntactic roles need gold trees. A cached report is read, not computed again.
     """
     chosen = resolve(parse_options(option or [], OPTIONS))
     given = sentences_of(task, language, conllu, data, split, size)
@@ -96,9 +96,9 @@ def roles(
 def sentences_of(
     task: str | None, language: str, conllu: Path | None, data: Path | None, split: str, size: int | None
 ) -> dict[str, Sentences]:
-    """What heads are judged on, by name: trees, the examples of a task, or both.
+    """The sentences to analyse, by name: trees, the examples of a task, or both.
 
-    Raises HeadlabError where there is neither.
+    Raises HeadlabError if there are neither.
     """
     import headlab
     from headlab.cli.evaluate import as_split
@@ -123,7 +123,7 @@ def sentences_of(
 
 
 def as_json(reports: Reports) -> dict[str, Any]:
-    """Every head with its measures and roles, what each was found on, and the reports themselves."""
+    """Every head with its measures and roles and the data they come from, and the reports themselves."""
     return {
         "heads": [{**dict(zip(HEAD, head, strict=True)), **told} for head, told in _heads(reports).items()],
         "reports": {name: report.to_json() for name, report in reports.items()},
@@ -131,7 +131,7 @@ def as_json(reports: Reports) -> dict[str, Any]:
 
 
 def _heads(reports: Reports) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """{head: measures and roles}: measures of the task where there is one, roles of the trees where they judge it."""
+    """{head: measures and roles}, preferring the task's report for measures and the trees' report for roles."""
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for name, report in reports.items():
         for head, values in _rows(report.table("measures")):
@@ -146,14 +146,14 @@ def _heads(reports: Reports) -> dict[tuple[Any, ...], dict[str, Any]]:
 
 
 def _rows(table: Table) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """(head, {column: value}) of a table with a row a head, or several."""
+    """(head, {column: value}) for each row of a table with one or more rows per head."""
     for row in table.rows:
         told = dict(zip(table.columns, row, strict=True))
         yield tuple(told.pop(name) for name in HEAD), told
 
 
 def readable(reports: Reports) -> Iterator[str]:
-    """Of each report its short tables, the heads that have a role, and what to know."""
+    """Each report's short tables, the heads that have a role, and the notes."""
     for name, report in reports.items():
         spec = report.spec["task"]
         yield f"# {name}: {spec['size']} sentences of {spec['language']} ({spec['split']})"
@@ -165,13 +165,13 @@ def readable(reports: Reports) -> Iterator[str]:
 
 
 def having(table: Table) -> Table:
-    """The rows of heads that have the role."""
+    """A table of roles, with only the rows of heads that have the role."""
     kept = tuple(row for row, has in zip(table.rows, table.column("has it"), strict=True) if has)
     return replace(table, title="Heads that have a role", rows=kept, notes=())
 
 
 def write_reports(reports: Reports, folder: Path) -> None:
-    """A folder a report: report.json and a CSV file a table. Raises HeadlabError if it cannot be written."""
+    """Write a folder per report: report.json and one CSV file per table. Raises HeadlabError if that fails."""
     for name, report in reports.items():
         write_json(folder / name / "report.json", report.to_json())
         for table in report.tables:

@@ -1,4 +1,4 @@
-"""`headlab score` and `headlab curve`: scores of every head, and accuracy as heads leave, least helpful first."""
+"""`headlab score` and `headlab curve`: scores of every head, and accuracy as the lowest-scoring heads are removed."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from headlab.records import Progress
 
 
-# `headlab score`: scores of every head, kept in the cache.
+# `headlab score`: scores of every head, stored in the cache.
 
-MANY_FORWARDS = 2_000_000  # the default method's most, for a model of 144 heads, is below
+MANY_FORWARDS = 2_000_000  # above the default method's maximum for a model of 144 heads
 
 
 def score(
@@ -59,7 +59,7 @@ def score(
     option: MethodOptions = None,
     seed: Seed = 0,
     size: Size = 512,
-    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
     device: Device = None,
     cache: CacheRoot = None,
     ray: Annotated[
@@ -103,7 +103,7 @@ def score(
 
 @contextmanager
 def _helpers(model: Model, address: str | None, workers: int | None) -> Iterator[Team | None]:
-    """The devices of a Ray cluster, if one is named."""
+    """The workers of a Ray cluster, if one is named."""
     if address is None:
         yield None
         return
@@ -114,18 +114,18 @@ def _helpers(model: Model, address: str | None, workers: int | None) -> Iterator
 
 
 class Board:
-    """Progress of several languages as one line; runs tell of theirs from their own threads."""
+    """Progress of several languages as one line; runs report from their own threads."""
 
     def __init__(self, title: str, languages: Sequence[str], show: Callable[[str, int, int], None]) -> None:
         self._title, self._show, self._of = title, show, len(languages)
         self._seen: dict[str, Progress] = {}
 
     def progress(self, language: str, step: Progress) -> None:
-        """Take one language's progress."""
+        """Record one language's progress."""
         self._seen[language] = step
 
     def draw(self) -> None:
-        """Show what is known."""
+        """Show the progress recorded so far."""
         steps = dict(self._seen)
         at_work = [name for name, step in steps.items() if step.done < step.total]
         if steps:
@@ -134,7 +134,7 @@ class Board:
 
 
 def _warn(method: Method, forwards: int) -> None:
-    """Say before the first of a very large number of forward passes that there will be so many."""
+    """Warn if a method may take a very large number of forward passes."""
     if forwards > MANY_FORWARDS:
         warnings.warn(
             f"{method.key} takes up to {forwards:,} forward passes for each language ({method.cost}); Ctrl-C ends it "
@@ -162,7 +162,7 @@ def record(scores: HeadScores) -> dict[str, Any]:
 
 
 def print_table(found: dict[str, HeadScores]) -> None:
-    """A line a language: what was found, what it cost and what to beware of."""
+    """Print one line per language: results, cost and caution."""
     for language, scores in found.items():
         typer.echo(f"{language:6} {scores.estimand}: {'; '.join(_parts(scores))}")
 
@@ -182,7 +182,7 @@ def _parts(scores: HeadScores) -> Iterator[str]:
         yield text
 
 
-# `headlab curve`: accuracy as heads leave, least helpful first.
+# `headlab curve`: accuracy as heads are removed, lowest score first.
 
 POINT = 0.01
 
@@ -197,7 +197,7 @@ def curve(
     ),
     option: MethodOptions = None,
     split: Annotated[
-        str, typer.Option(help="where the curve is measured; ordered on dev, so measure on test")
+        str, typer.Option(help="split to measure the curve on; heads are ordered on dev, so use test")
     ] = "test",
     size: Annotated[int | None, typer.Option(min=1, help="examples to measure on; default: all of the split")] = None,
     dev_size: Annotated[int, typer.Option(min=1, help="dev examples that order the heads")] = DEV_SIZE,
@@ -205,14 +205,14 @@ def curve(
         int | None, typer.Option(min=2, help="counts of removed heads to measure, evenly spaced; default: every one")
     ] = None,
     seed: Seed = 0,
-    ablation: Annotated[str, typer.Option(help="what a removed head gives: zero or mean")] = "zero",
+    ablation: Annotated[str, typer.Option(help="output of a removed head: zero or mean")] = "zero",
     device: Device = None,
     cache: CacheRoot = None,
     json: AsJson = False,
 ) -> None:
-    """Remove heads one after another, lowest dev score first, and watch the accuracy.
+    """Remove heads one after another, lowest dev score first, and measure the accuracy.
 
-    Scores come from the cache or are made first. It can be interrupted; run the same command again to resume.
+    Scores come from the cache or are computed first. It can be interrupted; run the same command again to resume.
     """
     import headlab
     from headlab.scores import counts
@@ -224,7 +224,7 @@ def curve(
     chosen.check(chosen.languages[0], split)
     loaded = headlab.load(model, device=device)
     refuse(about, loaded.grid.size)
-    counts(loaded.grid.size, points)  # refused before anything is scored
+    counts(loaded.grid.size, points)  # raises before anything is scored
     store, found = open_store(cache), dict[str, Curve]()
     with progress_bar("loading") as show:
         for number, language in enumerate(chosen.languages):
@@ -251,7 +251,7 @@ def _shown(show: Callable[[str, int, int], None], title: str) -> Callable[[Progr
 
 
 def curve_record(curve: Curve) -> dict[str, Any]:
-    """One language's curve as JSON: lists [point], and the heads in the order they go."""
+    """One language's curve as JSON: lists [point], and the heads in order of removal."""
     arrays = ("removed", "accuracy", "difference", "low", "high", "p_values")
     return {name: getattr(curve, name).tolist() for name in arrays} | {
         "n": curve.n,
@@ -267,7 +267,7 @@ def curve_record(curve: Curve) -> dict[str, Any]:
 
 
 def table(curve: Curve) -> str:
-    """A Markdown table with a line a point, and the two numbers that sum a curve up."""
+    """A Markdown table with one row per point, then the mean accuracy and the heads until one point is lost."""
     lines = [
         f"{curve.language}: ordered by {curve.ordering}, measured on {curve.n} answers of {curve.split}",
         "",

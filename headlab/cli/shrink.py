@@ -1,4 +1,4 @@
-"""`headlab shrink` and `headlab worth`: a smaller model in a folder, proved equal, and what a mask saves."""
+"""`headlab shrink` and `headlab worth`: a smaller model, verified to give the same answers, and what a mask saves."""
 
 from __future__ import annotations
 
@@ -37,14 +37,12 @@ if TYPE_CHECKING:
     from headlab.tasks.base import Task
 
 
-# `headlab shrink`: from a mask to a smaller model in a folder, with the proof that it answers the same.
+# `headlab shrink`: from a mask to a smaller model in a folder, verified to give the same answers.
 
-ROWS, TIMED = 16, 2  # examples of a batch that models are compared and timed on, and batches of the timing
+ROWS, TIMED = 16, 2  # examples per batch, for comparison and timing, and number of batches timed
 WeightsDtype = Annotated[
     str | None,
-    typer.Option(
-        "--dtype", help="numbers of the weights: float32, float64, bfloat16, float16; default: the model's own"
-    ),
+    typer.Option("--dtype", help="dtype of the weights: float32, float64, bfloat16, float16; default: the model's own"),
 ]
 
 
@@ -65,7 +63,7 @@ def shrink(
     dtype: WeightsDtype = None,
     json: AsJson = False,
 ) -> None:
-    """Take the heads a mask removes out of the weights, prove that the answers stay, and write the smaller model."""
+    """Remove a mask's heads from the weights, verify that the answers stay the same, and write the smaller model."""
     from headlab.shrink import shrink_model
     from headlab.shrink.folder import check_out, write_shrunk
     from headlab.shrink.model import check_numbers
@@ -100,7 +98,7 @@ def shrink(
 
 
 def _loaded(name: str, device: str | None, dtype: str | None) -> Model:
-    """The model to compute with: in float32, or float64 where its weights are or are to be that."""
+    """The model to compute with: in float64 if its weights are float64 or are to be written so, else in float32."""
     import headlab
     from headlab.shrink.model import stored
 
@@ -109,7 +107,7 @@ def _loaded(name: str, device: str | None, dtype: str | None) -> Model:
 
 
 def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
-    """The task whose examples are compared, if one is named."""
+    """The task whose examples are compared; None if none is named. Raises HeadlabError for its options alone."""
     import headlab
 
     if name is not None:
@@ -122,14 +120,14 @@ def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
 
 
 def _inputs(model: Model, task: Task | None, size: int, seed: int) -> Inputs:
-    """Batches of real examples, none twice."""
+    """Batches of real examples without repeats."""
     from headlab.studies.savings_run import different_batches
 
     return different_batches(model, task, rows=ROWS, size=size, seed=seed)
 
 
 def _timed(model: Model, shrunk: Shrunk, task: Task | None, repeats: int, seed: int) -> Ratio:
-    """Time of the smaller model over that of the untouched one, taken as a copy without headlab's hooks."""
+    """Time of the smaller model divided by that of the untouched one, a copy without headlab's hooks."""
     from headlab.shrink import shrink_model
     from headlab.studies.savings_run import batches_of, latency_ratio
 
@@ -145,7 +143,7 @@ SHOWN = (
 
 
 def _record(written: Written, timed: Ratio) -> dict[str, Any]:
-    """What --json prints."""
+    """The output of --json."""
     return {
         "folder": str(written.folder),
         **{name: written.record[name] for name in SHOWN},
@@ -157,14 +155,14 @@ def _record(written: Written, timed: Ratio) -> dict[str, Any]:
 
 
 def _words(shrunk: Shrunk, written: Written, timed: Ratio) -> str:
-    """The same in lines of text."""
+    """The output as lines of text."""
     from headlab.shrink.proof import size_words
 
     found, proof = written.record, written.proof
     before, after = shrunk.parameters_before, shrunk.parameters_after
     asked = found["compared_on"]["size"]
     lines = [
-        f"{written.folder}: {shrunk.gone} of {found['heads_before']} heads are gone",
+        f"{written.folder}: {shrunk.gone} of {found['heads_before']} heads removed",
         f"parameters    {before:,} -> {after:,} ({(after - before) / before:+.1%})",
         f"weights       {size_words(found['bytes_before'])} of {found['dtype_before']} -> "
         f"{size_words(found['bytes_after'])} of {found['dtype_after']}",
@@ -190,7 +188,7 @@ def _fewer(there: int, asked: int) -> str:
 
 
 def _rounding(record: Mapping[str, Any]) -> list[str]:
-    """A line where weights were rounded."""
+    """A line of text if weights were rounded, else none."""
     if record["cut_alone"] is None:
         return []
     return [
@@ -199,7 +197,7 @@ def _rounding(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-# `headlab worth`: what a mask saves in parameters and multiply-accumulates, and in time on this machine.
+# `headlab worth`: what a mask saves in parameters, multiply-accumulates, and time on this machine.
 
 EVERY = "all"  # languages
 
@@ -219,9 +217,9 @@ def worth(
     dtype: Dtype = "float32",
     json: AsJson = False,
 ) -> None:
-    """Count and time a model untouched, masked and with the mask's heads taken out.
+    """Count and time a model untouched, masked, and with the mask's heads removed from the weights.
 
-    Without --device the processor is timed and, where there is one, a GPU too.
+    Without --device, the CPU is timed, and a GPU too if there is one.
     """
     import headlab
 
@@ -237,7 +235,7 @@ def worth(
 
 
 def _check_asked(task: str | None, data: Path | None, languages: str) -> None:
-    """Raise HeadlabError for options of a task where none is named: they would change nothing."""
+    """Raise HeadlabError for --data or --languages without a task, where they would have no effect."""
     given = " and ".join(["--data"] * (data is not None) + ["--languages"] * (languages != EVERY))
     if task is None and given:
         raise HeadlabError(

@@ -1,4 +1,4 @@
-"""`headlab finetune` and `headlab train`: models for a task, and models trained from scratch on one's own files."""
+"""`headlab finetune` and `headlab train`: fine-tuning for a task, and training from scratch on the user's files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headlab.training.options import FinetuneStep
 
 
-# `headlab finetune`: a model for a task, trained on one language, English unless another is named.
+# `headlab finetune`: a model for a task, trained on one language, by default English.
 
 FINETUNED_TASK, TRAIN_LANGUAGE = "intents", "en"
 
@@ -51,8 +51,8 @@ def finetune(
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="task to train on; default intents")] = None,
     task_named: Annotated[str | None, typer.Option("--task", help="the same, as an option")] = None,
     data: DataFolder = None,
-    language: Annotated[str, typer.Option(help="whose train split is trained on")] = TRAIN_LANGUAGE,
-    languages: Annotated[str, typer.Option(help='measured on dev at the end: comma-separated, or "all"')] = "all",
+    language: Annotated[str, typer.Option(help="language of the train split")] = TRAIN_LANGUAGE,
+    languages: Annotated[str, typer.Option(help='evaluated on dev at the end: comma-separated, or "all"')] = "all",
     size: Size = DEV_SIZE,
     base: Annotated[str | None, typer.Option(help="hub id or folder of an encoder; default: the embedded one")] = None,
     method: Annotated[str | None, typer.Option(help="full or lora; default: lora on the embedded base")] = None,
@@ -65,7 +65,7 @@ def finetune(
     json: AsJson = False,
     **flags: Any,
 ) -> None:
-    """Train on one language, all weights or a LoRA, then measure dev accuracy in every language."""
+    """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
     from headlab.training.options import options_of, usual
 
@@ -102,7 +102,7 @@ def _train(
     base: str | None, labels: tuple[str, ...], examples: tuple[Example, ...], measured: Task, size: int, out: Path,
     options: FinetuneOptions, device: str | None,
 ) -> tuple[Path, list[dict[str, float]]]:  # fmt: skip
-    """Train with a bar; the folder, and a line for each step."""
+    """Train with a progress bar; returns the folder and a log entry for each step."""
     from headlab.models.load import pick_device
     from headlab.training.finetune import finetune as train
     from headlab.training.finetune import on_dev
@@ -126,16 +126,16 @@ def _train(
 
 
 def report(folder: Path, log: list[dict[str, float]], json: bool) -> None:
-    """What the training wrote down about itself."""
+    """Print the record that a fine-tuning run wrote."""
     for name, value in recorded(folder, log, json).items():
-        if name != "files":  # their sha256 is for whoever replaces the folder
+        if name != "files":  # their sha256 matters only when the folder is replaced
             typer.echo(f"{name}: {value}")
 
 
 def recorded(folder: Path, log: list[dict[str, float]] | None, json: bool) -> dict[str, Any]:
-    """What a training wrote down about itself, to be told after its steps; all of it is printed as JSON if asked for.
+    """Print a training's steps and return its record; with `json`, print both as JSON and return an empty dict.
 
-    log: the steps, where they are told.  Empty where there is nothing more to tell.
+    log: the steps; None prints none.
     """
     from headlab.files import read_json
 
@@ -148,15 +148,15 @@ def recorded(folder: Path, log: list[dict[str, float]] | None, json: bool) -> di
     return record
 
 
-# `headlab train lm` and `headlab train lm-prune`: a language model from a text, and its heads removed for good.
+# `headlab train lm` and `headlab train lm-prune`: train a language model on a text, and remove heads from it.
 
 TextData = Annotated[
     Path, typer.Option("--data", help="text file, or folder with train.txt, valid.txt and test.txt; a line a paragraph")
 ]
-Words = Annotated[int | None, typer.Option(min=1, help="take so many words of the training text; default all")]
+Words = Annotated[int | None, typer.Option(min=1, help="use only the first N words of the training text; default all")]
 OutFolder = Annotated[Path, typer.Option(help="folder to write")]
 Others = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="name=value of what has no option here, like clip=0.5")
+    list[str] | None, typer.Option("--option", "-o", help="name=value of any other option, like clip=0.5")
 ]
 
 
@@ -176,7 +176,7 @@ def lm(
 ) -> None:
     """Train a language model on a text and measure its perplexity on held-out parts.
 
-    Interrupt it when you like: the same command goes on where it was.
+    It can be interrupted; run the same command again to resume.
     """
     flags["seed"] = seed
     options = LmOptions.of(flags | _others(option, LmOptions.table(), flags))
@@ -204,10 +204,10 @@ def lm_prune(
     json: AsJson = False,
     **flags: Any,
 ) -> None:
-    """Learn a gate a head, remove heads whose gates closed for good, and fine-tune what is left (Shim et al., 2021).
+    """Learn a gate per head, remove heads whose gates are closed, and fine-tune the rest (Shim et al., 2021).
 
-    The fine-tuning has the model's learning rate, unless -o tune_rate=… says another.
-    Interrupt it when you like: the same command goes on where it was.
+    Fine-tuning uses --model-rate unless -o tune_rate=… sets another learning rate.
+    It can be interrupted; run the same command again to resume.
     """
     flags["seed"] = seed
     others = _others(option, LmGateOptions.table(), flags)
@@ -224,7 +224,7 @@ def lm_prune(
 
 
 def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Options given as name=value. Raises HeadlabError for one that has an option of its own."""
+    """Options given as name=value. Raises HeadlabError for one that has its own flag."""
     given = parse_options(pairs or [], options)
     for name in given:
         if name in flags:
@@ -233,7 +233,7 @@ def _others(pairs: list[str] | None, options: Mapping[str, Option], flags: Mappi
 
 
 def _block_of(model: Path) -> int:
-    """Tokens a window of the model's own training. Raises HeadlabError for another folder."""
+    """Window length, in tokens, of the model's training. Raises HeadlabError if it is not a language model's folder."""
     from headlab.files import read_json
     from headlab.training.lm_train import FILE
 
@@ -252,7 +252,7 @@ def _block_of(model: Path) -> int:
 
 @contextmanager
 def _watch() -> Iterator[Watch]:
-    """What follows a training."""
+    """A watch that shows training progress."""
     from headlab.training.lm_train import Watch
 
     with shown("reading") as say:
@@ -264,7 +264,7 @@ def _watch() -> Iterator[Watch]:
 
 
 def _report(out: Path, json: bool) -> None:
-    """What the training wrote down about itself."""
+    """Print the record that the training of a language model wrote."""
     if not (record := recorded(out, None, json)):
         return
     heads, sizes = record["heads"], record["parameters"]
@@ -283,7 +283,7 @@ def _number(value: float | None, digits: int = 2) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-# `headlab train translation`: a translation model of Marian's shape from a TSV, its vocabulary included.
+# `headlab train translation`: a Marian translation model and its vocabulary, trained from a TSV file.
 
 TASK = "translation"
 OptionsHelp = "name=value, like steps=2000 or encoder_heads=4; docs/translation.md lists them"
@@ -297,12 +297,15 @@ def translation(
     option: Annotated[list[str] | None, typer.Option("--option", "-o", help=OptionsHelp)] = None,
     mask: Annotated[Path | None, typer.Option(help="mask file: its heads are off from the first step on")] = None,
     size: Annotated[int, typer.Option(min=1, help="dev sentences that are measured at the end")] = DEV_SIZE,
-    beams: Annotated[int, typer.Option(min=1, help="of the translations that BLEU is counted of; 1: greedy")] = 1,
+    beams: Annotated[int, typer.Option(min=1, help="beam size of the translations for BLEU; 1 is greedy")] = 1,
     device: Device = None,
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Train on the train split, then measure dev: token accuracy, log-probability, BLEU. Run it again to go on."""
+    """Train on the train split, then measure token accuracy, log-probability and BLEU on dev.
+
+    It can be interrupted; run the same command again to resume.
+    """
     import headlab
     from headlab.generation import Decoding, check_bleu
     from headlab.models.load import pick_device
@@ -333,7 +336,7 @@ def translation(
 def dev_measure(
     task: Task, language: str, size: int, decoding: Decoding, say: Say
 ) -> Callable[[Model], Mapping[str, Any]]:
-    """What measures a model on dev: token accuracy, log-probability and BLEU with their intervals, ready for JSON."""
+    """A function that measures a model on dev: token accuracy, log-probability and BLEU with intervals, as JSON."""
 
     def measure(model: Model) -> Mapping[str, Any]:
         from headlab.evaluator import Evaluator, accuracy_interval
@@ -352,7 +355,7 @@ def dev_measure(
 
 
 def report_translation(folder: Path, steps: list[dict[str, float]], json: bool) -> None:
-    """What the training wrote down about itself."""
+    """Print the record that the training of a translation model wrote."""
     if not (record := recorded(folder, steps, json)):
         return
     heads = ", ".join(f"{name} {sum(layers)}" for name, layers in record["heads"].items())
@@ -365,18 +368,18 @@ def report_translation(folder: Path, steps: list[dict[str, float]], json: bool) 
     typer.echo(f"dev: BLEU {dev['bleu']:.1f} [{dev['bleu_low']:.1f}, {dev['bleu_high']:.1f}]  {dev['signature']}")
 
 
-# `headlab train`: models trained from scratch, on files of one's own.
+# `headlab train`: models trained from scratch, on the user's own files.
 
 
 def group() -> typer.Typer:
-    """The commands of the group, a model each."""
+    """The commands of the group, one per kind of model."""
     made = typer.Typer(
         help="Models trained from scratch, on files of your own.", no_args_is_help=True, rich_markup_mode=None
     )
     made.command("translation")(translation)
     made.command("lm")(lm)
     made.command("lm-prune")(lm_prune)
-    # With one command alone, typer would make the group that command.
+    # Without a callback, typer would turn a group with a single command into that command.
     made.callback()(_nothing)
     return made
 

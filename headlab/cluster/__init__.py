@@ -1,1 +1,1 @@
-"""One run on many devices: parts of it are answered elsewhere, and merged in their order."""
+"""One run on many devices: its parts are computed remotely and merged in order."""

@@ -1,4 +1,4 @@
-"""A run on many devices: what one device does, and the game or method that a run plays on all of them."""
+"""A run on many devices: what one device does, and the game or method that is computed on all of them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from headlab.records import Bools, Floats, Ints
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.value_functions import value_of
 
-# What one device does in a run of many: it holds the model and answers questions to the game.
+# One device of many: it holds the model and answers the game's questions.
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A model as another process can load it. revision: of a hub id, else None."""
+    """A model as another process can load it.  revision: of a hub id, else None."""
 
     name: str
     revision: str | None
@@ -73,7 +73,7 @@ class Setting:
         return cls(task.name, task.labels, task.aligned, task.seed, evaluator.language, evaluator.split, ablation, rows)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
-        """An evaluator of the same examples. size: how many of the split are asked about."""
+        """An evaluator of the same examples.  size: number of examples of the split."""
         task = Task(self.task, self.labels, (self.language,), self.aligned, self._read, self.seed)
         return Evaluator(model, task, self.language, self.split, size)
 
@@ -83,7 +83,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Job:
-    """A setting to be met before its first question. size: examples asked about.  value: key of the value function."""
+    """A setting, sent before its first question.  size: number of examples.  value: key of the value function."""
 
     setting: Setting
     size: int
@@ -91,9 +91,9 @@ class Job:
 
 
 class Hand:
-    """The model on one device. threads: on a processor, for this process.
+    """The model on one device.  threads: CPU threads of this process.
 
-    Raises HeadlabError if the model that it finds under the name is another one, or headlab of another version.
+    Raises HeadlabError if the model of that name has another fingerprint, or headlab another version.
     """
 
     def __init__(
@@ -118,36 +118,36 @@ class Hand:
         self._jobs: dict[str, Job] = {}
 
     def hello(self) -> str:
-        """Answers once the model is there: its device."""
+        """The model's device; answers once the model is loaded."""
         return str(self._model.device)
 
     def meet(self, key: str, job: Job) -> None:
-        """Take a setting, to be named by its key from now on."""
+        """Accept a setting; later calls name it by its key."""
         evaluator = job.setting.evaluator(self._model, job.size)
         self._jobs[key] = job
         self._games[key] = ModelGame(evaluator, job.setting.ablation, value_of(job.value))
 
     def answer(self, key: str, ask: Ask) -> tuple[Floats, int, float]:
-        """The answer to a question, the forward passes and the seconds it took."""
+        """The answer to a question, and the forward passes and seconds it took."""
         game, began = self._games[key], time.perf_counter()
         before = game.evaluator.forwards
         found = getattr(game, ask.question)(**ask.arrays)
         return found, game.evaluator.forwards - before, time.perf_counter() - began
 
     def outcome(self, key: str, name: str, options: Mapping[str, Any], seed: int) -> tuple[Outcome, int, float]:
-        """A whole method, for those that play no game, the forward passes and the seconds it took."""
+        """The outcome of a method that plays no game, and the forward passes and seconds it took."""
         job, began = self._jobs[key], time.perf_counter()
         work = Work(job.setting.evaluator(self._model, job.size), seed, options, job.setting.ablation)
         found: Outcome = implementation(method(name).module, HOME).run(work)
         return found, work.evaluator.forwards, time.perf_counter() - began
 
 
-# A run's part of the pool: its game is played, or its method run, on the devices there.
+# The run's side: its game is played, or its method run, on the devices of a pool.
 
 
 @dataclass
 class SharedGame:
-    """A model's game whose questions are answered by a pool. own: the same game on this process's model."""
+    """A model's game whose questions are answered by a pool.  own: the same game on this process's model."""
 
     own: ModelGame
     pool: Pool
@@ -156,12 +156,12 @@ class SharedGame:
 
     @property
     def players(self) -> int:
-        """Heads of the model."""
+        """Number of heads of the model."""
         return self.own.players
 
     @property
     def examples(self) -> int:
-        """Examples of the evaluator."""
+        """Number of examples of the evaluator."""
         return self.own.examples
 
     @property
@@ -171,32 +171,32 @@ class SharedGame:
 
     @property
     def weights(self) -> Floats | None:
-        """Share of all answers that each example asks for."""
+        """See `Game.weights`."""
         return self.own.weights
 
     @property
     def span(self) -> float:
-        """What a gain of 1 is in the value's unit."""
+        """See `Game.span`."""
         return self.own.span
 
     @property
     def steps(self) -> int:
-        """Levels that a gain of 1 is counted in."""
+        """See `Game.steps`."""
         return self.own.steps
 
     @property
     def round(self) -> int:
-        """Samples that suit one call of a device there."""
+        """Number of samples that suit one call of a device of the pool."""
         return round_on(self.pool.kind)
 
     @property
     def costs(self) -> Floats:
-        """What a player's gain costs, as a share of a full pass."""
+        """See `Game.costs`."""
         return self.own.costs
 
     @property
     def scale(self) -> Scale | None:
-        """Bins of what is foreseen."""
+        """See `Game.scale`."""
         return self.own.scale
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
@@ -218,7 +218,7 @@ class SharedGame:
         return next(self.answers([Ask("screened", given)]))
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
-        """See `Game.answers`; as many at once as the pool has devices for."""
+        """See `Game.answers`; the devices of the pool work in parallel."""
         calls = (Call(self.key, self.job, "answer", (ask,)) for ask in asks)
         evaluator = self.own.evaluator
         for found, forwards, seconds in self.pool.ask(calls, evaluator.tick):
@@ -235,7 +235,7 @@ class Team:
 
     @property
     def kind(self) -> str:
-        """What its devices are: "cpu" or "cuda"."""
+        """Kind of its devices: "cpu" or "cuda"."""
         return self.pool.kind
 
     def game(self, own: ModelGame) -> SharedGame:

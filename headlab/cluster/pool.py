@@ -1,4 +1,4 @@
-"""Questions dealt out to devices, answers in order, and several runs at once so that no device waits."""
+"""Calls assigned to devices and answered in order, and several runs at once so that no device waits."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from typing import Any, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
 
-# Questions dealt out to devices, answers in order; what a lost device had is asked elsewhere.
+# Calls assigned to devices and answered in order; those of a lost device are reassigned.
 
-AHEAD = 2  # calls that a device has in hand, so that it never waits for the next
+AHEAD = 2  # calls pending per device, so that it never waits for the next
 TRIES = 4
 LOOK_SECONDS = 0.05
-READY_SECONDS = 900.0  # a model may have to come from the hub, or other work's turn to end
+READY_SECONDS = 900.0  # a model may have to be downloaded, or other work to end
 Tick = Callable[[], None]
 
 
 class Lost(Exception):
-    """The process or machine behind a device has gone; what it was asked may be asked elsewhere."""
+    """The process or machine behind a device was lost; its calls may be sent elsewhere."""
 
 
 class Device(Protocol):
-    """Something that answers calls in another process. A future fails with `Lost` when that process has gone."""
+    """Something that answers calls in another process. A future fails with `Lost` when that process is lost."""
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
-        """Begin a call of a method of `headlab.cluster.distributed_game.Hand`."""
+        """Start a call of a method of `headlab.cluster.distributed_game.Hand`."""
         ...
 
     def end(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         ...
 
 
 @dataclass(eq=False)
 class Call:
-    """One call that any device may answer. key, subject: of the setting it is about."""
+    """One call that any device may answer.  key, subject: of its setting."""
 
     key: str
     subject: Any
@@ -54,7 +54,7 @@ class Call:
 
 @dataclass(eq=False)
 class Member:
-    """A device of the pool, what it has in hand and which settings it has met."""
+    """A device of the pool, its pending calls and the keys of the settings sent to it."""
 
     device: Device
     ready: bool = False
@@ -63,11 +63,11 @@ class Member:
 
 
 class Pool:
-    """Devices that answer calls. Its own thread deals them out; any thread may ask.
+    """Devices that answer calls. Its own thread assigns the calls; any thread may ask.
 
-    hire: gets a new device, at once or later (its `hello` answers when it is ready).  size: devices wanted.
-    kind: what they are, "cpu" or "cuda".
-    A device that is lost is replaced, and what it had in hand is dealt out again, in front of the rest.
+    hire: returns a new device, ready or not yet (its `hello` answers once it is).  size: devices wanted.
+    kind: of the devices, "cpu" or "cuda".
+    A lost device is replaced, and its pending calls are reassigned ahead of the rest.
     """
 
     def __init__(self, hire: Callable[[], Device], size: int, kind: str = "cpu") -> None:
@@ -84,24 +84,24 @@ class Pool:
             self._events.put(self._add)
 
     def close(self) -> None:
-        """Give all devices back; who still waits for an answer is told."""
+        """Release all devices; calls not yet answered fail."""
         self._events.put(None)
         self._thread.join()
 
     @property
     def ready(self) -> int:
-        """Devices that are there."""
+        """Number of devices that are ready."""
         return sum(member.ready for member in tuple(self._members))
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Those at work now, ready or not."""
+        """The present devices, ready or not."""
         return tuple(member.device for member in tuple(self._members))
 
     def ask(self, calls: Iterable[Call], tick: Tick) -> Iterator[Any]:
-        """The answers to calls that do not depend on each other, in order; some are asked ahead.
+        """Yield the answers to independent calls, in order; some calls are sent ahead.
 
-        tick: called while waiting; may raise to stop.  Raises what a call raised, and HeadlabError when
+        tick: called while waiting; may raise to stop.  Raises what a call raised, and HeadlabError if
         no device is left.
         """
         under_way: deque[Call] = deque()
@@ -121,14 +121,14 @@ class Pool:
                 call.answer.cancel()
 
     def wait(self, answer: Future[Any], tick: Tick) -> Any:
-        """One answer; `tick` as in `ask`."""
+        """Wait for one answer; `tick` as in `ask`."""
         waited = 0.0
         while True:
             tick()
             try:
                 return answer.result(LOOK_SECONDS)
             except NotYet:
-                if answer.done():  # it came since, or it is that the call itself ran out of time
+                if answer.done():  # it has arrived since, or the call itself timed out
                     return answer.result()
                 waited = 0.0 if self.ready else waited + LOOK_SECONDS
                 if waited > READY_SECONDS:
@@ -145,7 +145,7 @@ class Pool:
             try:
                 event()
                 self._deal()
-            except Exception as error:  # were this thread to end, those who ask would wait for ever
+            except Exception as error:  # if this thread ended, callers would wait for ever
                 self._fail(
                     HeadlabError(
                         f"the pool of Ray workers broke ({type(error).__name__}); run the same command again",
@@ -165,7 +165,7 @@ class Pool:
     def _add(self) -> None:
         try:
             member = Member(self._hire())
-        except Exception as error:  # whatever it is, the devices that are there go on
+        except Exception as error:  # whatever it is, the other devices go on
             self._without(error)
             return
         self._members.append(member)
@@ -179,7 +179,7 @@ class Pool:
             self._leave(member, error)
 
     def _leave(self, member: Member, error: BaseException) -> None:
-        """A device has gone, or never came: another takes its place while that makes sense."""
+        """Remove a device that was lost or never became ready; a lost one is replaced unless too many were."""
         if member not in self._members:
             return
         self._members.remove(member)
@@ -196,7 +196,7 @@ class Pool:
             self._without(error)
 
     def _without(self, error: BaseException) -> None:
-        """No replacement: go on with those that are left; if none is, nobody can be answered."""
+        """Go on without a replacement; if no device is left, all calls fail."""
         if self._members:
             return
         if not isinstance(error, HeadlabError):
@@ -231,10 +231,10 @@ class Pool:
         self._then(member.device.call(call.method, call.key, *call.arguments), partial(self._answered, member, call))
 
     def _met(self, member: Member, key: str, answer: Future[Any]) -> None:
-        """Why a setting could not be met is the answer to the calls about it."""
+        """If a setting was not accepted, the calls about it fail with the same error."""
         error = answer.exception()
         if error is None or isinstance(error, Lost):
-            return  # the call that follows tells of it
+            return  # the call that follows reports it
         member.met.discard(key)
         for call in member.in_hand:
             if call.key == key:
@@ -242,7 +242,7 @@ class Pool:
 
     def _answered(self, member: Member, call: Call, answer: Future[Any]) -> None:
         if call not in member.in_hand:
-            return  # the device was given up in between
+            return  # the device has been removed meanwhile
         error = answer.exception()
         if isinstance(error, Lost):
             self._leave(member, error)
@@ -286,14 +286,14 @@ R = TypeVar("R")
 
 
 class Ended(Exception):
-    """Raised in a run whose fellow has failed or was stopped: not an error."""
+    """Raised in a run when another has failed or all are stopped; not an error."""
 
 
 def side_by_side(names: Iterable[str], run: Callable[[str, Tick], R], at_once: int, tick: Tick) -> dict[str, R]:
-    """{name: run(name, tick)} in the names' order, so many at once, each in a thread of its own (one alone needs none).
+    """{name: run(name, tick)} in the names' order, `at_once` at a time, each in its own thread (one alone needs none).
 
-    tick: called here meanwhile; may raise to stop. A run's own tick ends it then, as when another has failed.
-    Raises what the first run that failed raised, when all have ended.
+    tick: called here meanwhile; may raise to stop. Each run's own tick then ends it, as when another has failed.
+    Raises the error of the first run that failed, once all have ended.
     """
     if at_once == 1:
         return {name: run(name, tick) for name in names}

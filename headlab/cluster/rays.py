@@ -1,4 +1,4 @@
-"""Devices of a Ray cluster: one actor a GPU, or a share of the processors each."""
+"""Devices of a Ray cluster: one actor per GPU, or per share of the CPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, load
 from headlab.methods.game import Ask
 
-# Read by Ray as it starts: nothing is reported to anybody, and what it will do by itself in future is done now.
+# Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 REACH_SECONDS = 5.0
 WORDS = {"local": "processes of its own on this machine", "auto": "the cluster that this machine belongs to"}
@@ -27,7 +27,7 @@ WORDS = {"local": "processes of its own on this machine", "auto": "the cluster t
 
 @dataclass(frozen=True)
 class Shares:
-    """How a cluster is cut up. count: actors.  gpus, cpus: of each.  threads: of an actor on a processor."""
+    """How a cluster is divided.  count: actors.  gpus, cpus: per actor.  threads: of an actor on CPUs."""
 
     count: int
     gpus: float
@@ -41,10 +41,10 @@ class Shares:
 
 
 def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
-    """One actor a GPU where there are any, else one a processor; `workers` of them if given.
+    """One actor per GPU if there are any, else one per CPU; `workers` of them if given.
 
-    nodes: resources of each machine; no actor spans two.  Fewer workers than processors have several each;
-    more workers than GPUs or processors share them.  Raises HeadlabError where there is nothing to share.
+    nodes: resources of each machine; no actor spans two.  Fewer workers than CPUs get several each;
+    more workers than GPUs or CPUs share them.  Raises HeadlabError for no workers, or no GPUs and CPUs.
     """
     gpus, cpus = ([int(node.get(name, 0)) for node in nodes] for name in ("GPU", "CPU"))
     if workers is not None and workers < 1:
@@ -64,14 +64,14 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
 
 
 class Actor:
-    """A `Hand` in a process of Ray's. The model is loaded by `hello`, so that what goes wrong there is told."""
+    """A `Hand` in a Ray process. The model is loaded by `hello`, so that its errors are reported."""
 
     def __init__(self, make: Callable[[], Hand]) -> None:
         self._make = make
         self._hand: Hand | None = None
 
     def hello(self) -> str:
-        """Load the model; its device."""
+        """Load the model; returns its device."""
         self._hand = self._make()
         return self._hand.hello()
 
@@ -110,12 +110,12 @@ class RayDevice:
 
     def end(self) -> None:
         """See `Device.end`."""
-        with suppress(self._ray.exceptions.RayError):  # it has gone already
+        with suppress(self._ray.exceptions.RayError):  # it has ended already
             self._ray.kill(self.actor)
 
 
 def translated(found: Future[Any], errors: Any) -> Future[Any]:
-    """The same answer, with Ray's errors in our terms: a task's own one as it was raised, any other as `Lost`."""
+    """The same answer, with Ray's errors translated: a task's own error to HeadlabError, any other to `Lost`."""
     told: Future[Any] = Future()
 
     def pass_on(done: Future[Any]) -> None:
@@ -136,7 +136,7 @@ def _own(error: Any) -> BaseException:
     cause = getattr(error, "cause", None)
     if isinstance(cause, HeadlabError):
         return HeadlabError(str(cause), code=cause.code)
-    # Its message stays there: it may quote an example.
+    # Its message is not passed on: it may quote an example.
     return HeadlabError(
         f"a Ray worker failed ({type(cause or error).__name__}); the same run without --ray shows more",
         code="ray.worker_failed",
@@ -149,11 +149,11 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def team(model: Model, address: str, workers: int | None = None, loader: Callable[..., Model] = load) -> Iterator[Team]:
-    """Devices of a Ray cluster for runs of one model; given back at the end.
+    """Devices of a Ray cluster for runs of one model, released at the end.
 
-    address: "local" starts Ray on this machine for the time being, "auto" finds the cluster that it belongs
-    to, "host:port" names one.  workers: actors; None takes one a GPU, or one a
-    processor where there is no GPU.  Raises HeadlabError if Ray is not installed or not to be reached.
+    address: "local" starts Ray on this machine for the duration, "auto" finds the cluster that this machine
+    belongs to, "host:port" names one.  workers: actors; None for one per GPU, or one per CPU without GPUs.
+    Raises HeadlabError if Ray is not installed or cannot be reached.
     """
     origin = Origin.of(model)
     with _connected(address, workers) as ray:
@@ -173,7 +173,7 @@ def team(model: Model, address: str, workers: int | None = None, loader: Callabl
 
 @contextmanager
 def _connected(address: str, workers: int | None) -> Iterator[Any]:
-    """Ray, connected; a connection that stood before is used and left standing."""
+    """Ray, connected; an existing connection is used and left open."""
     ray = _ray()
     if ray.is_initialized():
         yield ray

@@ -1,4 +1,4 @@
-"""The only place that touches a forward pass: switching heads off, watching them, starting midway."""
+"""All intervention in forward passes: switching heads off, observing them, starting at a later layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding a model's heads by watching one forward pass, and the attention function that gates them."""
+"""Finding a model's heads by observing one forward pass, and the attention function that gates them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SITE = "_headlab_site"
 
 
 def register() -> None:
-    """Make `model.set_attn_implementation("headlab")` possible; safe to call again."""
+    """Enable `model.set_attn_implementation("headlab")`; may be called repeatedly."""
     AttentionInterface.register(NAME, gated_sdpa)
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
@@ -52,7 +52,7 @@ def gated_sdpa(
     row = site.row(active)
     if active.weights is not None and (active.weight_layers is None or row in active.weight_layers):
         weights = attention_weights(module, query, key, attention_mask, **kwargs)
-        # All-attention layers look at vectors of their own as well, which are no tokens
+        # All-attention layers also attend to persistent vectors, which are not tokens
         active.weights(row, weights[..., : weights.shape[-1] - getattr(module, "persistent", 0)])
     return apply_gates(context, active, row, site.heads), None
 
@@ -67,7 +67,7 @@ def attention_weights(
     position_bias: torch.Tensor | None = None,
     **_: Any,
 ) -> torch.Tensor:
-    """What SDPA does not return: softmax weights [row, head, query, key]; rows sum to 1."""
+    """Softmax weights [row, head, query, key], which SDPA does not return; rows sum to 1."""
     groups = getattr(module, "num_key_value_groups", 1)
     key = repeat_kv(key, groups)
     scores = query @ key.transpose(-1, -2) * (scaling if scaling is not None else query.shape[-1] ** -0.5)
@@ -80,14 +80,14 @@ def attention_weights(
     elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
-    # A row that may attend to nothing (left padding) gives 0, as SDPA does, and not NaN.
+    # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA.
     return torch.softmax(scores.float(), dim=-1).nan_to_num(0.0)
 
 
-# Finding a model's heads by watching one forward pass, not by reading its class name.
+# Finding a model's heads by observing one forward pass, not from its class name.
 
 PROBE_TOKENS = 6
-# Architectures that do not use transformers' attention functions: where their heads meet the projection.
+# Architectures that do not use transformers' attention functions: paths of their output projections.
 PROJECTIONS = {
     "deberta": r"attention\.output\.dense$",
     "deberta-v2": r"attention\.output\.dense$",
@@ -99,17 +99,17 @@ PROJECTIONS = {
 
 @dataclass
 class Call:
-    """One attention computation of the probe: which module, of how many heads."""
+    """One attention computation of the probe: its module and its number of heads."""
 
     name: str
     module: nn.Module
     heads: int
     context: torch.Tensor
-    projection: nn.Module | None = None  # without heads, the attention itself stands for it
+    projection: nn.Module | None = None  # the attention module itself for a layer without heads
 
 
 def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """A short made-up input that any text model accepts."""
+    """A short artificial input that any text model accepts."""
     vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
     ids = (torch.arange(PROBE_TOKENS, device=model.device) * 7 + 5)[None] % vocab
     end = model.config.eos_token_id  # some classifiers read the state at the end of sentence
@@ -122,7 +122,7 @@ def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def logits(module: PreTrainedModel) -> torch.Tensor:
-    """First output of the probe input: logits, or hidden states of a headless model."""
+    """First output for the probe input: logits, or hidden states for a model without a task head."""
     with torch.inference_mode():
         out = module(**probe_inputs(module))
     return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2).clone()
@@ -172,7 +172,7 @@ def _watch_function(model: PreTrainedModel, names: dict[nn.Module, str]) -> list
 
 
 def _note_headless(calls: list[Call], names: dict[nn.Module, str]) -> Any:
-    """A layer without heads computes no attention: it stays a row of 0 heads, so that layers keep their numbers."""
+    """Record a layer without heads, which computes no attention, as a row of 0 heads: layers keep their numbers."""
 
     def hook(module: nn.Module, _args: tuple[Any, ...]) -> None:
         calls.append(Call(names[module], module, 0, torch.empty(0), module))
@@ -225,7 +225,7 @@ def stack_of(name: str, model: PreTrainedModel) -> str:
 
 
 def causal(model: PreTrainedModel) -> bool:
-    """Whether a single-stack model only looks back."""
+    """Whether a single-stack model uses causal attention."""
     flags = [bool(m.is_causal) for m in model.modules() if hasattr(m, "is_causal") and "tention" in type(m).__name__]
     return any(flags) or bool(getattr(model.config, "is_decoder", False)) or model.config.model_type == "bloom"
 

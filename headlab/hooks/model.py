@@ -1,4 +1,4 @@
-"""A model whose heads are known, switched and watched, and the proof on a made-up input that switching works."""
+"""A model whose heads are known, gated and observed, and the self-test that its gates work."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ from headlab.models.load import read
 from headlab.parallel import Rows, halving, whole
 from headlab.records import Head, HeadGrid
 
-# A model whose heads are known and can be switched: the one object the rest of headlab works with.
+# A model whose heads are known and can be gated: the object that the rest of headlab works with.
 
 Gates = torch.Tensor | np.ndarray[Any, Any] | Mask
 
 
 @dataclass(eq=False)
 class Model:
-    """A loaded model, its head grid, and the means to gate it.
+    """A loaded model, its head grid, and what is needed to gate it.
 
     resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
-    at the first token (see `FanOut`).  projections: the output
-    projection behind every row of the gate array.
+    at the first token (see `FanOut`).  projections: the output projection for every row of the gate array.
     """
 
     checkpoint: Checkpoint
@@ -59,17 +58,17 @@ class Model:
 
     @property
     def name(self) -> str:
-        """Name it was loaded by."""
+        """Name under which it was loaded."""
         return self.checkpoint.name
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of what it was made of."""
+        """sha256 of the files and configuration it was built from."""
         return self.checkpoint.fingerprint
 
     @property
     def module(self) -> PreTrainedModel:
-        """The transformers model; its forward pass is gated only inside `gated`."""
+        """The transformers model; its forward passes are gated only inside `gated`."""
         return self.checkpoint.module
 
     @property
@@ -79,20 +78,20 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return self.module.device
 
     @property
     def dtype(self) -> str:
-        """Numbers it computes in, like float32."""
+        """Number format it computes in, like float32."""
         return str(self.module.dtype).removeprefix("torch.")
 
     def identity(self) -> dict[str, Any]:
-        """What a result records about its model."""
+        """Name, revision and fingerprint, as results record them."""
         return self.checkpoint.identity()
 
     def recorded(self) -> dict[str, Any]:
-        """Identity, and precision if it is not float32: other numbers give other scores, so it names a run."""
+        """Identity, and dtype unless float32: other dtypes give other scores, so a run's key includes it."""
         return self.identity() | ({} if self.dtype == "float32" else {"dtype": self.dtype})
 
     @contextmanager
@@ -107,9 +106,9 @@ def gated(model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Te
     """Scale each head's output in every forward pass of this thread, until the block ends.
 
     gates: a Mask, or bool/float [layer, head] or [row, layer, head] (one coalition per example of the
-    batch); 1 keeps a head, 0 removes it.  ablation: a removed head gives 0 ("zero") or its mean over
+    batch); 1 keeps a head, 0 removes it.  ablation: a removed head outputs 0 ("zero") or its mean over
     a task ("mean", with `means` [layer, head, head_dim] from `headlab.hooks.head_means`).
-    Raises HeadlabError for a shape that is not the model's, before anything is touched.
+    Raises HeadlabError for a shape that does not match the model, before anything is changed.
     """
     if (ablation == "mean") != (means is not None) or ablation not in ("zero", "mean"):
         raise HeadlabError(
@@ -137,11 +136,11 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
     return tensor if tensor.is_floating_point() else tensor.to(model.module.dtype)
 
 
-# The proof, on a made-up input, that gates do what they say.
+# The self-test on a probe input: gates have the effect that they should.
 
 
 def self_test(model: Model, untouched: torch.Tensor) -> None:
-    """Prove on the probe input that gates do what they say; raise HeadlabError if not."""
+    """Check on the probe input that gates have the intended effect; raise HeadlabError if not."""
     grid, module = model.grid, model.module
     kept = np.ones((grid.layers, grid.width))
     with gated(model, kept):
@@ -154,7 +153,7 @@ def self_test(model: Model, untouched: torch.Tensor) -> None:
     for row, heads in enumerate(sizes):
         if not heads:
             continue
-        # A shared projection serves several rows: close the same head in all of them.
+        # Rows may share a projection: close the same head in all of them.
         head = column.setdefault(id(model.projections[row]), int(rng.integers(heads)))
         kept[row, head] = 0
     with gated(model, kept):
@@ -188,7 +187,7 @@ def _require_close(model: Model, got: torch.Tensor, want: torch.Tensor, problem:
 
 @contextmanager
 def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[int]) -> Iterator[None]:
-    """The slow way to remove a head: zero its columns of the output projection, and put them back."""
+    """The slow way to remove a head: zero its columns of the output projection, and restore them at the end."""
     saved: list[tuple[nn.Parameter, torch.Tensor]] = []
     try:
         for row, projection in enumerate(model.projections):
@@ -209,7 +208,7 @@ def _zeroed_columns(model: Model, kept: np.ndarray[Any, Any], sizes: Sequence[in
 
 
 def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tensor, closed: torch.Tensor) -> None:
-    """A pass resumed in the middle, or branching there, must equal a full one; else the model is run in full."""
+    """Check that passes resumed or branching midway equal full ones; otherwise mark the model as not resumable."""
     half = model.grid.layers // 2
     gates = as_gates(model, kept)[None].repeat(1, 1, 1)
     lower = gates.clone()
@@ -234,12 +233,12 @@ def _test_resume(model: Model, kept: np.ndarray[Any, Any], untouched: torch.Tens
     if model.first_token:
         try:
             model.first_token = _close(_branched(model, lower, gates, half, first_token=True), closed)
-        except (RuntimeError, IndexError, ValueError):  # it reads tokens that were left out
+        except (RuntimeError, IndexError, ValueError):  # the model reads tokens that were left out
             model.first_token = False
 
 
 def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int, *, first_token: bool) -> torch.Tensor:
-    """Output for `gates`, computed on a copy of the probe rows that branches off those with `below` at a layer."""
+    """Output for `gates`, computed on copies of the probe rows that branch at `layer` off rows gated by `below`."""
     inputs = probe_inputs(model.module)
     rows = len(next(iter(inputs.values())))
     origin = np.tile(np.arange(rows), 2)
@@ -252,14 +251,14 @@ def _branched(model: Model, below: torch.Tensor, gates: torch.Tensor, layer: int
     return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2)[rows:].clone()
 
 
-# Finding the heads of a checkpoint and making them switchable.
+# Finding the heads of a checkpoint and making them gateable.
 
 
 def attach(checkpoint: Checkpoint) -> Model:
-    """Find the heads of a checkpoint, make them switchable, and prove it on a made-up input.
+    """Find the heads of a checkpoint, make them gateable, and check this on a probe input.
 
-    Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not do
-    exactly what zeroing the output projection's columns does.
+    Raises HeadlabError naming the architecture when the heads cannot be found or a gate does not have
+    exactly the effect of zeroing the output projection's columns.
     """
     module = checkpoint.module.eval()
     try:
@@ -295,7 +294,7 @@ def _place_sites(model: Model, calls: Sequence[Call], through_function: bool) ->
 
 
 def _gate_projection(site: Site) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]:
-    """The same gate, where the attention function cannot be reached: on the projection's input."""
+    """The same gate on the projection's input, for models whose attention function cannot be replaced."""
 
     def hook(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         active = active_for(site.owner)
@@ -314,7 +313,7 @@ def _restart_count(model: Model) -> None:
 
 
 def _make_resumable(model: Model, calls: Sequence[Call]) -> bool:
-    """Wrap the layers so that a pass may start midway, where layers are separate modules in one list."""
+    """Wrap the layers so that a pass can start midway; only possible if they are separate modules in one list."""
     if len(model.grid.stacks) != 1:
         return False
     names = dict(model.module.named_modules())
@@ -349,42 +348,42 @@ def _states(model: Model) -> Pass | None:
     return active.states if active is not None else None
 
 
-# From a name to a model whose heads can be switched.
+# From a name to a model whose heads can be gated.
 
 
 def load(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
-    """Load a model and make its heads switchable.
+    """Load a model and make its heads gateable.
 
     name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
-    the hub id.  device: "cpu", "cuda", ...; None takes a GPU where there is one.  dtype: "float32",
-    "float64", "bfloat16" or "float16".  Weights are read from safetensors only, and no code that
-    comes with a model is run.  Raises HeadlabError for an unknown or unfitting model.
+    the hub id.  device: "cpu", "cuda", ...; None uses a GPU if there is one.  dtype: "float32",
+    "float64", "bfloat16" or "float16".  Weights are read from safetensors only, and no code shipped
+    with a model is run.  Raises HeadlabError for an unknown or unsupported model.
     """
     return attach(read(name, revision=revision, device=device, dtype=dtype))
 
 
-# Where a loaded model's heads meet its output projections, by the paths that transformers gives its modules.
+# The output projections of a loaded model's heads, by the module paths of transformers.
 
 
 def place_of(model: Model) -> Place:
-    """Paths, class and source of a model, for scripts that run without headlab, wherever they are started."""
+    """Paths, class and source of a model, for scripts that run without headlab, from any directory."""
     name, revision = model.name, model.checkpoint.revision
     paths = {module: path for path, module in model.module.named_modules()}
     projections = [paths[projection] for projection in model.projections]
     kind = architecture_of(model.module)
-    if revision == UNVERSIONED:  # a relative path would be taken for a hub id in another folder
+    if revision == UNVERSIONED:  # in another directory, a relative path would be taken for a hub id
         folder = str(Path(name).resolve())
         return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
     return Place(projections, kind, None if name in EMBEDDED else name, revision, name)
 
 
-# Which tokens of a batch look and which are looked at, and which of them do not count.
+# Query and key tokens of a batch, and tokens that do not count.
 
 Side = tuple[torch.Tensor, torch.Tensor]
 
 
 def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
-    """Token ids that do not count as targets: the separator / end of sentence, all specials, or none."""
+    """Token ids that do not count as attention targets: separator and end of sentence, all special tokens, or none."""
     if exclude == "none":
         return []
     if exclude == "special":
@@ -393,9 +392,9 @@ def excluded_ids(tokenizer: Any, exclude: str) -> list[int]:
 
 
 def sides(model: Model, inputs: Mapping[str, torch.Tensor], stack: str) -> tuple[Side, Side]:
-    """Those that look and those looked at in a stack: token ids, and whether they are real, int and bool [row, token].
+    """Query and key tokens of a stack: for each, ids int [row, token] and whether they are real, bool [row, token].
 
-    inputs: model inputs with masks; of a sequence-to-sequence model those of the decoder too.
+    inputs: model inputs with masks; for a sequence-to-sequence model also those of the decoder.
     """
     source = (inputs["input_ids"], inputs["attention_mask"].bool())
     if not model.module.config.is_encoder_decoder or stack == "encoder":
@@ -405,12 +404,12 @@ def sides(model: Model, inputs: Mapping[str, torch.Tensor], stack: str) -> tuple
 
 
 def started(model: Model, rows: int) -> dict[str, torch.Tensor]:
-    """What a sequence-to-sequence model's decoder takes where the encoder alone is asked: its first token, [row, 1]."""
+    """Minimal decoder inputs of a sequence-to-sequence model of which only the encoder is used: one token, [row, 1]."""
     ids = torch.full((rows, 1), int(model.module.config.decoder_start_token_id), device=model.device)
     return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}
 
 
-# Reading what heads do during a forward pass, keeping only what was asked for.
+# Reading attention weights and outputs of heads during a forward pass, storing only what is needed.
 
 Inputs = Mapping[str, torch.Tensor]
 
@@ -420,7 +419,7 @@ def sum_weights(
 ) -> None:
     """Call `observe(layer row, weights [row, head, query, key])` layer by layer in one forward pass.
 
-    layers: gate rows wanted (all if None).  One layer's weights exist at a time.
+    layers: gate rows to observe (all if None).  Only one layer's weights are in memory at a time.
     """
     wanted = None if layers is None else frozenset(layers)
     family = model.module.config.model_type
@@ -435,7 +434,7 @@ def sum_weights(
 def _eager_weights(
     model: Model, inputs: Inputs, observe: Callable[[int, torch.Tensor], None], wanted: frozenset[int] | None
 ) -> None:
-    """Architectures outside the attention interface hand out their weights on request."""
+    """`sum_weights` for architectures outside the attention interface, which return their weights on request."""
     out = model.module(**inputs, output_attentions=True)
     if not out.get("attentions"):
         raise HeadlabError(
@@ -448,9 +447,9 @@ def _eager_weights(
 
 
 def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
-    """Attention weights of the chosen heads only: {head: float32 [query, key]} of the first row, on the CPU.
+    """Attention weights of the given heads: {head: float32 [query, key]} of the first row, on the CPU.
 
-    Raises HeadlabError for a head the model does not have, and for a sentence that does not fit in memory.
+    Raises HeadlabError for a head that the model does not have, and for a sentence that does not fit in memory.
     """
     places = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
     found: dict[Head, torch.Tensor] = {}
@@ -468,9 +467,9 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
 def head_means(model: Model, batches: Iterable[Inputs]) -> torch.Tensor:
     """Mean output of every head over the real tokens of some batches: [layer, head, head_dim].
 
-    What a head gives under `ablation="mean"`. Sums in float64. Padding (attention_mask 0) is left out; for
-    the decoder and cross heads of a sequence-to-sequence model that of decoder_attention_mask (all
-    positions count where it is not given).
+    The output of a removed head under `ablation="mean"`. Sums in float64. Padding (attention_mask 0) is left out;
+    for the decoder and cross heads of a sequence-to-sequence model, decoder_attention_mask is used (all positions
+    count if it is not given).
     """
     grid = model.grid
     sums: dict[int, torch.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation: forward passes whose gradient, times a value, is that value's relevance."""
+"""Layer-wise relevance propagation: forward passes in which gradient times value is the value's relevance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headlab.hooks.state import Active
 
 Function = Callable[..., Any]
 Names = dict[str, Any]
-GATE = "_headlab_gate"  # marks what has come through an activation function and through nothing that mixes neurons
-# Operations by the rule they follow; names without underscores at their ends, as `add` of `__add__` and `add_`.
+GATE = "_headlab_gate"  # marks outputs of an activation function that no later operation has mixed across neurons
+# Operations by the rule they follow; names without leading and trailing underscores: `add` for `__add__` and `add_`.
 KINDS = {
-    # Sums, and whatever moves or picks values: their gradient is their rule. `clamp` guards against overflow only.
+    # Sums, and operations that move or select values: their gradient is their rule. `clamp` only prevents overflow.
     "moving": """add radd iadd sub rsub isub neg sum mean cumsum max amax maximum where masked_fill masked_scatter
         clamp clip nan_to_num dropout get getitem setitem select narrow gather index_select take_along_dim index_add
         index_copy scatter scatter_add transpose permute movedim swapaxes swapdims t view view_as reshape flatten
@@ -39,15 +39,15 @@ KINDS = {
     "rms norm": "rms_norm",
     "attention": "scaled_dot_product_attention",
 }
-FUNCTIONS = ("GeLUFunction",)  # activations that are differentiated by code of their own, which no mode sees
+FUNCTIONS = ("GeLUFunction",)  # activations with a backward pass of their own, which a TorchFunctionMode does not see
 ADDING = ("addmm", "baddbmm")  # their first argument is a summand
 
 
 class Rules(TorchFunctionMode):
-    """While entered, this thread's operations are differentiated by their LRP rules; no value changes.
+    """While active, this thread's operations are differentiated by their LRP rules; no value changes.
 
-    user: who is told to use another method where an operation has no rule (HeadlabError).  attention_constant:
-    attention weights are numbers that scale values (Ali et al. 2022), else they pass half of the relevance on.
+    user: model class named in the HeadlabError for an operation without a rule.  attention_constant: attention
+    weights are constants that scale values (Ali et al. 2022); otherwise they pass on half of the relevance.
     """
 
     def __init__(self, user: str, *, attention_constant: bool = True) -> None:
@@ -57,7 +57,7 @@ class Rules(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """The operation, with weights as constants, so that what carries a gradient comes from a head."""
+        """The operation, with weights as constants, so that a tensor with a gradient depends on a head."""
         args, named = _each(args, _weight_constant), _each(dict(kwargs or {}), _weight_constant)
         carrying = list(_carrying((args, named)))
         if not carrying:
@@ -76,7 +76,7 @@ class Rules(TorchFunctionMode):
         return self._other(kind, name, func, args, named)
 
     def _other(self, kind: str, name: str, func: Function, args: tuple[Any, ...], named: Names) -> Any:
-        """Operations after which nothing is a gate."""
+        """Operations whose results are not gates."""
         if kind == "mixing":
             first = 1 if name in ADDING else 0
             factors, rest = _shared((args[first:], named))
@@ -97,7 +97,7 @@ class Rules(TorchFunctionMode):
         return out
 
     def _attention(self, func: Function, query: Any, key: Any, value: Any, *args: Any, **named: Any) -> Any:
-        """As its parts would be treated: two products of matrices, and a softmax between them."""
+        """Treated as its parts would be: two matrix products with a softmax between them."""
         if self.attention_constant:
             return func(query.detach(), key.detach(), value, *_each(args, _constant), **_each(named, _constant))
         args, named = (_each(rest, lambda bias: _sloped(bias, 0.5)) for rest in (args, named))
@@ -105,7 +105,7 @@ class Rules(TorchFunctionMode):
 
 
 def no_rule(name: str, user: str) -> HeadlabError:
-    """What to raise for an operation that relevance cannot be propagated through."""
+    """The error for an operation through which relevance cannot be propagated."""
     return HeadlabError(
         f"relevance has no rule for the operation {name!r}, which {user} uses; choose another method, such as gradient",
         code="relevance.operation_unknown",
@@ -113,7 +113,7 @@ def no_rule(name: str, user: str) -> HeadlabError:
 
 
 class HeadRelevance:
-    """What the heads gave in one forward pass, and how much of an output they stand for."""
+    """Outputs of the heads in one forward pass, and their relevance for the model's outputs."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -121,13 +121,14 @@ class HeadRelevance:
         self._ruled = False
 
     def keep(self, row: int, context: torch.Tensor) -> None:
-        """Note a layer's output, [row, query, head, head_dim]. Nothing below the first heads needs a gradient."""
+        """Store the output of a layer's heads, [row, query, head, head_dim]; layers below need no gradient."""
         self.contexts[row] = context if context.requires_grad else context.requires_grad_()
 
     def of(self, outputs: torch.Tensor, *, again: bool = False) -> torch.Tensor:
-        """Relevance of every head for outputs of the pass, one a row at most: float64 [row, layer, head], their unit.
+        """Relevance of every head for outputs of the pass, float64 [row, layer, head], in the outputs' unit.
 
-        Gradient times output, which is the gradient at the head's gate.  again: another call follows for this pass.
+        outputs: at most one per row.  again: another call follows for this pass.  Relevance is gradient times output,
+        which is the gradient at the head's gate.
         """
         if not self._ruled:
             _rule_functions(outputs, type(self.model.module).__name__)
@@ -148,11 +149,11 @@ class HeadRelevance:
 
 @contextmanager
 def relevance(model: Model, *, attention_constant: bool = True) -> Iterator[HeadRelevance]:
-    """Watch one forward pass of this thread for `HeadRelevance.of`, which is asked after the block.
+    """Observe one forward pass of this thread for `HeadRelevance.of`, which is called after the block.
 
-    Rules: Bach et al. 2015, equation 56, for sums, where a bias takes its part; Voita et al. 2019, A.2, for
-    activations; Ali et al. 2022 for normalisation and constant attention, else Achtibat et al. 2024, propositions 3.1
-    and 3.3.  Raises HeadlabError for an operation without a rule.
+    Rules: Bach et al. 2015, equation 56, for sums, where a bias absorbs its share; Voita et al. 2019, A.2, for
+    activations; Ali et al. 2022 for normalisation and constant attention, otherwise Achtibat et al. 2024, propositions
+    3.1 and 3.3.  Raises HeadlabError for an operation without a rule.
     """
     found = HeadRelevance(model)
     rules = Rules(type(model.module).__name__, attention_constant=attention_constant)
@@ -166,7 +167,7 @@ def _kinds() -> dict[str, str]:
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same arguments, tensors in lists and tuples included, each tensor changed."""
+    """The arguments with each tensor changed, also tensors inside dicts, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
@@ -175,7 +176,7 @@ def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def _carrying(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors among arguments or results that depend on a head."""
+    """Tensors among arguments or results that require a gradient, that is, depend on a head."""
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
             yield value
@@ -199,21 +200,21 @@ def _mark(out: Any) -> Any:
 
 
 def _sloped(x: torch.Tensor, slope: torch.Tensor | float, value: torch.Tensor | None = None) -> torch.Tensor:
-    """A value (x's own where none is given) whose derivative by x is `slope`."""
+    """A value (by default x itself) whose derivative with respect to x is `slope`."""
     if not x.requires_grad and value is None:
-        return x  # such as a mask, whose infinities have no difference
+        return x  # such as a mask, whose infinities cannot be subtracted
     fixed = x.detach()
     return (fixed if value is None else value) + slope * (x - fixed)
 
 
 def _shared(factors: Any) -> Any:
-    """Factors of a product, each taking an equal part of its relevance (Achtibat et al. 2024, proposition 3.2)."""
+    """Factors of a product, each given an equal part of its relevance (Achtibat et al. 2024, proposition 3.2)."""
     count = sum(1 for _ in _carrying(factors))
     return _each(factors, lambda x: _sloped(x, 1 / count)) if count > 1 else factors
 
 
 def _product(func: Function, args: tuple[Any, ...], named: Names, carrying: int, gates: int) -> Any:
-    """A gate is held constant, so that the other factor has all the relevance (Arras et al. 2017)."""
+    """The product with a gate held constant, so that the other factor gets all the relevance (Arras et al. 2017)."""
     if carrying > 1 and gates == 1:
         return func(*_each(args, _gate_constant), **_each(named, _gate_constant))
     args, named = _shared((args, named))
@@ -225,11 +226,11 @@ def _gate_constant(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _activation(func: Function, spelled: str, args: tuple[Any, ...], named: Names) -> Any:
-    """f(x) as x times the number f(x) / x: relevance passes as it is (Voita et al. 2019, A.2)."""
+    """f(x) as x times the constant f(x) / x: relevance is passed on unchanged (Voita et al. 2019, A.2)."""
     x = args[0] if args else named.pop("input")
     exponent = args[1] if spelled.strip("_") == "pow" and len(args) > 1 else named.get("exponent", 1)
     given = x.detach()
-    # In place it would change what the ratio is taken of.
+    # An in-place operation would change the ratio's denominator.
     in_place = named.get("inplace") or (spelled.endswith("_") and not spelled.endswith("__"))
     found = func(given.clone() if in_place else given, *args[1:], **named)
     if isinstance(exponent, torch.Tensor) or exponent < 0:
@@ -240,7 +241,7 @@ def _activation(func: Function, spelled: str, args: tuple[Any, ...], named: Name
 def _layer_norm(
     func: Function, x: torch.Tensor, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> torch.Tensor:
-    """The standard deviation is held constant (Ali et al. 2022)."""
+    """Layer norm with its standard deviation held constant (Ali et al. 2022)."""
     given, over = x.detach(), tuple(range(-len(shape), 0))
     scale = torch.rsqrt(given.var(dim=over, keepdim=True, unbiased=False) + eps)
     moved = x - given
@@ -252,7 +253,7 @@ def _layer_norm(
 def _rms_norm(
     func: Function, x: torch.Tensor, shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> torch.Tensor:
-    """The mean square is held constant, as the standard deviation of a layer norm is."""
+    """RMS norm with its mean square held constant, like the standard deviation of a layer norm."""
     given, over = x.detach(), tuple(range(-len(shape), 0))
     small = torch.finfo(x.dtype).eps if eps is None else eps
     scale = torch.rsqrt(given.square().mean(dim=over, keepdim=True) + small)
@@ -260,7 +261,7 @@ def _rms_norm(
 
 
 def _rule_functions(outputs: torch.Tensor, user: str) -> None:
-    """Give functions with a backward pass of their own the rule of activations, in the graph of these outputs."""
+    """Apply the activation rule to functions with their own backward pass in the graph of these outputs."""
     waiting: list[Any] = [outputs.grad_fn]
     seen = set[Any]()
     while waiting:
@@ -277,7 +278,7 @@ def _rule_functions(outputs: torch.Tensor, user: str) -> None:
 
 
 def _passing(x: torch.Tensor, function: Any) -> Callable[[Any, Sequence[torch.Tensor]], tuple[torch.Tensor]]:
-    """A hook that gives f(x) / x as the derivative."""
+    """A hook that uses f(x) / x as the derivative."""
     with torch.no_grad():
         ratio = torch.nan_to_num(function.apply(x) / x, nan=0.0, posinf=0.0, neginf=0.0)
     return lambda _, above: (above[0] * ratio,)

@@ -1,4 +1,4 @@
-"""What is being done to a model right now, per thread, and passes that start at the layer that changed."""
+"""Gates and observers in effect in each thread, and forward passes that start at the layer that changed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch import nn
 from headlab.errors import HeadlabError
 from headlab.records import Ints
 
-# Starting a forward pass at the layer that changed: rows of one batch may each start elsewhere.
+# Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
 
 Rows = torch.Tensor | slice
 Inner = Callable[..., Any]
 
 
 class Pass(Protocol):
-    """How the layers of one forward pass are run, for rows that do not all need every layer.
+    """How the layers of one forward pass are run when not all rows need every layer.
 
-    rows: which rows of the batch the layer that runs now was given; None for all of them.  first_token: the
+    rows: rows of the batch passed to the layer that is running; None for all of them.  first_token: the
     last layer's feed-forward part is run on the first token only, for models whose answer is read there.
     """
 
@@ -39,10 +39,10 @@ class Pass(Protocol):
 
 
 class LayerStates:
-    """Inputs of every layer for the rows of one batch, kept so that later passes can start midway.
+    """Cached inputs of every layer for the rows of one batch, so that later passes can start midway.
 
-    inputs[l]: [row, token, width], what layer l was given; inputs[layers] is the last layer's output.
-    start: int [row], first layer to recompute; rows below their start take what is kept.
+    inputs[l]: [row, token, width], the input of layer l; inputs[layers] is the last layer's output.
+    start: int [row], first layer to recompute; below it a row uses the cache.
     """
 
     def __init__(self, layers: int) -> None:
@@ -53,17 +53,17 @@ class LayerStates:
 
     @property
     def bytes(self) -> int:
-        """Memory held by the kept inputs."""
+        """Memory used by the cached inputs, in bytes."""
         return sum(t.numel() * t.element_size() for t in self.inputs if t is not None)
 
     def begin(self, start: torch.Tensor | None) -> None:
-        """Set where each row starts in the next pass; None recomputes all from the first layer."""
+        """Set the layer at which each row starts in the next pass; None recomputes everything."""
         self.start, self.rows = start, None
 
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """Recompute the rows that have reached their start; the rest gives what is kept."""
+        """Recompute the rows that have reached their start; the others use the cache."""
         kept = self.inputs[layer + 1]
         rows = None if self.start is None or kept is None else (self.start <= layer).nonzero()[:, 0]
         if kept is not None and rows is not None and len(rows) == 0:
@@ -85,9 +85,9 @@ class LayerStates:
 
 
 class Trunk:
-    """A pass of whole rows that keeps what every layer was given, so that other rows can branch off it later.
+    """A full pass that stores the input of every layer, so that other rows can branch off it later.
 
-    inputs[l]: [row, token, width], what layer l was given, without its gradient.
+    inputs[l]: [row, token, width], the input of layer l, detached.
     """
 
     def __init__(self, layers: int, *, first_token: bool = False) -> None:
@@ -98,18 +98,18 @@ class Trunk:
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """Keep the layer's input, and run it on all rows."""
+        """Store the layer's input, and run the layer on all rows."""
         self.inputs[layer] = hidden.detach()
         out: torch.Tensor = inner(hidden, *args, **kwargs)
         return out
 
 
 class FanOut:
-    """A pass that branches: each row joins at its own layer as a copy of the row it branches off.
+    """A branching pass: each row joins at its own layer as a copy of the row it branches off.
 
-    start: int [row], the layer a row joins at, never falling along the batch; origin: int [row], the row
-    it copies there: of the trunk, if one is given, else of this pass, where it has joined before. A row whose
-    gates equal its origin's below `start` thus costs the layers from `start` on.
+    start: int [row], the layer at which a row joins, non-decreasing along the batch.  origin: int [row], the row
+    it copies there: of the trunk, if one is given, else an earlier row of this pass. A row whose
+    gates equal its origin's below `start` thus only costs the layers from `start` on.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class FanOut:
     def run(
         self, inner: Inner, layer: int, hidden: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> torch.Tensor:
-        """Let the layer's new rows join, and run it on all that have."""
+        """Add the rows that join at this layer, and run it on all rows that have joined."""
         before, now, batch = self._live[layer], self._live[layer + 1], len(self._origin)
-        if layer == 0:  # every row has been embedded: those that start here are themselves
+        if layer == 0:  # every row has been embedded, so rows that start here are not copied
             hidden = hidden[:now]
         elif now > before:
             source = hidden if self._trunk is None else self._trunk.inputs[layer]
@@ -143,7 +143,7 @@ class FanOut:
 
 
 def _take(value: Any, rows: Rows, batch: int) -> Any:
-    """The chosen rows of every per-row tensor in nested arguments; what is shared by all rows stays."""
+    """The given rows of every per-row tensor in nested arguments; values shared by all rows are unchanged."""
     if isinstance(value, torch.Tensor):
         return value[rows] if value.dim() > 1 and len(value) == batch else value
     if isinstance(value, tuple | list):
@@ -154,9 +154,9 @@ def _take(value: Any, rows: Rows, batch: int) -> Any:
 
 
 def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> bool:
-    """Let the last layer's feed-forward part run on the first token only, when a pass asks for it.
+    """Let the last layer's feed-forward part run on the first token only, when a pass requests it.
 
-    Returns whether the layer keeps that part apart (BERT and its kin do).
+    Returns whether the layer has that part as a separate method (as in BERT and similar models).
     """
     inner: Callable[[torch.Tensor], torch.Tensor] | None = getattr(layer, "feed_forward_chunk", None)
     if inner is None:
@@ -171,7 +171,7 @@ def wrap_feed_forward(layer: nn.Module, current: Callable[[], Pass | None]) -> b
 
 
 def wrap_layer(layer: nn.Module, index: int, current: Callable[[], Pass | None]) -> None:
-    """Let a layer's forward pass consult `current()`: with None it runs as it always did."""
+    """Make a layer's forward pass consult `current()`; with None it is unchanged."""
     inner = layer.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -188,22 +188,22 @@ def wrap_layer(layer: nn.Module, index: int, current: Callable[[], Pass | None])
     layer.forward = forward
 
 
-# What is being done to a model right now, per thread: gates, replacement values, observers.
+# Gates, replacement values and observers in effect on a model, per thread.
 
 Observer = Callable[[int, torch.Tensor], None]
 
 
 class Owner:
-    """Identity of one attached model; gates of one owner never reach another's modules."""
+    """Identity of one attached model; gates of one owner never affect another's modules."""
 
 
 @dataclass
 class Active:
     """Gates and observers of one `with` block.
 
-    gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None leaves heads alone.
-    fill: what a closed head gives instead of 0, [layer, head, head_dim].  contexts, weights: called
-    with (layer row, tensor): a layer's [row, query, head, head_dim] before gating, or its attention
+    gates: [layer, head], [row, layer, head] or [row, layer, head, query]; None gates nothing.
+    fill: output of a closed head in place of 0, [layer, head, head_dim].  contexts, weights: called
+    with (layer row, tensor): a layer's head outputs [row, query, head, head_dim] before gating, or its attention
     weights [row, head, query, key].
     """
 
@@ -220,13 +220,13 @@ _active: ContextVar[Mapping[int, Active]] = ContextVar("headlab_active", default
 
 
 def active_for(owner: Owner) -> Active | None:
-    """What this thread is doing to the owner's model; None if nothing."""
+    """Gates and observers of this thread for the owner's model; None if there are none."""
     return _active.get().get(id(owner))
 
 
 @contextmanager
 def activate(owner: Owner, active: Active) -> Iterator[Active]:
-    """Make `active` hold for this thread and this model until the block ends, however it ends."""
+    """Apply `active` to this thread and this model until the block ends, with or without an exception."""
     token = _active.set({**_active.get(), id(owner): active})
     try:
         yield active
@@ -236,14 +236,14 @@ def activate(owner: Owner, active: Active) -> Iterator[Active]:
 
 @dataclass(frozen=True)
 class Site:
-    """Where an attention module stands: its rows in the gate array, one per call in a forward pass."""
+    """Position of an attention module: its rows in the gate array, one per call in a forward pass."""
 
     owner: Owner
     rows: tuple[int, ...]
     heads: int
 
     def row(self, active: Active) -> int:
-        """The gate row of this call; a module shared by several layers is called once for each."""
+        """The gate row of this call; a module shared by several layers is called once per layer."""
         if len(self.rows) == 1:
             return self.rows[0]
         count = active.calls.get(self.rows[0], 0)

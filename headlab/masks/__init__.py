@@ -1,4 +1,4 @@
-"""Masks: which heads are kept, how that was chosen, and the files that carry it."""
+"""Masks: which heads are kept, how they were chosen, and the mask file formats."""
 
 from headlab.masks.compare import WAYS, combine, compare, noted, seen
 from headlab.masks.convert import FORMS, USES, convert_in, convert_out, form_of, parse_grid

@@ -1,4 +1,4 @@
-"""Masks side by side: what only one removes, one mask made of several, and the accuracies they carry."""
+"""Masks side by side: their differences, combined masks, and the accuracies recorded in them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headlab.masks.mask import Mask, common_ablation, shown
 from headlab.records import Bools, Head, HeadGrid, by_layer
 from headlab.tables import Cell, Table
 
-# Two masks side by side: what only one of them removes, and how alike they are.
+# Two masks side by side: heads removed by only one of them, and their similarity.
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What two masks of one grid remove: bool [head] of each."""
+    """Heads removed by two masks of one grid, bool [head] for each."""
 
     grid: HeadGrid
     a: Bools
@@ -26,22 +26,22 @@ class Difference:
 
     @property
     def only_a(self) -> tuple[Head, ...]:
-        """Heads that the first mask alone removes, in grid order."""
+        """Heads that only the first mask removes, in grid order."""
         return self._heads(self.a & ~self.b)
 
     @property
     def only_b(self) -> tuple[Head, ...]:
-        """Heads that the second mask alone removes, in grid order."""
+        """Heads that only the second mask removes, in grid order."""
         return self._heads(self.b & ~self.a)
 
     @property
     def both(self) -> tuple[Head, ...]:
-        """Heads that both remove, in grid order."""
+        """Heads that both masks remove, in grid order."""
         return self._heads(self.a & self.b)
 
     @property
     def jaccard(self) -> float:
-        """Heads that both remove, as a share of those that either removes; 1 where neither removes any."""
+        """Heads that both masks remove, as a share of those that either removes; 1 where neither removes any."""
         return jaccard(self.a, self.b)
 
     def _heads(self, which: Bools) -> tuple[Head, ...]:
@@ -55,13 +55,13 @@ def jaccard(a: Bools, b: Bools) -> float:
 
 
 def compare(a: Mask, b: Mask) -> Difference:
-    """What two masks remove. Raises HeadlabError, naming both grids, unless they are of one grid."""
+    """The heads two masks remove. Raises HeadlabError, naming both grids, unless they have the same grid."""
     same_grid([a, b])
     return Difference(a.grid, ~a.kept, ~b.kept)
 
 
 def same_grid(masks: Sequence[Mask]) -> HeadGrid:
-    """The grid of all these masks. Raises HeadlabError if there is none, or more than one."""
+    """The common grid of some masks. Raises HeadlabError without masks, or if their grids differ."""
     if not masks:
         raise HeadlabError("no mask is given; name at least one mask file", code="mask.none")
     for mask in masks[1:]:
@@ -78,14 +78,14 @@ COUNTS = ("heads", "off in A", "off in B", "off in both", "only A", "only B", "J
 
 
 def by_layer_table(found: Difference) -> Table:
-    """Heads off in each mask, in both and in one alone, layer by layer."""
+    """Heads off in each mask, in both and in only one, layer by layer."""
     parts = zip(by_layer(found.grid, found.a), by_layer(found.grid, found.b), strict=True)
     rows = [(stack, layer, *_counts(a, b)) for (stack, layer, a), (_, _, b) in parts]
     return Table("mask-layers", "Heads off, by layer", ("stack", "layer", *COUNTS), ("", "d", *FORMATS), tuple(rows))
 
 
 def by_stack_table(found: Difference) -> Table:
-    """Heads off in each mask, in both and in one alone, stack by stack and in all."""
+    """Heads off in each mask, in both and in only one, stack by stack and in total."""
     names = np.array([head.stack for head in found.grid.heads])
     rows: list[tuple[Cell, ...]] = [
         (stack.name, *_counts(found.a[names == stack.name], found.b[names == stack.name]))
@@ -104,7 +104,7 @@ def _counts(a: Bools, b: Bools) -> tuple[Any, ...]:
     return (len(a), *(int(which.sum()) for which in counts), jaccard(a, b))
 
 
-# Several masks made one: what all keep, what any keeps, or what most keep.
+# Several masks combined: heads that all keep, that any keeps, or that most keep.
 
 WAYS = {
     "and": "keeps the heads that all of them keep",
@@ -114,11 +114,11 @@ WAYS = {
 
 
 def combine(masks: Sequence[Mask], how: str) -> Mask:
-    """One mask of several of one model; `WAYS` says what each way keeps.
+    """One mask combined from several of one model; `WAYS` says what each way keeps.
 
     Where some masks name a model by its fingerprint and others do not, `chosen["note"]` says so.
 
-    Raises HeadlabError for another way, for none or a single mask, and for masks of more than one model.
+    Raises HeadlabError for an unknown way, for fewer than two masks, and for masks of more than one model.
     """
     if how not in WAYS:
         raise HeadlabError(f"unknown way to combine masks {how!r}; use {', '.join(WAYS)}", code="mask.way_unknown")
@@ -145,14 +145,14 @@ def combine(masks: Sequence[Mask], how: str) -> Mask:
 
 
 def combined(kept: Bools, how: str) -> Bools:
-    """Heads kept, bool [head], of the masks' bool [mask, head]; a head on which a majority is split stays."""
+    """Heads kept, bool [head], from the masks' bool [mask, head]; a tied majority keeps the head."""
     if how == "majority":
         return np.asarray(2 * (~kept).sum(axis=0) <= len(kept))
     return np.asarray(kept.all(axis=0) if how == "and" else kept.any(axis=0))
 
 
 def _told(mask: Mask) -> dict[str, Any]:
-    """How a part was chosen, without what it alone was worth and without the whole spec of its scores."""
+    """How a part was chosen, without its own accuracies and without the full spec of its scores."""
     told = {name: value for name, value in mask.chosen.items() if name not in ("evaluated", "score", "gates")}
     ablation = {} if mask.ablation is None else {"ablation": mask.ablation}
     return told | ablation | {"removed": len(mask.removed)}
@@ -168,15 +168,15 @@ def _one_model(masks: Sequence[Mask]) -> Mapping[str, Any]:
             code="mask.other_model",
         )
     if not named and len({mask.model.get("name") for mask in masks}) > 1:
-        return {"name": None, "fingerprint": None}  # of no one model, as far as anyone knows
+        return {"name": None, "fingerprint": None}  # not known to be of one model
     return next(iter(named.values()), masks[0].model)
 
 
-# What a mask was worth, as it carries it: accuracy by split and language, with intervals.
+# Accuracies recorded in a mask: by split and language, with intervals.
 
 
 class Seen(NamedTuple):
-    """One language's figures on one split: accuracy, n, and the rest as docs/mask-format.md lists it."""
+    """One language's figures on one split: accuracy, n, and the others listed in docs/mask-format.md."""
 
     split: str
     task: str
@@ -185,7 +185,7 @@ class Seen(NamedTuple):
 
 
 def seen(mask: Mask) -> list[Seen]:
-    """The accuracies a mask carries, split by split; empty where nothing was noted."""
+    """The accuracies recorded in a mask, split by split; empty if there are none."""
     return [
         Seen(split, part["task"], language, figure)
         for split, part in mask.chosen.get("evaluated", {}).items()
@@ -196,9 +196,9 @@ def seen(mask: Mask) -> list[Seen]:
 def noted(
     chosen: Mapping[str, Any], split: str, task: str, figures: Mapping[str, Mapping[str, Any]], **more: Any
 ) -> dict[str, Any]:
-    """`chosen` with the figures of a split ({language: figure}), in place of what it said of that split.
+    """`chosen` with the figures of a split ({language: figure}) added, replacing earlier ones of that split.
 
-    more: size and ablation, where they are known.
+    more: size and ablation, where known.
     """
     if not figures:
         return dict(chosen)
@@ -220,7 +220,7 @@ COLUMNS = (
 
 
 def accuracy_table(masks: Mapping[str, Mask]) -> Table:
-    """What the masks carry of accuracies, one row a mask, split and language. masks: by the name to show."""
+    """The accuracies recorded in masks, one row per mask, split and language. masks: by the name to show."""
     rows = []
     for name, mask in masks.items():
         for split, task, language, figure in seen(mask):

@@ -1,4 +1,4 @@
-"""Masks of other tools: the forms they are written in, read into headlab's and written from it."""
+"""Masks of other tools: reading their forms as headlab masks, and writing headlab masks in these forms."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from headlab.files import parse_json
 from headlab.masks.mask import LINE, MAX_HEADS, STACK, Mask, mask_from_text, shown
 from headlab.records import Head, HeadGrid, Stack, by_layer
 
-# The head grid where a mask's file does not say it: typed by hand, or from a config.json.
+# The head grid where a mask's file does not contain it: typed by hand, or from a config.json.
 
 PART = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,39})=)?(?:([0-9]{1,4})[x×]([0-9]{1,4})|([0-9]{1,4}(?:/[0-9]{1,4})*))")
 LAYERS, HEADS = ("num_hidden_layers", "n_layer", "n_layers"), ("num_attention_heads", "n_head", "n_heads")
-BACKWARD = ("gpt2", "openai-gpt", "ctrl", "gpt_neo", "gptj", "gpt_neox", "llama")  # they only look back
+BACKWARD = ("gpt2", "openai-gpt", "ctrl", "gpt_neo", "gptj", "gpt_neox", "llama")  # causal models
 
 
 def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
     """A grid as typed: "12x12" (layers x heads), "4/4/3" (heads of each layer), "encoder=6x8,decoder=6x8,cross=6x8".
 
-    stack: the name of the only stack, where none is given.  Raises HeadlabError for what is none of these.
+    stack: name of the stack where the text has none.  Raises HeadlabError for anything else.
     """
     if not STACK.fullmatch(stack):
         raise HeadlabError(
@@ -50,7 +50,7 @@ def parse_grid(text: str, stack: str = "encoder") -> HeadGrid:
 
 
 def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
-    """The grid of a config.json of one stack. Raises HeadlabError where it has several, or does not say."""
+    """The grid of a config.json with one stack. Raises HeadlabError if it has several, or lacks the sizes."""
     if config.get("is_encoder_decoder"):
         raise HeadlabError(
             f"{what} belongs to an encoder-decoder, and pruned_heads does not say which stack its heads are in",
@@ -67,7 +67,7 @@ def grid_of_config(config: Mapping[str, Any], what: str) -> HeadGrid:
 
 
 def model_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config.json tells of its model, as a mask names it: no fingerprint, as the weights are not seen."""
+    """The model of a config.json, as a mask records it: without fingerprint, as the weights are unknown."""
     name, classes, family = (config.get(key) for key in ("_name_or_path", "architectures", "model_type"))
     found: dict[str, Any] = {"name": name if isinstance(name, str) and name else None, "fingerprint": None}
     if isinstance(classes, list) and classes and isinstance(classes[0], str) and isinstance(family, str):
@@ -84,7 +84,7 @@ def _require_sizes(stacks: Any, what: str) -> None:
             )
 
 
-# Masks as other tools write them: which heads each form removes, and the same forms made of a mask.
+# Masks as other tools write them: which heads each form removes.
 
 FORMS = {
     "headlab": "headlab's own mask file",
@@ -93,13 +93,13 @@ FORMS = {
     "array": "[layer][head] of 0 and 1, as .npy or JSON (TextPruner)",
     "pairs": "(layer, head) pairs as JSON or .npy (TransformerLens)",
 }
-USES: Mapping[str, tuple[str, ...]] = {  # what can be said of how a form counts and lists
+USES: Mapping[str, tuple[str, ...]] = {  # the options of each form
     "headlab": (), "pruned-heads": ("count_from",), "text": ("count_from",), "array": ("lists",),
     "pairs": ("count_from", "lists"),
 }  # fmt: skip
-LETTERS = {"E": "encoder", "D": "decoder", "A": "cross"}  # as fairseq's pruning code names them
+LETTERS = {"E": "encoder", "D": "decoder", "A": "cross"}  # as in fairseq's pruning code
 WORD = re.compile(r"(?:([EDA]):)?([0-9]{1,6}):([0-9]{1,6}(?:,[0-9]{1,6})*)")
-# What numpy lets out of a header that was changed: it is parsed as Python.
+# What numpy raises for a malformed header, which it parses as Python.
 NO_ARRAY = (ValueError, OSError, EOFError, MemoryError, TypeError, SyntaxError, TokenError, RecursionError)
 NUMPY = b"\x93NUMPY"
 ONLY = ""  # the stack of a form that names none
@@ -107,9 +107,9 @@ ONLY = ""  # the stack of a form that names none
 
 @dataclass(frozen=True)
 class Told:
-    """What a file of another tool says: heads removed, or heads kept if `keeps`.
+    """Content of another tool's file: heads removed, or heads kept if `keeps`.
 
-    A stack "" is the only one.  grid: heads per layer, where the form has them.  model: what it tells of its model.
+    A stack "" is the only one.  grid: heads per layer, where the form has them.  model: what the file says about it.
     """
 
     heads: frozenset[Head]
@@ -119,7 +119,7 @@ class Told:
 
 
 def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
-    """`pruned_heads` of transformers 4, or a whole config.json that has it (grid and model are then read too)."""
+    """`pruned_heads` of transformers 4, or a config.json that contains it (grid and model are then read too)."""
     value = parse_json(raw, what)
     config = value if isinstance(value, dict) and "pruned_heads" in value else None
     table = config["pruned_heads"] if config is not None else value
@@ -161,9 +161,9 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
 
 
 def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any) -> Told:
-    """[layer][head] of 0 and 1; a 1 is a head kept, or removed if `lists` says so."""
+    """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
     rows = _values(raw, what)
-    flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no head
+    flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no heads
     if not STACK.fullmatch(stack):
         raise HeadlabError(
             f"stack {shown(stack)!r} is not a stack name; give encoder, decoder or cross", code="stack.name_invalid"
@@ -180,7 +180,7 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
 
 
 def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None = None, **_: Any) -> Told:
-    """(layer, head) pairs, or (stack, layer, head) triples: heads removed, or kept if `lists` says so."""
+    """(layer, head) pairs or (stack, layer, head) triples: heads removed, or kept if `lists` is "kept"."""
     pairs = _values(raw, what)
     if not isinstance(pairs, list):
         raise HeadlabError(
@@ -204,7 +204,7 @@ READERS: Mapping[str, Callable[..., Told]] = {
 
 
 def as_utf8(raw: bytes) -> bytes:
-    """A text file's bytes in UTF-8: Windows also writes UTF-16, or a mark before the text. Others come as they are."""
+    """A text file's bytes in UTF-8: Windows also writes UTF-16 or a byte order mark. Other files are unchanged."""
     if raw.startswith(NUMPY):
         return raw
     try:
@@ -214,7 +214,7 @@ def as_utf8(raw: bytes) -> bytes:
 
 
 def guess(raw: bytes, what: str) -> str:
-    """The form of a file, from its content. Raises HeadlabError where it could be more than one, or is none."""
+    """The form of a file, from its content. Raises HeadlabError if it is ambiguous or unknown."""
     if raw.startswith(NUMPY):
         return _array_or_pairs(_values(raw, what), what)
     words = raw.decode(errors="replace").split()
@@ -255,7 +255,7 @@ def _array_or_pairs(value: Any, what: str) -> str:
 
 
 def _values(raw: bytes, what: str) -> Any:
-    """Nested lists of JSON, or of a .npy file without objects."""
+    """Nested lists from JSON, or from a .npy file without objects."""
     if not raw.startswith(NUMPY):
         return parse_json(raw, what)
     try:
@@ -270,7 +270,7 @@ def _values(raw: bytes, what: str) -> Any:
             f"{what} holds {shown(str(array.dtype))}, not numbers; save it again with numpy.save",
             code="mask.npy_not_numbers",
         )
-    return (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()  # longdouble has no number of JSON
+    return (array.astype(np.float64) if array.dtype.kind == "f" else array).tolist()  # JSON has no longdouble
 
 
 def _counted(value: Any) -> bool:
@@ -286,7 +286,7 @@ def _head(stack: str, layer: int, head: int, count_from: int, what: str) -> Head
     return Head(stack, layer - count_from, head - count_from)
 
 
-# From another tool's mask to headlab's, and back.
+# Converting another tool's mask to headlab's, and back.
 
 
 def convert_in(
@@ -298,12 +298,12 @@ def convert_in(
     model: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Mask:
-    """The mask that a file of any form means.
+    """The mask in a file of any form.
 
-    form: one of `FORMS`, or None to see by the content.  grid, model: of the model it is for; a form that lacks the
-    grid needs it, and a mask without a fingerprint takes the model's.  how: count_from (0 or 1), lists ("kept" or
-    "removed"), stack, as the form's reader takes them; None as if left out.  Raises HeadlabError for a broken file, a
-    form that is not clear, heads that the grid does not have, or a count or list that the form does not use.
+    form: one of `FORMS`, or None to detect it from the content.  grid, model: of the model it is for; a form without
+    a grid needs it, and a mask without a fingerprint takes the model's.  how: count_from (0 or 1), lists ("kept" or
+    "removed"), stack, as the form's reader takes them; None counts as omitted.  Raises HeadlabError for a malformed
+    file, an ambiguous form, heads that the grid does not have, or an option that the form does not use.
     """
     raw, form = as_utf8(raw), form_of(raw, what, form)
     how = {name: value for name, value in how.items() if value is not None}
@@ -321,17 +321,17 @@ def convert_in(
 
 
 def form_of(raw: bytes, what: str, form: str | None = None) -> str:
-    """The form of a file: as named, or as its content says. Raises HeadlabError if it is unknown or not clear."""
+    """The form of a file: as given, or detected from its content. Raises HeadlabError if unknown or ambiguous."""
     if form is not None and form not in FORMS:
         raise HeadlabError(f"unknown form {form!r}; use one of {', '.join(FORMS)}", code="mask.form_unknown")
     raw = as_utf8(raw)
-    if form != "text" and not raw.strip():  # a text without a word removes nothing
+    if form != "text" and not raw.strip():  # an empty text removes nothing
         raise HeadlabError(f"{what} is empty; give a mask file, or the heads to remove", code="mask.empty")
     return form or guess(raw, what)
 
 
 def _require_used(form: str, how: Iterable[str]) -> None:
-    """Raise HeadlabError for a way to count or list that the form does not have."""
+    """Raise HeadlabError for an option that the form does not have."""
     for name in how:
         users = [other for other, used in USES.items() if name in used]
         if users and form not in users:
@@ -343,7 +343,7 @@ def _require_used(form: str, how: Iterable[str]) -> None:
 
 
 def _settle(told: Told, grid: HeadGrid | None, what: str) -> HeadGrid:
-    """The grid to use: the model's, which what the file says must fit."""
+    """The grid to use: the given one, which the file's must match, or else the file's."""
     if grid is None and told.grid is None:
         raise HeadlabError(
             f"{what} does not say how many layers and heads its model has; give --model, or --grid like 12x12",
@@ -362,7 +362,7 @@ def _settle(told: Told, grid: HeadGrid | None, what: str) -> HeadGrid:
 
 def _kept(told: Told, grid: HeadGrid, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     marked = np.zeros(grid.size, bool)
-    if told.grid is not None and told.grid != grid:  # rows of several stacks, one below the other
+    if told.grid is not None and told.grid != grid:  # the file's rows are those of several stacks, one below the other
         flat = {head: i for i, head in enumerate(told.grid.heads)}
         marked[[flat[head] for head in told.heads if head in flat]] = True
         return marked if told.keeps else ~marked
@@ -391,8 +391,8 @@ def convert_out(
 ) -> bytes:
     """A mask in another tool's form, as the bytes of a file.
 
-    count_from, lists: as `convert_in` takes them.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
-    where the form cannot say what the mask says, or does not use what is given.
+    count_from, lists: as in `convert_in`.  binary: a .npy file, for arrays and pairs.  Raises HeadlabError
+    if the form cannot express the mask, or does not use an option that is given.
     """
     if form in FORMS:
         _require_used(form, [name for name, v in {"count_from": count_from, "lists": lists}.items() if v is not None])

@@ -1,4 +1,4 @@
-"""The mask: which heads are kept, of what model, how that was chosen, and the JSON file that carries it."""
+"""The mask: which heads of which model are kept, how they were chosen, and its JSON file."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from headlab.errors import HeadlabError
 from headlab.files import is_text, parse_json, read_json, write_json
 from headlab.records import Bools, Head, HeadGrid, content_key
 
-# What the fields of a mask file may hold: the same that schemas/mask-2.schema.json says, in sentences.
+# Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages in words.
 
 MAX_HEADS = 4096
-LARGEST, MOST, DEEPEST = 1e300, 2**53, 100  # of a number, a count, and lists in lists: all can be shown and written
+LARGEST, MOST, DEEPEST = 1e300, 2**53, 100  # limits of numbers, counts and nesting, so that all can be shown and saved
 SPLITS = ("train", "dev", "test")
 TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
-)  # as the schema has it
+)  # as in the schema
 STACK = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 LINE = 80
-MIXED = "mixed"  # the ablation of a mask made of others, of which some but not all were chosen under mean
+MIXED = "mixed"  # ablation of a combined mask of which some but not all parts were chosen under mean ablation
 
 
 def text(value: Any) -> bool:
@@ -38,7 +38,7 @@ def text(value: Any) -> bool:
 
 
 def named(value: Any) -> bool:
-    """Whether a value is text that is not empty, or null."""
+    """Whether a value is non-empty text or null."""
     return value is None or (text(value) and value != "")
 
 
@@ -48,7 +48,7 @@ def texts(value: Any) -> bool:
 
 
 def number(value: Any) -> bool:
-    """Whether a value is a number from -1e300 to 1e300; true, false, infinity and NaN are none."""
+    """Whether a value is a number from -1e300 to 1e300; true, false, infinity and NaN are not."""
     return type(value) in (int, float) and abs(value) <= LARGEST
 
 
@@ -58,7 +58,7 @@ def share(value: Any) -> bool:
 
 
 def whole(value: Any) -> bool:
-    """Whether a value is a whole number from 0 to 2 to the 53, 3.0 included, as JSON Schema has it."""
+    """Whether a value is a whole number from 0 to 2 ** 53; 3.0 is one, as in JSON Schema."""
     return number(value) and 0 <= value <= MOST and (type(value) is int or value.is_integer())
 
 
@@ -68,17 +68,17 @@ def several(value: Any) -> bool:
 
 
 def time(value: Any) -> bool:
-    """Whether a value is a date and time with its zone, as RFC 3339 writes it."""
+    """Whether a value is a date and time with its zone in RFC 3339 format."""
     return text(value) and TIME.fullmatch(value) is not None
 
 
 def ablation(value: Any) -> bool:
-    """Whether a value is a way to remove a head."""
+    """Whether a value names an ablation."""
     return text(value) and value in ("zero", "mean")
 
 
 def ablations(value: Any) -> bool:
-    """Whether a value is a way to remove a head, or says that masks of several ways were combined."""
+    """Whether a value names an ablation, or says that masks with several ablations were combined."""
     return ablation(value) or (text(value) and value == MIXED)
 
 
@@ -93,13 +93,13 @@ def versions(value: Any) -> bool:
 
 
 def shown(value: str, longest: int = LINE) -> str:
-    """Text out of a file on one line: no control characters, which a terminal would obey, and no more than fits."""
+    """Text from a file on one line: without control characters, which a terminal would obey, and shortened to fit."""
     line = "".join(c if c.isprintable() else "?" for c in value[: longest + 1])
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 class Field(NamedTuple):
-    """What a field may hold: as a test, and in words."""
+    """Permitted values of a field: as a test, and in words."""
 
     fits: Callable[[Any], bool]
     words: str
@@ -128,7 +128,7 @@ TOP = {
 
 
 def check_fields(value: Mapping[str, Any], what: str) -> None:
-    """Raise HeadlabError, naming the bad part, unless all but grid and heads is as version 2 of the format has it."""
+    """Raise HeadlabError, naming the bad part, unless everything but grid and heads conforms to format version 2."""
     for part in ("model", "chosen", "versions"):
         for problem in _unwritable(value.get(part), part, what):
             raise problem
@@ -160,12 +160,12 @@ def check_evaluated(value: Any, what: str) -> None:
 
 
 def unfit(value: Mapping[str, Any], fields: Mapping[str, Field]) -> list[str]:
-    """The fields of an object that hold what they may not."""
+    """The fields of an object that have invalid values."""
     return [name for name, field in fields.items() if name in value and not field.fits(value[name])]
 
 
 def _unwritable(value: Any, place: str, what: str) -> Iterator[HeadlabError]:
-    """What no file could hold, with its place, free fields included."""
+    """Errors, with their place, for values that JSON cannot represent, also in free-form fields."""
     waiting: list[tuple[Any, str, int]] = [(value, place, 0)]
     while waiting:
         value, place, deep = waiting.pop()
@@ -209,7 +209,7 @@ def _check(
         raise HeadlabError(f"{what}: {place}{name} must be {fields[name].words}", code="mask.field_invalid")
 
 
-# The mask: which heads are kept, of what model, and how that was chosen.
+# The mask: which heads of which model are kept, and how they were chosen.
 
 MASK_VERSION = 2
 FORMAT = "headlab-mask"
@@ -220,8 +220,9 @@ class Mask:
     """Heads kept (True) and removed (False) of one model.
 
     kept: bool [head] in the grid's order.  model: name, revision, fingerprint and architecture of the model it was
-    made for.  chosen: how (method, rule and its options, task, languages), and under `evaluated` what it was worth.
-    versions: of what made it; created: when, UTC.  None where it is new: the file then says what wrote it, and when.
+    made for.  chosen: how (method, rule and its options, task, languages), and under `evaluated` its accuracies.
+    versions: of the software that made it.  created: time, UTC.  Both are None for a new mask: the file then records
+    the software that writes it, and the time of writing.
     """
 
     grid: HeadGrid
@@ -244,21 +245,21 @@ class Mask:
 
     @property
     def ablation(self) -> str | None:
-        """The ablation under which its heads were chosen; None where it does not say.
+        """The ablation under which its heads were chosen; None if not recorded.
 
-        "mixed" for a mask made of others of which some, but not all, were chosen under mean ablation.
+        "mixed" for a combined mask of which some, but not all, parts were chosen under mean ablation.
         """
         return ablation_of(self.chosen)
 
     @property
     def digest(self) -> str:
-        """sha256 of what the mask does (grid and kept heads), whatever it was chosen by."""
+        """sha256 of what the mask does (grid and kept heads), however it was chosen."""
         return content_key([self.grid.to_json(), self.kept.tolist()])
 
     def to_json(self) -> dict[str, Any]:
         """The mask file's content; see docs/mask-format.md.
 
-        Raises HeadlabError where `model`, `chosen` or `versions` are not what the format says.
+        Raises HeadlabError where stack names, `model`, `chosen` or `versions` do not conform to the format.
         """
         for stack in self.grid.stacks:
             if not STACK.fullmatch(stack.name):
@@ -286,13 +287,13 @@ class Mask:
         return nested if isinstance(nested, dict) else {self.grid.stacks[0].name: nested}
 
     def save(self, path: str | Path) -> None:
-        """Write the mask file, whole or not at all. Raises HeadlabError if it cannot be written."""
+        """Write the mask file atomically. Raises HeadlabError if it cannot be written."""
         write_json(Path(path), self.to_json())
 
     def check(self, grid: HeadGrid, fingerprint: str | None) -> None:
         """Raise HeadlabError, with the reason, unless the mask belongs to this model.
 
-        A mask that names no model (fingerprint None) only has to have the grid.
+        A mask that names no model (fingerprint None) only needs to have the same grid.
         """
         if self.grid != grid:
             raise HeadlabError(
@@ -310,7 +311,7 @@ class Mask:
 
 
 def ablation_of(chosen: Mapping[str, Any]) -> str | None:
-    """What `chosen` says of the ablation: itself, in the spec of its scores, or in the masks it was combined of."""
+    """The ablation in `chosen`: its own field, that of its scores' spec, or that of the masks it was combined from."""
     score, parts = chosen.get("score"), chosen.get("combined")
     found = chosen.get("ablation") or (score.get("ablation") if isinstance(score, Mapping) else None)
     if found is None and isinstance(parts, list):
@@ -319,7 +320,7 @@ def ablation_of(chosen: Mapping[str, Any]) -> str | None:
 
 
 def common_ablation(found: Set[str | None]) -> str | None:
-    """What the ablations of several masks are together."""
+    """The common ablation of several masks; MIXED if some but not all have mean ablation, None if unknown."""
     if len(found) == 1:
         return next(iter(found))
     return MIXED if found & {"mean", MIXED} else None
@@ -332,24 +333,24 @@ def full_mask(grid: HeadGrid) -> Mask:
 
 @cache
 def installed() -> dict[str, str]:
-    """Versions of headlab, torch and transformers here, as a new mask records them; imports neither."""
+    """Installed versions of headlab, torch and transformers, as a new mask records them; imports neither package."""
     found = {"headlab": __version__}
     for name in ("torch", "transformers"):
         try:
             found[name] = version(name)
-        except PackageNotFoundError:  # a page that asks a worker elsewhere needs neither
+        except PackageNotFoundError:  # pages that use a remote worker need neither
             continue
     return found
 
 
 def architecture_of(module: Any) -> dict[str, str]:
-    """{"class", "model_type"} of a transformers model, as a mask names the architecture it was made for."""
+    """{"class", "model_type"} of a transformers model, as a mask records its architecture."""
     return {"class": type(module).__name__, "model_type": str(module.config.model_type)}
 
 
-# Reading mask files of every version, trusting nothing in them.
+# Reading mask files of every version; their content is not trusted.
 
-AS_WRITTEN = "as_written"  # what a file of version 1 held in another form than version 2 gives it
+AS_WRITTEN = "as_written"  # fields of a version 1 file that do not conform to version 2
 
 
 def load_mask(path: str | Path) -> Mask:
@@ -400,7 +401,7 @@ def _other_version(found: Any, what: str) -> HeadlabError:
 
 
 def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
-    """The same mask as version 2 has it: `chosen` was free form, `evaluated` of one split, the time not read."""
+    """The mask as version 2: in version 1 `chosen` was free-form, `evaluated` had one split, times were unchecked."""
     model, chosen = value.get("model"), value.get("chosen", {})
     if not record(model) or not record(chosen):
         raise HeadlabError(f"{what}: model and chosen must be objects", code="mask.field_not_object")
@@ -412,7 +413,7 @@ def _from_version_1(value: dict[str, Any], what: str) -> dict[str, Any]:
     loose = {key: model[key] for key in ("revision", "architecture") if key in model}
     model = {key: part for key, part in model.items() if key not in loose or _named_once(key, part)}
     value = {key: part for key, part in value.items() if key in ("format", "grid", "kept", "created")}
-    if unfit(value, TOP):  # a time that is none
+    if unfit(value, TOP):  # an invalid time
         del value["created"]
     return value | {"model": model, "chosen": _chosen_of_version_1(dict(chosen)), "versions": {}}
 

@@ -1,4 +1,4 @@
-"""Rules that make a mask of scores, and the order in which heads leave."""
+"""Rules that derive a mask from scores, and the order in which heads are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headlab.errors import HeadlabError
 from headlab.records import Bools, Floats, HeadGrid
 
 Rule = Literal["harmful", "bottom", "threshold"]
-# Above this share of heads gone, most models are near chance: say so instead of letting it pass.
+# Warn above this share of removed heads, where most models are near chance.
 RISKY_SHARE = 0.5
 
 
@@ -29,11 +29,11 @@ def choose(
     k: int | None = None,
     threshold: float | None = None,
 ) -> Bools:
-    """Heads kept (bool [head]) by a rule.
+    """Heads kept by a rule, bool [head].
 
-    harmful: remove heads whose upper bound `high` lies below 0.  bottom: remove exactly `k`, the
-    lowest values.  threshold: remove values below `threshold`.  Raises HeadlabError for an unknown
-    rule, a missing or unfitting option, or `harmful` without intervals; warns when most heads go.
+    harmful: remove heads whose upper bound `high` is below 0.  bottom: remove exactly the `k` heads with the
+    lowest values.  threshold: remove heads with values below `threshold`.  Raises HeadlabError for an unknown
+    rule, a missing or invalid option, or `harmful` without intervals; warns when more than half are removed.
     """
     kept = np.ones(grid.size, bool)
     if rule == "harmful":
@@ -75,7 +75,7 @@ def _only(rule: str, **unused: float | None) -> None:
 
 
 def warn_if_risky(kept: Bools) -> str | None:
-    """Warn (and return the sentence) when a mask removes so much that accuracy rarely survives."""
+    """Warn, and return the warning, when a mask removes so many heads that accuracy rarely survives; None otherwise."""
     gone = int((~kept).sum())
     if gone <= RISKY_SHARE * kept.size:
         return None

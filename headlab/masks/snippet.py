@@ -1,4 +1,4 @@
-"""A mask as a script of its own: PyTorch and transformers, and nothing of headlab."""
+"""A mask as a standalone script that needs PyTorch and transformers, but not headlab."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model's heads meet its output projections.
+    """A model's output projections, and how to load it.
 
     projections: the path of the module for each layer, stack by stack in the grid's order.  architecture: class and
-    model_type.  source: what `from_pretrained` takes, or None where the model is not a folder of its own yet.
-    revision: of a hub model, so that the script takes the weights that were here; "folder" is none.
+    model_type.  source: what `from_pretrained` takes, or None where the model has no complete folder yet.
+    revision: of a hub model, so that the script loads the same weights; "folder" means none.
     name: what `headlab.load` takes.
     """
 
@@ -66,10 +66,10 @@ class Place:
 
 
 def snippet(mask: Mask, place: Place) -> str:
-    """A script of at most 40 lines that applies the mask to the model as transformers loads it.
+    """A script of at most 40 lines that applies the mask to the model as loaded by transformers.
 
-    A head that is off gives 0 there, whatever ablation it was chosen under.  Raises HeadlabError where the paths
-    do not fit the mask, and for layers that share one module but not their heads.
+    A head that is off outputs 0 there, whatever ablation it was chosen under.  Raises HeadlabError where the paths
+    do not fit the mask, and for layers that share a module but have different heads off.
     """
     rows = _rows(mask, place.projections)
     kind, source = place.architecture.get("class", ""), repr(place.source or FOLDER)
@@ -100,7 +100,7 @@ def snippet(mask: Mask, place: Place) -> str:
 
 
 def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[str]]]:
-    """(path with {} for the layer, heads a layer, words "layer:head,head") of all layers with heads off."""
+    """(path with {} for the layer, heads per layer, words "layer:head,head") of all layers with heads off."""
     layers = list(by_layer(mask.grid, mask.kept))
     if len(projections) != len(layers):
         raise HeadlabError(
@@ -128,7 +128,7 @@ def _rows(mask: Mask, projections: Sequence[str]) -> list[tuple[str, int, list[s
 
 
 def _lines(path: str, heads: int, words: list[str], *, width: int) -> list[str]:
-    """One entry of the list, its heads wrapped so that no word is cut."""
+    """One entry of the list, its heads wrapped between words."""
     first = f'    ("{path}", {heads},'
     wrapped = textwrap.wrap(" ".join(words), width - 10, break_long_words=False, break_on_hyphens=False)
     texts = [f'"{part} "' for part in wrapped[:-1]] + [f'"{wrapped[-1]}"']
@@ -151,5 +151,5 @@ def _about(mask: Mask, place: Place) -> str:
 
 
 def _quoted(line: str) -> str:
-    """A line that cannot end the docstring it stands in."""
+    """A line that cannot end the docstring that contains it."""
     return line.replace('"', "?").replace("\\", "?")

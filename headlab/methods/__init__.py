@@ -1,1 +1,1 @@
-"""Ways to score heads: one module a method, one table of them all."""
+"""Methods that score heads: one module per method, and a table of all of them."""

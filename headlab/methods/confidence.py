@@ -1,4 +1,4 @@
-"""Confidence: how much a head's largest weight is, on average over tokens (Voita et al. 2019, section 4)."""
+"""Confidence: a head's largest attention weight, averaged over tokens (Voita et al. 2019, section 4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headlab.records import Floats, Progress
 
 
 def run(work: Work) -> Outcome:
-    """Mean over real tokens of the largest weight on a token that counts, in [0, 1]."""
+    """Mean over real tokens of the largest weight on a token that is not excluded, in [0, 1]."""
     evaluator, exclude = work.evaluator, work.options["exclude"]
     model = evaluator.model
     banned = torch.tensor(excluded_ids(model.tokenizer, exclude), device=model.device)

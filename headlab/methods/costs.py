@@ -1,4 +1,4 @@
-"""What methods cost and where they cannot run; what results did cost, and which one stands for a language."""
+"""Expected cost and limits of methods, actual cost of results, and the result that represents each language."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from headlab.scores import HeadScores
 from headlab.store import Result
 from headlab.value_functions import value_of
 
-# Which stored result stands for a language: the one rule that pages and command line share.
+# Which stored result represents a language: the rule shared by the pages and the command line.
 
-# Parts of a task's spec that differ from language to language; dev sets need not be of one size.
+# Parts of a task's spec that differ between languages; dev sets may differ in size.
 PER_LANGUAGE = ("language", "data_hash", "size")
-# Options that say how precisely, not what: they may differ between results shown side by side.
-# `round` is of results stored before there was a target.
+# Options that set the precision, not the estimand: they may differ between results shown side by side.
+# `round` occurs in results stored before `target` existed.
 PRECISION = ("samples", "target", "stop", "round")
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """One result a language, all of one variant, so that languages can be compared.
+    """One result per language, all of one variant, so that languages can be compared.
 
-    results: by language, in the order asked for.  others: the best result of each variant left aside.
+    results: by language, in the requested order.  others: the best result of each variant not chosen.
     """
 
     results: Mapping[str, Result] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Chosen:
 
 
 def spec_of(scores: HeadScores, *path: str) -> Any:
-    """A part of what the numbers depend on, None where the spec lacks it."""
+    """The value at a path in the scores' spec, None where the spec lacks it."""
     value: Any = scores.spec
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -45,7 +45,7 @@ def spec_of(scores: HeadScores, *path: str) -> Any:
 
 
 def settings(scores: HeadScores) -> dict[str, Any]:
-    """The options that say what is estimated, those not written down at the method's defaults."""
+    """The options that define the estimand; options missing from the spec take the method's defaults."""
     known = METHODS.get(scores.method)
     defaults = {} if known is None else {name: option.default for name, option in known.options.items()}
     every = {**defaults, **(spec_of(scores, "method", "options") or {})}
@@ -53,7 +53,7 @@ def settings(scores: HeadScores) -> dict[str, Any]:
 
 
 def variant(scores: HeadScores) -> str:
-    """Everything but the language and the precision: two maps of one variant may stand side by side."""
+    """Key of all settings but language and precision: results of one variant may be shown side by side."""
     task = {k: v for k, v in (spec_of(scores, "task") or {}).items() if k not in PER_LANGUAGE}
     parts = [spec_of(scores, "model"), task, spec_of(scores, "ablation"), scores.method, settings(scores)]
     return canonical_json([*parts, scores.estimand, spec_of(scores, "seed"), scores.grid.to_json()])
@@ -66,13 +66,13 @@ def median_width(scores: HeadScores) -> float:
 
 
 def _rank(result: Result) -> tuple[int, float, str, str]:
-    """Larger is better: more examples, then narrower intervals, then made later, then any fixed order."""
+    """Sort key, larger is better: more examples, then narrower intervals, then created later, then the key."""
     size = spec_of(result.scores, "task", "size") or 0
     return int(size), -median_width(result.scores), str(result.meta.get("created") or ""), result.key
 
 
 def _usual(result: Result) -> bool:
-    """Whether a result is of its method's default settings."""
+    """Whether a result was made with its method's default settings."""
     known = METHODS.get(result.scores.method)
     if known is None:
         return False
@@ -81,7 +81,7 @@ def _usual(result: Result) -> bool:
 
 
 def select(results: Iterable[Result], languages: Sequence[str]) -> Chosen:
-    """The best result of each language, of the variant that covers most of the languages.
+    """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then the
     one with the smaller median half-width, then the later `created`. Between variants that cover equally
@@ -105,18 +105,18 @@ def _merit(group: Mapping[str, Result]) -> tuple[int, bool, tuple[int, float, st
     return len(group), _usual(top), max(map(_rank, group.values()))
 
 
-# What a method costs, where it cannot run and what its intervals are worth; and what a result did cost.
+# Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
 
 EVERY_SIZE = "shapley"  # the estimand that counts coalitions of all sizes
-USUAL_SQUARE = 0.02  # of a gain, as was seen; `headlab.methods.sampling` starts from it too
-# Share of its gains that `shapley` computes, as was seen: where a width is asked for, and where it is not.
+USUAL_SQUARE = 0.02  # typical mean square of a gain, observed; `headlab.methods.sampling` starts from it too
+# Observed share of its gains that `shapley` computes, with a target width (True) and without (False).
 COMPUTED = {True: 0.35, False: 0.15}
-REACH = {"shapley": 4}  # most that a gain is weighted with where a width is asked for (`headlab.methods.tmab`); else 1
-Count = Callable[[Mapping[str, Any], int, int], int]  # options, heads, examples -> forwards of one language
+REACH = {"shapley": 4}  # largest weight of a gain with a target width (`headlab.methods.tmab`); else 1
+Count = Callable[[Mapping[str, Any], int, int], int]  # options, heads, examples -> forward passes for one language
 
 
 def refuse(method: Method, heads: int) -> None:
-    """Raise HeadlabError if a method cannot be run for so many heads."""
+    """Raise HeadlabError if a method cannot handle this many heads."""
     most = method.most_heads
     if most is not None and heads > most:
         raise HeadlabError(
@@ -128,12 +128,12 @@ def refuse(method: Method, heads: int) -> None:
 
 
 def caution(method: str) -> str:
-    """What to know before trusting a method's intervals, or empty."""
+    """Caveat about a method's intervals, or empty."""
     return METHODS[method].caution if method in METHODS else ""
 
 
 def most_forwards(method: Method, options: Mapping[str, Any], heads: int, examples: int) -> int:
-    """Forward passes that a method takes for one language at most; most of Shapley's are parts of one."""
+    """Maximum number of forward passes a method takes for one language; most of Shapley's are partial passes."""
     count = FORWARDS.get(method.key)
     return 0 if count is None else count(options, heads, examples)
 
@@ -143,12 +143,12 @@ def _samples(options: Mapping[str, Any]) -> int:
 
 
 def _both(options: Mapping[str, Any]) -> bool:
-    """Whether coalitions of all sizes are asked for."""
+    """Whether the estimand counts coalitions of all sizes."""
     return options.get("estimand") == EVERY_SIZE
 
 
 def _walk(options: Mapping[str, Any], heads: int) -> int:
-    """Steps of one order."""
+    """Number of steps in one order."""
     return heads if _both(options) else (heads + 1) // 2
 
 
@@ -187,23 +187,23 @@ FORWARDS: Mapping[str, Count] = {
     "relevance": _once,
 }
 
-NARROWEST = 1e-6  # half-width, as a share of the span, that more samples than anybody draws would be needed for
+NARROWEST = 1e-6  # half-width, as a share of the span, below which no realistic number of samples suffices
 
 
 def expected_forwards(
     method: Method, options: Mapping[str, Any], heads: int, examples: int, seen: Iterable[HeadScores],
     *, resumable: bool = True,
 ) -> tuple[int, str]:  # fmt: skip
-    """Forward passes that a method will likely take for one language, and in words what that rests on.
+    """Expected number of forward passes of a method for one language, and in words what the estimate is based on.
 
-    seen: results of the same model, task, method and options (`alike`): the median over their languages.
+    seen: results of the same model, task, method and options (`alike`); the median over their languages is used.
     Without any, a rule for how many samples an interval needs.  resumable: whether the model's layers can be resumed;
-    else nothing is foreseen, and every gain computed.
+    otherwise no gain is predicted, and every gain is computed.
     """
     screened = method.key in REACH and resumable
     most = most_forwards(method, options, heads, examples)
     if "target" not in options or options["target"] is None:
-        words = "every sample is drawn" if _samples(options) else "as many forwards whatever the answers"
+        words = "every sample is drawn" if _samples(options) else "a fixed number of forward passes"
         return _computed(most, options, screened), words
     by_language = {s.language: s.example_forwards for s in seen}
     if by_language:
@@ -211,21 +211,21 @@ def expected_forwards(
         words = f"samples as in {len(by_language)} language{plural} scored before"
         return min(most, round(float(np.median(list(by_language.values()))))), words
     samples = math.ceil(min(_samples(options), usual_samples(options, REACH[method.key] if screened else 1)))
-    words = f"{samples:,} samples a head, as intervals that narrow usually need"
+    words = f"{samples:,} samples per head, typical for intervals of this width"
     fewer = {**options, "samples": samples}
     return _computed(most_forwards(method, fewer, heads, examples), fewer, screened), words
 
 
 def _computed(most: int, options: Mapping[str, Any], screened: bool) -> int:
-    """Forward passes that are made of so many; where gains are foreseen, one a sample for that."""
+    """Expected forward passes: `most`, or with screening a share of it plus one pass per sample for the prediction."""
     return math.ceil(COMPUTED[options["target"] is not None] * most) + _samples(options) if screened else most
 
 
 def usual_samples(options: Mapping[str, Any], reach: int = 1) -> float:
-    """Samples after which a head's interval is as narrow as asked, before any gain is known.
+    """Samples after which a head's interval should reach the target width, before any gain is known.
 
-    reach: the most that a gain is weighted with. The same rule as in `headlab.methods.sampling`, which a running job's
-    time left comes from.
+    reach: the largest weight of a gain. The same rule as in `headlab.methods.sampling`, from which a running job's
+    remaining time is estimated.
     """
     width = float(options["target"]) / value_of(str(options["value"])).span
     if width < NARROWEST:
@@ -235,21 +235,21 @@ def usual_samples(options: Mapping[str, Any], reach: int = 1) -> float:
 
 
 def alike(scores: HeadScores, method: Method, options: Mapping[str, Any]) -> bool:
-    """Whether a result was made by this version of a method with these options, but for the most samples allowed."""
+    """Whether a result was made by this version of a method with these options, ignoring `samples`."""
     stored = spec_of(scores, "method", "options") or {}
     names = [name for name in method.options if name != "samples"]
     return current(scores, method) and all(stored.get(name) == options.get(name) for name in names)
 
 
 def current(scores: HeadScores, method: Method) -> bool:
-    """Whether a result was made by this version of a method: an earlier one took other forward passes."""
+    """Whether a result was made by this version of a method: earlier versions took different forward passes."""
     return scores.method == method.key and (spec_of(scores, "method", "version") or 1) == method.version
 
 
 def pace(results: Iterable[HeadScores], model: str, task: str, method: str | None = None) -> float | None:
-    """Seconds a forward pass took in the stored results of a model and task, by their median; None without any.
+    """Median seconds per forward pass in the stored results of a model and task; None without any.
 
-    method: of this one only, since most of Shapley's forwards are parts of one.
+    method: use results of this method only, since most of Shapley's forward passes are partial.
     """
     seen = [
         s.seconds / s.example_forwards
@@ -263,9 +263,9 @@ def pace(results: Iterable[HeadScores], model: str, task: str, method: str | Non
 
 @dataclass(frozen=True)
 class Cost:
-    """What a result rests on and what it cost; half-widths in the score's unit, None where there are none.
+    """Cost of a result and the precision it reached; half-widths in the score's unit, None where there are none.
 
-    samples: least, median and most of any head.  helpful, harmful: heads whose sign is decided.
+    samples: minimum, median and maximum over the heads.  helpful, harmful: number of heads whose sign is decided.
     narrow: undecided, but at least as narrow as the run's target (or, where it had none, the method's
     default one).  wide: the rest.
     """
@@ -303,7 +303,7 @@ def cost_of(scores: HeadScores) -> Cost:
 
 
 def target_of(scores: HeadScores) -> float:
-    """The half-width that a run was to reach, in the score's unit; the default one where it had none."""
+    """The target half-width of a run, in the score's unit; the default one where it had none."""
     given = spec_of(scores, "method", "options", "target")
     if given is not None:
         return float(given)

@@ -1,4 +1,4 @@
-"""Shapley values of heads from every coalition there is: the truth that samplers are held to."""
+"""Exact Shapley values of heads from all coalitions: the reference for the samplers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CHUNK = 64
 
 @dataclass(frozen=True)
 class Table:
-    """A snapshot: mean value of every coalition so far, in shares of the span.
+    """A snapshot: mean value of every coalition so far, as a share of the span.
 
-    values: float [2 ** players]; bit p of a place says whether player p is there.  done: places filled.
+    values: float [2 ** players]; bit p of an index says whether player p is present.  done: entries filled.
     """
 
     values: Floats
@@ -38,24 +38,24 @@ class Table:
         return {"values": self.values, "done": np.array(self.done)}
 
     def outcome(self) -> Outcome:
-        """The values, exact on these examples: intervals of length 0; NaN until all coalitions are there."""
+        """The values, exact on these examples: intervals of length 0; NaN until all coalitions are evaluated."""
         if self.done < len(self.values):
             nothing = np.full(self.players, np.nan)
             return Outcome(nothing, nothing, nothing)
-        # Sums of 2 ** 16 terms: what is left after rounding is not a sign.
+        # Sums of up to 2 ** 16 terms: rounded so that rounding errors do not count as a sign.
         found = np.round(shapley(self.values, self.players, self.estimand), 12) * self.span
         coalitions = np.full(self.players, len(self.values) // 2, np.int64)
         return Outcome(found, found, found, coalitions, np.where(found == 0, 1.0, 0.0), 1.0)
 
     def progress(self) -> Progress:
-        """Coalitions evaluated."""
+        """Number of coalitions evaluated."""
         return Progress(self.done, len(self.values), "coalitions")
 
 
 def shapley(values: Floats, players: int, estimand: str) -> Floats:
     """Shapley values [player] of a game given by all its values [2 ** players] (Shapley 1953).
 
-    `shapley-top50` gives weight only to coalitions with fewer than half of the players gone.
+    `shapley-top50` gives weight only to coalitions with fewer than half of the players removed.
     """
     place = np.arange(len(values))
     gone = players - np.array([int(p).bit_count() for p in place])
@@ -63,14 +63,14 @@ def shapley(values: Floats, players: int, estimand: str) -> Floats:
     out = np.empty(players)
     for player in range(players):
         without = place[(place >> player) & 1 == 0]
-        others = gone[without] - 1  # players gone before this one
+        others = gone[without] - 1  # players removed before this one
         weight = np.array([1 / (steps * comb(players - 1, int(k))) if k < steps else 0.0 for k in range(players)])
         out[player] = weight[others] @ (values[without | (1 << player)] - values[without])
     return out
 
 
 def estimate(game: Game, start: Table) -> Iterator[Table]:
-    """Snapshots after each 64 coalitions, until all are evaluated on all examples."""
+    """Snapshots after every 64 coalitions, until all are evaluated on all examples."""
     values, done, every = start.values.copy(), start.done, np.arange(game.examples)
     chunks = [np.arange(at, min(at + CHUNK, len(values))) for at in range(done, len(values), CHUNK)]
 
@@ -84,19 +84,19 @@ def estimate(game: Game, start: Table) -> Iterator[Table]:
 
 
 def members(places: Any, players: int) -> Bools:
-    """Who is in each coalition: int [coalition] -> bool [coalition, player]."""
+    """Members of each coalition: int [coalition] -> bool [coalition, player]."""
     return np.asarray((np.asarray(places)[:, None] >> np.arange(players)) & 1, dtype=bool)
 
 
 def run(work: Work) -> Outcome:
-    """Every coalition. Raises HeadlabError for more heads than that can be done for."""
+    """Evaluate every coalition. Raises HeadlabError for too many heads."""
     game = game_of(work)
     start = restore(work.saved or {}, work.options, game.players)
     return drive(work, start, estimate(game, start))
 
 
 def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Table:
-    """The snapshot that a checkpoint holds; nothing evaluated yet if it holds nothing that fits."""
+    """The snapshot stored in a checkpoint; an empty one if it does not fit."""
     refuse(method("exact"), players)
     estimand, span = str(options["estimand"]), value_of(str(options["value"])).span
     if {"values", "done"} <= set(saved) and saved["values"].shape == (2**players,):

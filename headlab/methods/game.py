@@ -1,4 +1,4 @@
-"""The game that estimators play: players are there or not, and the game says what each is worth."""
+"""The cooperative game that estimators sample: coalitions of players, and the value of each coalition."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Question = Literal["values", "gains", "marginals", "screened"]
 
 @dataclass(frozen=True)
 class Ask:
-    """One question to a game. arrays: the arguments of its method of that name."""
+    """One query to a game. arrays: the arguments of the game's method named by `question`."""
 
     question: Question
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
 
 class Game(Protocol):
-    """What an estimator knows of a model: players, examples, and what coalitions are worth.
+    """An estimator's view of a model: players, examples, and the values of coalitions.
 
-    Values are shares of `span`, so that gains lie in [-1, 1]; positive = the player helps.  steps: levels
-    a gain is counted in (see `headlab.value_functions.Value`).  round: samples that suit one call.
+    Values are shares of `span`, so that gains lie in [-1, 1]; positive = the player helps.  steps: number of levels
+    of a gain of 1 (see `headlab.value_functions.Value`).  round: suitable number of samples for one call.
     """
 
     @property
@@ -41,37 +41,37 @@ class Game(Protocol):
 
     @property
     def lengths(self) -> Ints:
-        """What an example costs, relative to the others, int [example]: examples of one length go well together."""
+        """Relative cost of each example, int [example]: examples of similar length are best batched together."""
         ...
 
     @property
     def weights(self) -> Floats | None:
-        """Share of the value that each example has, [example]; None where all count alike."""
+        """Weight of each example in the value, [example], summing to 1; None where all are equal."""
         ...
 
     @property
     def span(self) -> float:
-        """What a gain of 1 is in the value's unit."""
+        """Size of a gain of 1 in the value's unit."""
         ...
 
     @property
     def steps(self) -> int:
-        """Levels that a gain of 1 is counted in."""
+        """Number of levels of a gain of 1."""
         ...
 
     @property
     def round(self) -> int:
-        """Samples that suit one call."""
+        """Suitable number of samples for one call."""
         ...
 
     @property
     def costs(self) -> Floats:
-        """What a player's gain costs in `marginals` and `screened`, float [player], as a share of a full pass."""
+        """Cost of a player's gain in `marginals` and `screened`, float [player], as a share of a full pass."""
         ...
 
     @property
     def scale(self) -> Scale | None:
-        """Bins of what `screened` foresees; None where nothing can be foreseen, or would save nothing."""
+        """Bins of the gains that `screened` predicts; None where prediction is impossible or would save nothing."""
         ...
 
     def values(self, kept: Bools, examples: Ints) -> Floats:
@@ -81,8 +81,8 @@ class Game(Protocol):
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
         """v(before) - v(after) at each step of each walk: orders int [row, step], examples int [row].
 
-        Row r starts with all players and loses orders[r, 0], orders[r, 1], ... on example examples[r].
-        wanted: bool [player]; what only other players' gains need is not computed, and their gains are 0.
+        Row r starts with all players and removes orders[r, 0], orders[r, 1], ... on example examples[r].
+        wanted: bool [player]; values needed only for other players' gains are not computed, and those gains are 0.
         Returns float [row, step].
         """
         ...
@@ -95,24 +95,24 @@ class Game(Protocol):
         ...
 
     def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
-        """Of every player of every row: its bin, its gain as foreseen, and the gain, NaN where it was not computed.
+        """Bin, predicted gain and computed gain of every player in every row; the last is NaN where not computed.
 
         kept, wanted, examples: as in `marginals`; players that are not wanted have no gain.  halvings: int [bin,
-        player], of the probability that a gain is computed.  uniforms: float [row, player] in [0, 1); one below the
-        probability has its gain computed.  Returns float [3, row, player].
+        player]; a gain is computed with probability 2 ** -halvings.  uniforms: float [row, player] in [0, 1); a gain
+        is computed where its number is below the probability.  Returns float [3, row, player].
         """
         ...
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
-        """The answers to questions that do not depend on each other, in their order.
+        """The answers to independent queries, in their order.
 
-        A game with several devices takes questions ahead of the answers taken from it; each is computed
-        by itself, so that the answers do not depend on how many devices there are.
+        A game with several devices reads queries ahead; each is computed on its own, so that the answers do not
+        depend on the number of devices.
         """
         ...
 
 
 def in_turn(game: Game, asks: Iterable[Ask]) -> Iterator[Floats]:
-    """`Game.answers` of a game that works on one question at a time."""
+    """`Game.answers` for a game that handles one query at a time."""
     for ask in asks:
         yield getattr(game, ask.question)(**ask.arrays)

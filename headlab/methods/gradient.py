@@ -1,4 +1,4 @@
-"""Gradient importance of heads: how fast the loss moves with a head's gate (Michel et al. 2019)."""
+"""Gradient importance of heads: the loss's sensitivity to each head's gate (Michel et al. 2019)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headlab.records import Floats, HeadGrid, Progress, by_layer
 
 
 def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = False) -> torch.Tensor:
-    """D loss of each example / d gate, [row, layer, head] (or [row, layer, head, token]), at gates of 1.
+    """Gradient of each example's loss by its gates, [row, layer, head] or [row, layer, head, token], at gates of 1.
 
-    Each row carries its own gates, so one backward pass gives every example's own gradient. The loss of an
+    Each row has its own gates, so one backward pass gives every example's own gradient. The loss of an
     example with several answers is their sum.
     """
     model = evaluator.model
@@ -39,7 +39,7 @@ def importance(evaluator: Evaluator, form: str, batch_size: int, report: Work | 
 
     form "example": the paper's equation 2, absolute value per example.  "token": per real token, as in the
     code published with the paper's BERT experiments.  "batch": per batch of `batch_size` examples in
-    the data's order, as in the old Hugging Face script.
+    dataset order, as in the old Hugging Face script.
     """
     order = np.arange(len(evaluator.examples))
     batches: list[Batch]
@@ -79,7 +79,7 @@ def _part(evaluator: Evaluator, batch: Batch, form: str) -> tuple[Floats, float]
 
 
 def _mean(evaluator: Evaluator, batch: Batch) -> torch.Tensor:
-    """Mean gradient of a batch, [layer, head]; of its halves where the whole does not fit."""
+    """Mean gradient of a batch, [layer, head]; computed in halves where the batch does not fit in memory."""
     sums: list[torch.Tensor] = []
 
     def add(part: Batch) -> None:
@@ -90,7 +90,7 @@ def _mean(evaluator: Evaluator, batch: Batch) -> torch.Tensor:
 
 
 def normalised(grid: HeadGrid, values: Floats) -> Floats:
-    """Each layer's scores divided by their Euclidean length (Molchanov et al. 2017, section 2.2)."""
+    """Each layer's scores divided by their Euclidean norm (Molchanov et al. 2017, section 2.2)."""
     parts = [part / (np.linalg.norm(part) or 1.0) for _, _, part in by_layer(grid, values)]
     return np.concatenate(parts)
 

@@ -1,4 +1,4 @@
-"""Leave-one-out: accuracy lost when one head goes and all others stay."""
+"""Leave-one-out: accuracy lost when one head is removed and all others are kept."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headlab.stats import group_bootstrap
 
 
 def run(work: Work) -> Outcome:
-    """Exact on these examples; the interval says how far it may lie from that of unseen examples.
+    """Accuracy lost without each head, exact on these examples; intervals cover the sampling of the examples.
 
     Sign: positive = accuracy falls without the head. Intervals and p-values resample groups of examples.
     """
     game, level = game_of(work), float(work.options["level"])
     with reporting(work, game.examples, game.players + 1, "heads left out"):
         gains = _gains(work, game)
-    if game.weights is not None:  # answers count alike, whatever example they are of
+    if game.weights is not None:  # every answer has the same weight, whichever example it belongs to
         gains = gains * game.weights * game.examples
     groups = tuple(e.group or e.id for e in work.evaluator.examples)
     low, high, p = group_bootstrap(gains, groups, np.random.default_rng([work.seed, 4]), level=level)
@@ -30,7 +30,7 @@ def run(work: Work) -> Outcome:
 
 
 def _gains(work: Work, game: Game) -> Floats:
-    """What each head was worth on each example, float [head, example]; saved round by round."""
+    """Gain of each head on each example, float [head, example]; saved round by round."""
     saved = work.saved or {}
     gains, done = np.zeros((game.players, game.examples)), 0
     if "gains" in saved and saved["gains"].shape == gains.shape and "done" in saved:

@@ -19,18 +19,18 @@ from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
 from headlab.value_functions import FINE, Value, aimed, value_of
 
-# Rows of coalitions that are computed together, and the halves of what was too much.
+# Rows of coalitions computed together, cut in half where they do not fit in memory.
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows to be computed together: places in the caller's arrays, and which players each row asks for."""
+    """Rows to be computed together. places: their indices in the caller's arrays.  wanted: players of each row."""
 
     places: Ints
     wanted: Bools
 
     def cut(self) -> tuple[Batch, ...]:
-        """Two halves of it, by rows or, of one row, by players; nothing where it cannot be cut."""
+        """Two halves of the batch, by rows or, for a single row, by players; nothing where it cannot be cut."""
         if len(self.places) > 1:
             middle = len(self.places) // 2
             return (
@@ -44,25 +44,25 @@ class Batch:
         return Batch(self.places, self.wanted & first), Batch(self.places, self.wanted & ~first)
 
 
-# Pairs of coalitions between two snapshots: a few seconds on two cores, enough rows for a GPU.
+# Samples between two snapshots: a few seconds on two cores, enough rows for a GPU.
 ROUND = {"cpu": 16, "cuda": 64}
-# A pass whose gradient is taken keeps what its layers compute, about so many widths a token and layer. It has a share
-# of a batch's tokens: on a GPU a fixed one, on a processor what stays below so many bytes for each lane.
+# A pass with a backward pass stores its layers' activations, about GRADED_WIDTHS hidden widths per token and layer. It
+# gets a share of a batch's tokens: a fixed one on a GPU, on a CPU the share that stays below GRADED_BYTES per lane.
 GRADED_CUDA, GRADED_BYTES, GRADED_WIDTHS = 1 / 8, 256 << 20, 10
-# Coalitions of such a pass at most: their branches are much more work than they are, and on a processor several batches
-# run side by side. A GPU takes all at once.
+# Maximum number of coalitions in such a pass: their branches take far more work than they do, and on a CPU several
+# batches run in parallel. A GPU takes all at once.
 TRUNKS = {"cpu": 8}
-# Of a layer, what is left of the last one where only the first token's answer is needed; what any row costs at least.
+# Cost of the last layer, in layers, where only the first token's output is needed; minimum cost of any row.
 LAST, OVERHEAD = 1 / 3, 0.05
 
 
 def round_on(kind: str) -> int:
-    """Samples that suit one call on a kind of device ("cpu", "cuda")."""
+    """Suitable number of samples for one call on a kind of device ("cpu", "cuda")."""
     return ROUND.get(kind, ROUND["cpu"])
 
 
 def graded_share(model: Model, tokens: int) -> float:
-    """Share of a batch's tokens that a pass may have whose gradient is taken."""
+    """Share of a batch's tokens allowed in a pass with a backward pass."""
     if model.device.type == "cuda":
         return GRADED_CUDA
     item = torch.finfo(model.module.dtype).bits // 8
@@ -73,8 +73,8 @@ def graded_share(model: Model, tokens: int) -> float:
 class ModelGame:
     """The game whose players are a model's heads.
 
-    Rows of one batch carry each its own coalition, and each is computed from the layer where it departs
-    from a row that is computed anyway.  tokens: of one batch at most; None: what suits the device.
+    Each row of a batch has its own coalition, and is computed from the layer where it departs from a row that is
+    computed anyway.  tokens: maximum per batch; None chooses by device.
     """
 
     evaluator: Evaluator
@@ -87,12 +87,12 @@ class ModelGame:
 
     @property
     def players(self) -> int:
-        """Heads of the model."""
+        """Number of heads of the model."""
         return self.evaluator.model.grid.size
 
     @property
     def examples(self) -> int:
-        """Examples of the evaluator."""
+        """Number of examples of the evaluator."""
         return len(self.evaluator.examples)
 
     @property
@@ -102,27 +102,27 @@ class ModelGame:
 
     @property
     def weights(self) -> Floats | None:
-        """Share of all answers that each example asks for."""
+        """Share of all answers that belong to each example; None where all have equally many."""
         return self.evaluator.weights
 
     @property
     def span(self) -> float:
-        """What a gain of 1 is in the value's unit."""
+        """Size of a gain of 1 in the value's unit."""
         return self.value.span
 
     @property
     def steps(self) -> int:
-        """Levels that a gain of 1 is counted in: a share of several answers needs fine ones."""
+        """Number of levels of a gain of 1: a share of several answers needs fine ones."""
         return self.value.steps if (self.evaluator.inputs.units == 1).all() else FINE
 
     @property
     def round(self) -> int:
-        """Samples that suit one call."""
+        """Suitable number of samples for one call."""
         return round_on(self.evaluator.model.device.type)
 
     @property
     def costs(self) -> Floats:
-        """See `Game.costs`: the layers from the head's own on."""
+        """See `Game.costs`: the layers from the head's own to the last."""
         grid, spared = self.evaluator.model.grid, 1 - LAST if self.evaluator.model.first_token else 0.0
         if not self.evaluator.model.resumable:
             return np.ones(grid.size)
@@ -131,7 +131,7 @@ class ModelGame:
 
     @property
     def scale(self) -> Scale | None:
-        """See `Game.scale`: models whose layers can be resumed foresee gains by their gates' gradient."""
+        """See `Game.scale`: for resumable models, gains are predicted from the gradient at the gates."""
         if not self.evaluator.model.resumable:
             return None
         return TURNS if self.value.key == "accuracy" else SIZES
@@ -150,7 +150,7 @@ class ModelGame:
         return out
 
     def gains(self, orders: Ints, examples: Ints, wanted: Bools | None = None) -> Floats:
-        """See `Game.gains`; a walk keeps its layers' inputs and goes on at the layer that changed."""
+        """See `Game.gains`; a walk stores its layers' inputs and resumes at the layer that changed."""
         out = np.zeros(orders.shape)
         asked = np.ones(orders.shape, dtype=bool) if wanted is None else wanted[orders]
 
@@ -167,7 +167,7 @@ class ModelGame:
         gates = as_gates(model, np.ones((len(orders), layers, model.grid.width), dtype=bool))
         states = LayerStates(layers) if model.resumable else None
         value = np.zeros((len(orders), orders.shape[1] + 1))
-        # Step s needs its value if the head that left at s or the one that leaves next is asked for.
+        # The value at step s is needed if the head removed at s or the next one is wanted.
         edge = np.zeros((len(orders), 1), dtype=bool)
         needed = np.hstack([edge, asked]) | np.hstack([asked, edge])
         pending = np.zeros(len(orders), np.int64)
@@ -200,7 +200,7 @@ class ModelGame:
             return lane._fan(kept[places], batch.wanted, examples[places])
 
         for batch, found in self._in_batches(examples[rows], wanted[rows], 1 + wanted[rows].sum(axis=1), run):
-            out[rows[batch.places]] += found  # of one row, its players may come in parts
+            out[rows[batch.places]] += found  # the players of one row may come in several batches
         return out
 
     def _fan(self, kept: Bools, wanted: Bools, examples: Ints) -> Floats:
@@ -228,9 +228,9 @@ class ModelGame:
         self, gates: Bools, start: Ints, origin: Ints, examples: Ints, inputs: dict[str, torch.Tensor],
         trunk: Trunk | None = None,
     ) -> Floats:  # fmt: skip
-        """Values of rows that join at a layer as copies of a row, see `FanOut`; in full where no layer is resumed.
+        """Values of rows that branch off other rows at a layer, see `FanOut`; full passes if not resumable.
 
-        examples, inputs: of the rows that are copied, if there is a trunk those of the trunk.
+        examples, inputs: of the rows that are copied; with a trunk, those of the trunk.
         """
         model, how = self.evaluator.model, None
         if model.resumable:
@@ -240,7 +240,7 @@ class ModelGame:
         return self._worth(examples[origin], active, {name: tensor[copies] for name, tensor in inputs.items()})
 
     def screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
-        """See `Game.screened`; one backward pass foresees the gains of a coalition, and rows branch off its layers."""
+        """See `Game.screened`; one backward pass predicts the gains of a coalition, and rows branch off its layers."""
         out = np.full((3, *kept.shape), np.nan)
         rows = np.flatnonzero(wanted.any(axis=1))
 
@@ -257,7 +257,7 @@ class ModelGame:
 
     def _screened(self, kept: Bools, wanted: Bools, examples: Ints, halvings: Ints, uniforms: Floats) -> Floats:
         trunk = Trunk(self.evaluator.model.grid.layers, first_token=self.evaluator.model.first_token)
-        with torch.inference_mode(False):  # a caller's would forbid the gradient
+        with torch.inference_mode(False):  # the caller may be in inference mode, which forbids gradients
             inputs = self.evaluator.tensors(examples)
             value, bins, foreseen = self._foreseen(kept, examples, inputs, trunk)
         odds = 2.0 ** -halvings[bins, np.arange(kept.shape[1])]
@@ -270,7 +270,7 @@ class ModelGame:
     def _foreseen(
         self, kept: Bools, examples: Ints, inputs: dict[str, torch.Tensor], trunk: Trunk
     ) -> tuple[Floats, Ints, Floats]:
-        """Value of each coalition [row], and of all its players the bin and the gain as foreseen, [row, player]."""
+        """Value of each coalition [row], and the bin and the predicted gain of all its players, [row, player]."""
         model, evaluator, fill = self.evaluator.model, self.evaluator, self._fill()
         gates = as_gates(model, model.grid.gates(kept)).requires_grad_()
         active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
@@ -296,7 +296,7 @@ class ModelGame:
         parts = max(1, math.ceil(self.costs[toggled[1]].sum() * tokens / self._budget))
         out = np.zeros(len(by_layer))
         for part in range(min(parts, len(by_layer))):
-            places = by_layer[part::parts]  # layers of all depths in each
+            places = by_layer[part::parts]  # each part has layers of all depths
             row, player = toggled[0][places], toggled[1][places]
             gates, layer = self._toggled(kept, row, player)
             out[places] = self._joined(gates, layer, row, examples, inputs, trunk)
@@ -304,7 +304,7 @@ class ModelGame:
         return out
 
     def answers(self, asks: Iterable[Ask]) -> Iterator[Floats]:
-        """See `Game.answers`; one question at a time."""
+        """See `Game.answers`; one query at a time."""
         return in_turn(self, asks)
 
     def _fill(self) -> torch.Tensor | None:
@@ -329,9 +329,9 @@ class ModelGame:
         self, examples: Ints, wanted: Bools, rows: Ints | Floats, run: Callable[[ModelGame, Batch], Floats],
         most: int | None = None,
     ) -> Iterator[tuple[Batch, Floats]]:  # fmt: skip
-        """What `run` gives for all rows, batch by batch; where memory runs out, in ever smaller ones.
+        """Results of `run` for all rows, batch by batch; in smaller batches where memory runs out.
 
-        rows: what each counts as in a batch.  most: of a batch, however few tokens they have.
+        rows: weight of each row in a batch.  most: maximum rows per batch, however few tokens they have.
         """
         device, tick, done = self.evaluator.model.device, self.evaluator.tick, 0
         self._prepare()
@@ -349,19 +349,19 @@ class ModelGame:
             self._budget = max(1, self._budget // 2)
 
     def _prepare(self) -> None:
-        """What all batches need, before them, since it runs batches of its own."""
+        """Compute the fill values before the batches start, since this runs batches of its own."""
         with one_thread(self.evaluator.model.device):
             self._fill()
 
     def _lane(self, tick: Tick) -> ModelGame:
-        """This game for one thread: it counts by itself, so that a pass that failed is not counted."""
+        """A copy of this game for one thread, with its own counter, so that failed passes are not counted."""
         lane = copy(self)
         lane.evaluator = copy(self.evaluator)
         lane.evaluator.forwards, lane.evaluator.tick = 0, tick
         return lane
 
     def _parts(self, examples: Ints, rows: Ints | Floats, most: int | None = None) -> list[Ints]:
-        """Places in `examples`, sorted by length and cut where a batch, padded, would exceed the budget, or `most`."""
+        """Indices into `examples`, sorted by length, cut where a padded batch would exceed the budget or `most`."""
         lengths = self.evaluator.lengths[examples]
         parts: list[list[int]] = [[]]
         total = 0.0

@@ -13,16 +13,16 @@ from headlab.methods.sampling import Plan, Tally, even, free_example, order, pla
 from headlab.methods.tmab import FULL, sizes
 from headlab.records import Floats, Ints
 
-# Draws between two looks at the intervals: the same on every device, whatever a round is there.
+# Draws between two looks at the intervals: the same on every device, whatever its round size.
 LOOK = 64
 
 
 def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: Tally | None = None) -> Iterator[Tally]:
     """Tallies that grow by a round of orders each (Castro et al. 2009; Held & Yang 2023, equation 3).
 
-    A draw is one example and one order, both at random; heads leave one by one, to the end or, for
-    `shapley-top50`, until half of them are gone, and each that left has one gain. Draws are independent,
-    so the intervals hold at every round; the run stops when every head is satisfied.
+    A draw is one random example and one random order; heads are removed one by one, all of them or, for
+    `shapley-top50`, half of them, and each removed head yields one gain. Draws are independent,
+    so the intervals are valid at every round; the run stops when every head is satisfied.
     """
     steps = sizes(estimand, game.players)  # heads removed in one walk
     tally = saved or Tally.start(game.players, even(game.steps), plan)
@@ -40,7 +40,7 @@ def estimate(game: Game, plan: Plan, *, seed: int, estimand: str = FULL, saved: 
 
 
 def _parts(start: int, end: int, size: int) -> Iterator[range]:
-    """Numbers of the draws from start to end, in parts that end where the intervals are looked at."""
+    """Numbers of the draws from start to end, in parts that end where the intervals are checked."""
     while start < end:
         part = range(start, min(start + size, start - start % LOOK + LOOK, end))
         yield part
@@ -75,9 +75,9 @@ def run(work: Work) -> Outcome:
 
 
 def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Tally:
-    """The snapshot that a checkpoint holds.
+    """The snapshot stored in a checkpoint.
 
-    steps: of the game; None takes what the checkpoint has.
+    steps: of the game; None infers them from the checkpoint.
     """
     steps = max(1, len(saved.get("counts", ())) // 2) if steps is None else steps
     return Tally.restore(saved, players, even(steps), plan_of(options))

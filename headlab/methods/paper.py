@@ -1,4 +1,4 @@
-"""The recipe of Held & Yang (2023) as its Equation 4 states it, for comparison: its intervals do not hold."""
+"""The method of Held & Yang (2023) with their Equation 4, for comparison: its intervals are not anytime-valid."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headlab.stats import bernstein_width
 from headlab.value_functions import value_of
 
 RANGE = 1.0
-# Examples that are walked together.
+# Examples per batch of walks.
 PART = 64
 
 
 @dataclass(frozen=True)
 class Moments:
-    """A snapshot: sums over the orders in which a head had its turn.
+    """A snapshot: sums over the orders in which a head was measured.
 
-    count: int [head].  total, square: float [head], sums of gains and of their squares, in shares of the
+    count: int [head].  total, square: float [head], sums of gains and of their squares, as shares of the
     span.  draws: orders so far.  delta: of Equation 4.
     """
 
@@ -43,7 +43,7 @@ class Moments:
 
     @property
     def mean(self) -> Floats:
-        """Mean gain, [head]; 0 before the first."""
+        """Mean gain, [head]; 0 before the first order."""
         return np.asarray(self.total / np.maximum(self.count, 1))
 
     @property
@@ -54,7 +54,7 @@ class Moments:
 
     @property
     def active(self) -> Bools:
-        """Heads whose interval still holds 0, bool [head]."""
+        """Heads whose interval still contains 0, bool [head]."""
         return np.asarray(np.abs(self.mean) <= self.width)
 
     @property
@@ -63,13 +63,13 @@ class Moments:
         return self.draws >= self.samples or not self.active.any()
 
     def outcome(self) -> Outcome:
-        """Values and Equation 4's intervals, cut to what is possible."""
+        """Values and Equation 4's intervals, clipped to the possible range."""
         low, high = np.maximum(self.mean - self.width, -1), np.minimum(self.mean + self.width, 1)
         span = self.span
         return Outcome(self.mean * span, low * span, high * span, self.count, None, 1 - self.delta)
 
     def progress(self) -> Progress:
-        """Orders drawn; it may end sooner."""
+        """Orders drawn, out of at most `samples`; the run may end earlier."""
         decided = int((~self.active).sum())
         return Progress(self.draws, self.samples, f"orders at most; {decided} of {len(self.count)} signs decided")
 
@@ -77,8 +77,8 @@ class Moments:
 def estimate(game: Game, start: Moments, *, seed: int, estimand: str) -> Iterator[Moments]:
     """Snapshots after each order, until every sign is decided or `samples` orders are drawn.
 
-    One order is walked with all examples, until half the heads are gone (`shapley-top50`) or to the end;
-    a head's gain is its mean over the examples. Heads whose interval leaves 0 are not measured any more.
+    Each order is walked with all examples, until half the heads are removed (`shapley-top50`) or to the end;
+    a head's gain is its mean over the examples. Heads whose interval excludes 0 are no longer measured.
     """
     now = start
     parts = np.array_split(np.argsort(game.lengths, kind="stable"), range(PART, game.examples, PART))
@@ -104,14 +104,14 @@ def _ask(line: Ints, examples: Ints, active: Bools) -> Ask:
 
 
 def run(work: Work) -> Outcome:
-    """Until every sign is decided, or for `samples` orders."""
+    """Sample until every sign is decided, or for `samples` orders."""
     game = game_of(work)
     start = restore(work.saved or {}, work.options, game.players)
     return drive(work, start, estimate(game, start, seed=work.seed, estimand=str(work.options["estimand"])))
 
 
 def restore(saved: Arrays, options: Mapping[str, Any], players: int) -> Moments:
-    """The snapshot that a checkpoint holds; nothing drawn yet if it holds nothing that fits."""
+    """The snapshot stored in a checkpoint; an empty one if it does not fit."""
     samples, delta = int(options["samples"]), float(options["delta"])
     span = value_of(str(options["value"])).span
     if {"count", "total", "square", "draws"} <= set(saved) and saved["count"].shape == (players,):

@@ -1,4 +1,4 @@
-"""Random scores: the baseline that every other method has to beat."""
+"""Random scores: the baseline for every other method."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from headlab.methods.run import Outcome, Work
 
 
 def run(work: Work) -> Outcome:
-    """Independent uniform draws in [0, 1), from the seed and the language."""
+    """Independent uniform draws from [0, 1), seeded by the seed and the language."""
     entropy = [work.seed, 3, *work.evaluator.language.encode()]
     return Outcome(np.random.default_rng(entropy).random(work.evaluator.model.grid.size))

@@ -1,4 +1,4 @@
-"""Relevance: the part of the model's answer that comes through a head, by LRP (Voita et al. 2019, section 4)."""
+"""Relevance: each head's share of the model's answer, by LRP (Voita et al. 2019, section 4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headlab.methods.run import Outcome, Work
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Progress
 
-ROWS = 32  # of a batch: all layers are kept until its last answer's backward pass
+ROWS = 32  # per batch: all layers' activations stay in memory until the last answer's backward pass
 
 
 def answer_relevance(
@@ -24,7 +24,7 @@ def answer_relevance(
 ) -> Iterator[torch.Tensor]:
     """Relevance of every head for the highest score of each answer, float64 [row, layer, head], in the score's unit.
 
-    The first answers of all rows together, then the second, and so on; rows that have no more are left out.
+    Yields the first answers of all rows, then the second, and so on; rows without further answers are left out.
     """
     with relevance(evaluator.model, attention_constant=attention_constant) as heads:
         logits = evaluator.logits(batch.inputs)
@@ -44,14 +44,14 @@ def answer_relevance(
 
 
 def shares(found: torch.Tensor) -> torch.Tensor:
-    """Size of each head's relevance as a share of its layer's: [..., head] of any unit -> adds up to 1, or all 0."""
+    """Absolute relevance of each head as a share of its layer's: [..., head] in any unit -> sums to 1, or all 0."""
     size = found.abs()
     total = size.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, size / total, 0)
 
 
 def _part(evaluator: Evaluator, batch: Batch, tick: Tick, options: Mapping[str, Any]) -> tuple[Floats, int]:
-    """A batch's sum over its answers, [layer, head], and how many they are."""
+    """A batch's sum over its answers, [layer, head], and the number of answers."""
     constant = bool(options["attention_constant"])
     total = torch.zeros(evaluator.model.grid.layers, evaluator.model.grid.width, dtype=torch.float64)
     answers = 0
@@ -63,7 +63,7 @@ def _part(evaluator: Evaluator, batch: Batch, tick: Tick, options: Mapping[str, 
 
 
 def run(work: Work) -> Outcome:
-    """Mean over the answers of each head's share of its layer's relevance, or of its size in logits."""
+    """Mean over the answers of each head's share of its layer's relevance, or of its absolute relevance in logits."""
     evaluator = work.evaluator
     grid, rows = evaluator.model.grid, np.arange(len(evaluator.examples))
 

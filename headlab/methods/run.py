@@ -1,4 +1,4 @@
-"""Running a method: what it is given, its snapshots saved and looked at, and the record at the end."""
+"""Running a method: its inputs, its snapshots (saved and inspected), and the final record."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from headlab.store import FORMAT, Result, Run, Store, read_arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.value_functions import value_of
 
-# What a method is given to work with, and what it gives back.
+# Input and output of a method.
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
-HOME = "headlab.methods"  # of modules that the table names by one word
+HOME = "headlab.methods"  # package of the modules that the table names by one word
 
 
 def _ignore(_: Any) -> None:
-    """Progress and checkpoints of a run nobody watches."""
+    """Default for `report` and `save`: do nothing."""
 
 
 class Helpers(Protocol):
@@ -45,24 +45,24 @@ class Helpers(Protocol):
 
     @property
     def kind(self) -> str:
-        """What they are: "cpu" or "cuda"."""
+        """Kind of the devices: "cpu" or "cuda"."""
         ...
 
     def game(self, own: ModelGame) -> Game:
-        """The same game as one's own, played there."""
+        """The same game as `own`, computed on these devices."""
         ...
 
     def outcome(self, name: str, work: Work) -> Outcome:
-        """What a method (see `Method.whole`) gives when one of them runs it."""
+        """The outcome of a method (see `Method.whole`) run on one of these devices."""
         ...
 
 
 @dataclass(frozen=True)
 class Work:
-    """One method on one language: the evaluator, the options, and the way to report and to save.
+    """One method on one language: the evaluator, the options, and callbacks to report and to save.
 
-    saved: arrays of an earlier, interrupted run of the same spec.  save: keep arrays so that a later
-    run can go on from here.  helpers: other devices that do the work; None keeps to this one.
+    saved: arrays of an earlier, interrupted run of the same spec.  save: stores arrays so that a later
+    run can resume from here.  helpers: other devices that do the work; None uses this one only.
     """
 
     evaluator: Evaluator
@@ -77,7 +77,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of a method, flat arrays [head]; fields as in `HeadScores`."""
+    """Result of a method, flat arrays [head]; fields as in `HeadScores`."""
 
     values: Floats
     low: Floats | None = None
@@ -88,7 +88,7 @@ class Outcome:
     halves: Floats | None = None
 
     def scores(self, grid: HeadGrid, spec: Mapping[str, Any], forwards: int, seconds: float) -> HeadScores:
-        """The record of these numbers: the spec says of which method and language, the rest what they took."""
+        """The record of this outcome; method and language are taken from the spec."""
         chosen, options = method_of(spec["method"]["name"]), spec["method"]["options"]
         return HeadScores(
             grid,
@@ -111,7 +111,7 @@ class Outcome:
 
 @contextmanager
 def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iterator[None]:
-    """Report progress between batches, counted in units of so many forwards, until the block ends."""
+    """Report progress between batches, in units of `forwards_per_unit` forward passes, until the block ends."""
     evaluator, tick = work.evaluator, work.evaluator.tick
 
     def counted() -> None:
@@ -125,25 +125,25 @@ def reporting(work: Work, forwards_per_unit: int, total: int, note: str) -> Iter
         evaluator.tick = tick
 
 
-# Running an estimator: its snapshots saved, reported and, at the end, answered with.
+# Running an estimator: save and report its snapshots, and return the outcome of the last one.
 
-# Of a run's time that its checkpoints may take.
+# Share of a run's time that its checkpoints may take.
 SHARE = 0.01
 
 
 class Snapshot(Protocol):
-    """What an estimator knows so far."""
+    """State of an estimator."""
 
     def outcome(self) -> Outcome:
-        """The answer as it stands."""
+        """The current outcome."""
         ...
 
     def arrays(self) -> Arrays:
-        """What it takes to go on from here, to the same end, bit for bit."""
+        """Arrays from which the run can resume with bit-identical results."""
         ...
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Current progress."""
         ...
 
 
@@ -151,7 +151,7 @@ S = TypeVar("S", bound=Snapshot)
 
 
 def game_of(work: Work) -> Game:
-    """The game that a piece of work is about, on this device or on those that it is shared with."""
+    """The game of a piece of work, on this device or on its helpers."""
     if work.saved is not None:
         work.evaluator.forwards = int(work.saved.get("forwards", 0))
     own = ModelGame(work.evaluator, work.ablation, value_of(str(work.options.get("value", "accuracy"))))
@@ -159,9 +159,9 @@ def game_of(work: Work) -> Game:
 
 
 class Saver:
-    """Keeps what a run has so far, as often as costs a hundredth of its time.
+    """Saves a run's state, at intervals such that saving takes one hundredth of the run's time.
 
-    save: keeps arrays.  clock: seconds.  The first offer is kept at once; one that came too soon is kept by `flush`.
+    save: stores arrays.  clock: seconds.  The first offer is saved at once; one that came too soon is saved by `flush`.
     """
 
     def __init__(self, save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> None:
@@ -170,13 +170,13 @@ class Saver:
         self._waiting: Callable[[], Arrays] | None = None
 
     def offer(self, arrays: Callable[[], Arrays]) -> None:
-        """Keep these arrays, if the last ones are old enough; they are asked for when they are kept."""
+        """Save these arrays if the last save is old enough; `arrays` is called only when they are saved."""
         self._waiting = arrays
         if self._clock() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Keep the arrays offered last, unless they are kept."""
+        """Save the arrays offered last, unless they have been saved."""
         arrays, self._waiting = self._waiting, None
         if arrays is None:
             return
@@ -188,18 +188,18 @@ class Saver:
 
 @contextmanager
 def saving(save: Callable[[Arrays], None], clock: Callable[[], float] = time.perf_counter) -> Iterator[Saver]:
-    """A saver for a run, as `Saver`; if the run is broken off in order, what it has then is kept."""
+    """A `Saver` for a run; if the run ends with an exception, its last state is saved."""
     saver = Saver(save, clock)
     try:
         yield saver
     except BaseException:
-        with suppress(HeadlabError):  # why the run ended matters more; the last checkpoint stands
+        with suppress(HeadlabError):  # why the run ended matters more; the last checkpoint remains
             saver.flush()
         raise
 
 
 def drive(work: Work, start: S, snapshots: Iterable[S]) -> Outcome:
-    """Save and report every snapshot; the outcome of the last one."""
+    """Save and report every snapshot; returns the outcome of the last one."""
     last = start
     work.report(last.progress())
     with saving(work.save) as saver:
@@ -214,7 +214,7 @@ def _arrays(snapshot: Snapshot, forwards: int) -> Arrays:
     return {**snapshot.arrays(), "forwards": np.array(forwards)}
 
 
-# Running a method: spec, checkpoint, progress, record. Library, command line and worker all come here.
+# Running a method: spec, checkpoint, progress, record. Used by library, command line and worker.
 
 
 def make_spec(
@@ -237,7 +237,7 @@ def make_spec(
         "method": {"name": chosen.key, "options": dict(options), **_version(chosen.version)},
         "seed": seed,
     }
-    if ablation == "mean":  # of heads over these examples, whatever the split is that is scored or judged
+    if ablation == "mean":  # heads' means over these examples, whichever split is scored or evaluated
         spec["means"] = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))
     return spec
 
@@ -260,11 +260,11 @@ def score(
 ) -> HeadScores:
     """Score every head of a model in one language.
 
-    language: may be left out when the task has one.  method: a key of `headlab.methods.table.METHODS`;
-    options are the method's.  store: where a finished result is looked up and kept, and where an
-    interrupted run goes on from; None keeps nothing.  on_progress: called as steps finish.  tick:
-    called between batches; either may raise to stop.  helpers: other devices that do the work, to the same
-    bits.  Raises HeadlabError for anything that does not fit.
+    language: may be omitted when the task has only one.  method: a key of `headlab.methods.table.METHODS`;
+    options are the method's.  store: where a finished result is looked up and stored, and from which an
+    interrupted run resumes; None stores nothing.  on_progress: called as steps finish.  tick:
+    called between batches; either may raise to stop.  helpers: other devices that do the work, with bit-identical
+    results.  Raises HeadlabError for invalid arguments.
     """
     chosen = method_of(method)
     if seed < 0:
@@ -281,7 +281,7 @@ def score(
 
 
 def stored(run: Run) -> Result | None:
-    """The finished result of a run, or what an earlier version of its method gave for the same settings."""
+    """The finished result of a run, or that of an earlier version of its method with the same settings."""
     method = run.spec["method"]
     plain = {name: value for name, value in method.items() if name != "version"}
     for version in range(int(method.get("version", 1)), 0, -1):
@@ -292,12 +292,12 @@ def stored(run: Run) -> Result | None:
 
 
 def _version(version: int) -> dict[str, int]:
-    """How a spec tells a method's version: the first one is not told."""
+    """A method's version as a spec records it; version 1 is omitted."""
     return {"version": version} if version > 1 else {}
 
 
 def only_language(task: Task, language: str | None) -> str:
-    """The language given, or the task's only one. Raises HeadlabError if it is not clear which."""
+    """The given language, or the task's only one. Raises HeadlabError if it is ambiguous or not the task's."""
     if language is None:
         if len(task.languages) != 1:
             raise HeadlabError(
@@ -321,7 +321,7 @@ def _compute(
     before, started = float(saved["seconds"]) if saved and "seconds" in saved else 0.0, time.perf_counter()
 
     def spent() -> float:
-        """Seconds of computing: of this process, or all those of the devices that it is done on."""
+        """Seconds of computing, in this process or summed over the helpers' devices."""
         return before + (time.perf_counter() - started if helpers is None else evaluator.elsewhere)
 
     def save(arrays: Arrays) -> None:
@@ -346,27 +346,27 @@ def _compute(
 
 
 def outcome_of(chosen: Method, work: Work) -> Outcome:
-    """What a method finds; one that plays no game runs on a helper where there is one."""
+    """The outcome of a method; one that uses no game runs on a helper if there is one."""
     if chosen.whole and work.helpers is not None:
         return work.helpers.outcome(chosen.key, work)
     found: Outcome = implementation(chosen.module, HOME).run(work)
     return found
 
 
-# A look at a run that is under way, from what it has saved so far.
+# Inspecting a run in progress, from its last checkpoint.
 
 
 def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
-    """Scores as a run's last checkpoint gives them, or None where it gives none.
+    """Scores from a run's last checkpoint, or None if it has none yet.
 
-    grid: of the run's model.  None: no checkpoint or a torn one, a method that saves none, a run that has
-    drawn nothing or, as `exact`, has no answer before its end. Intervals of a run that looks at them
-    after whole cycles of examples only (`shapley`) are provisional in the middle of one.  Reads one file
+    grid: of the run's model.  None: no checkpoint or a corrupt one, a method that saves none, or a run that has
+    drawn nothing or, like `exact`, has no result before its end. Intervals of a run that checks them
+    after whole cycles of examples only (`shapley`) are provisional within a cycle.  Reads one file
     and touches no model, so any thread may call it.
     """
     try:
         saved = read_arrays(run.folder / "checkpoint.npz")
-    except HeadlabError:  # not there yet, gone because the run ended, or torn: there is nothing to see
+    except HeadlabError:  # not written yet, removed because the run ended, or corrupt
         return None
     outcome = _outcome(run, saved, grid.size)
     if outcome is None or not _told(outcome):
@@ -375,7 +375,7 @@ def peek(run: Run, grid: HeadGrid) -> HeadScores | None:
 
 
 def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
-    """The snapshot's answer; None if the method's module cannot restore one."""
+    """The outcome of the saved snapshot; None if the method's module cannot restore one."""
     module = implementation(method_of(run.spec["method"]["name"]).module, HOME)
     restore = getattr(module, "restore", None)
     if restore is None:
@@ -385,6 +385,6 @@ def _outcome(run: Run, saved: Arrays, players: int) -> Outcome | None:
 
 
 def _told(outcome: Outcome) -> bool:
-    """Whether an outcome says anything yet."""
+    """Whether an outcome has samples and finite values."""
     drawn = outcome.samples is None or bool(outcome.samples.any())
     return drawn and bool(np.isfinite(outcome.values).all())

@@ -1,4 +1,4 @@
-"""What a sampled estimate is made of: draws that are functions of seed and number, and counts of gains."""
+"""Building blocks of sampled estimates: draws that are functions of seed and number, and counts of gains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headlab.records import Bools, Floats, Ints, Progress
 from headlab.stats import Interval, Learned, betting_interval, betting_p, sample_mean
 from headlab.value_functions import value_of
 
-# The randomness of a run: every draw is a function of (seed, number), so that any run can be taken up anywhere.
+# The randomness of a run: every draw is a function of (seed, number), so that a run can be resumed at any point.
 
 
 def order(seed: int, number: int, players: int) -> Ints:
@@ -22,10 +22,10 @@ def order(seed: int, number: int, players: int) -> Ints:
 
 
 def cycled_example(seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0) -> int:
-    """Balanced cycling: every cycle of draws is a fresh random order of all examples.
+    """The example of a draw under balanced cycling: every cycle of draws is a fresh random order of all examples.
 
-    weights: share of the draws that each example is due, [example]; where they differ, draws are free.
-    stream: another one is independent of the first.
+    weights: share of the draws for each example, [example]; if given, draws are independent instead.
+    stream: different streams are independent of each other.
     """
     if weights is not None:
         return free_example(seed, number, examples, weights, stream)
@@ -34,7 +34,7 @@ def cycled_example(seed: int, number: int, examples: int, weights: Floats | None
 
 
 def free_example(seed: int, number: int, examples: int, weights: Floats | None = None, stream: int = 0) -> int:
-    """One example at random, whatever came before; with its weight as probability, if there are weights."""
+    """One example at random, independent of earlier draws; weights, if given, are the probabilities."""
     return int(_example_rng(seed, 6, number, stream).choice(examples, p=weights))
 
 
@@ -43,12 +43,12 @@ def _example_rng(seed: int, kind: int, number: int, stream: int) -> np.random.Ge
 
 
 def gone(seed: int, number: int, players: int, most: int) -> tuple[Bools, Bools]:
-    """Who is gone in a draw, and who is measured there, both bool [player].
+    """Players removed in a draw, and players measured in it, both bool [player].
 
-    So many players are gone as a number that is uniform on 0 ... most says. Everybody shows a gain by going or
-    coming back; but with `most` gone those who are there would leave a coalition too small, and are not measured.
-    A player that is measured thus has a gain at a random coalition of the others, of a size that is uniform on
-    0 ... most - 1 (docs/statistics.md).
+    The number of removed players is uniform on 0 ... most. Each player's gain is measured by removing it or adding it
+    back; but with `most` removed, removing another would make the coalition too small, so present players are not
+    measured. A measured player thus has a gain at a random coalition of the others, with a number of removed
+    players that is uniform on 0 ... most - 1 (docs/statistics.md).
     """
     count = int(np.random.default_rng([seed, 5, number]).integers(most + 1))
     away = np.zeros(players, bool)
@@ -57,34 +57,34 @@ def gone(seed: int, number: int, players: int, most: int) -> tuple[Bools, Bools]
 
 
 def uniforms(seed: int, number: int, players: int) -> Floats:
-    """A number in [0, 1) for each player, float [player]: whether its gain is computed in this draw."""
+    """A number in [0, 1) for each player, float [player], which decides whether its gain is computed in this draw."""
     return np.random.default_rng([seed, 8, number]).random(players)
 
 
 def placed(values: Floats, support: Floats, seed: int, number: int) -> Ints:
-    """Places of values in a support, rounded at random to a neighbour so that the mean stays what it was.
+    """Indices of values in a support, rounded at random to a neighbour so that the mean is unchanged.
 
-    values: float [..., player], within the support.  support: float [level], rising.  Returns int [..., player],
-    places in the support. A value that is in the support already is not changed.
+    values: float [..., player], within the support.  support: float [level], ascending.  Returns int [..., player],
+    indices into the support. A value that is in the support already is not changed.
     """
     dither = np.random.default_rng([seed, 7, number]).random(values.shape)
     between = np.round(np.interp(values, support, np.arange(len(support))), 9)  # 0.1 + 0.2 is a multiple of 0.1 too
     return np.floor(between + np.minimum(dither, 1 - 1e-9)).astype(np.int64)
 
 
-# All that a sampled estimate is made of: how often each head gained each value.
+# The state of a sampled estimate: how often each head gained each value.
 
-# Before anything is known, a mean square of gains as it was seen, with the weight of a few samples.
+# Prior for the mean square of gains: the observed typical value, with the weight of a few samples.
 USUAL, FEW = 0.02, 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """When to stop, and in what terms to answer.
+    """When to stop sampling, and the level and unit of the answer.
 
-    samples: of a head, at most.  target: half-width asked for, in the value's unit; None samples to
-    the end.  stop: "sign" lets a head go also when its sign is decided, "width" only when it is as
-    narrow as asked.  span: of the value function.
+    samples: maximum per head.  target: half-width to reach, in the value's unit; None draws all
+    samples.  stop: "sign" also stops sampling a head once its sign is decided, "width" only once it has the
+    target width.  span: of the value function.
     """
 
     samples: int
@@ -95,7 +95,7 @@ class Plan:
 
 
 def plan_of(options: Mapping[str, Any]) -> Plan:
-    """The plan that a method's options ask for."""
+    """The plan given by a method's options."""
     target = options["target"]
     return Plan(
         int(options["samples"]),
@@ -107,14 +107,14 @@ def plan_of(options: Mapping[str, Any]) -> Plan:
 
 
 def even(steps: int) -> Floats:
-    """A support of gains: the multiples of 1 / steps in [-1, 1]."""
+    """Support of gains: the multiples of 1 / steps in [-1, 1]."""
     return np.arange(-steps, steps + 1) / steps
 
 
 def reaching(steps: int, reach: int) -> Floats:
-    """A support of gains that are weighted with up to `reach`, a power of two: as `even` up to 1, then ever coarser.
+    """Support of gains with weights up to `reach`, a power of two: as `even` up to 1, then ever coarser.
 
-    Each doubling above 1 has a quarter of the levels that there are below it, the weight itself at the least.
+    Each doubling above 1 has a quarter as many levels as there are from 0 to 1, and at least one, its upper end.
     """
     doublings = 2.0 ** np.arange(int(reach).bit_length() - 1)
     parts = 1 + np.arange(1, max(1, steps // 4) + 1) / max(1, steps // 4)
@@ -127,9 +127,9 @@ class Tally:
     """A snapshot of a sampled estimate.
 
     counts: int [level, head], how often each head gained each value of the support.  draws: samples so far.
-    active: bool [head], heads still sampled.  second: int [level, head], of counts those on the second half of
-    the examples.  support: float [level], rising and symmetric; its last value is the most that a sample can be,
-    the mean of a head's samples being in [-1, 1] all the same.
+    active: bool [head], heads still sampled.  second: int [level, head], the part of counts from the second half of
+    the examples.  support: float [level], ascending and symmetric; its last value is the largest possible sample,
+    though the mean of a head's samples is in [-1, 1] in any case.
     """
 
     counts: Ints
@@ -147,7 +147,7 @@ class Tally:
 
     @classmethod
     def restore(cls, saved: Arrays | None, players: int, support: Floats, plan: Plan) -> Self:
-        """What an earlier run saved; nothing drawn yet if it saved nothing that fits."""
+        """The snapshot an earlier run saved; an empty one if it saved nothing that fits."""
         new = cls.start(players, support, plan)
         if saved is None or not {"counts", "draws", "active", "second"} <= set(saved):
             return new
@@ -166,14 +166,14 @@ class Tally:
 
     @property
     def finished(self) -> bool:
-        """Whether no head needs more."""
+        """Whether no head needs more samples."""
         return self.draws >= self.plan.samples or not self.active.any()
 
     def add(self, places: Ints, drawn: Bools, draws: int, second: Bools) -> Self:
-        """With a round more: places int [sample, head] in the support, where drawn.
+        """The tally with one more round of samples.
 
-        drawn: bool [sample, head], or [head] where it is the same in every sample.  second: bool [sample],
-        whether it is of an example of the second half.
+        places: int [sample, head], indices into the support.  drawn: bool [sample, head], where a sample was drawn;
+        [head] if the same in every sample.  second: bool [sample], whether its example is in the second half.
         """
         levels, players = self.counts.shape
         cells = places * players + np.arange(players)
@@ -188,17 +188,17 @@ class Tally:
         return replace(self, counts=self.counts + more, draws=self.draws + draws, second=self.second + late)
 
     def looked_at(self) -> Self:
-        """With the heads let go that need no more."""
+        """The tally with satisfied heads no longer active."""
         active = self.active.copy()
         active[active] = ~self.of(active).satisfied()
         return replace(self, active=active)
 
     def of(self, heads: Bools) -> Self:
-        """The same of some heads alone."""
+        """The tally restricted to some heads."""
         return replace(self, counts=self.counts[:, heads], second=self.second[:, heads], active=self.active[heads])
 
     def satisfied(self) -> Bools:
-        """Heads with an interval as narrow as asked or, if the plan says so, a decided sign; bool [head]."""
+        """Heads whose interval has the target width or, if the plan allows it, a decided sign; bool [head]."""
         plan = self.plan
         if plan.target is None:
             return np.zeros(self.counts.shape[1], bool)
@@ -208,17 +208,17 @@ class Tally:
 
     @property
     def reach(self) -> float:
-        """The most that a sample can be."""
+        """The largest possible sample."""
         return float(self.support[-1])
 
     def stakes(self) -> Learned | None:
-        """Stakes that were learned from early samples, for those that came after; None where none were."""
+        """Stakes learned from early samples, for the samples after them; None if none were learned."""
         return None
 
     def interval(self, counts: Ints | None = None) -> Interval:
-        """Anytime-valid interval of each head's mean gain, as a share of the span; of other counts, if given.
+        """Anytime-valid interval of each head's mean gain, as a share of the span; from other counts, if given.
 
-        The bets are on shares of the reach, and what is known of a mean, that it lies in [-1, 1], is used.
+        The bets are on gains as shares of the reach; the interval is clipped to [-1, 1], where the mean must lie.
         """
         counts = self.counts if counts is None else counts
         low, high = betting_interval(self.support / self.reach, counts, self.plan.level, self.stakes())
@@ -235,18 +235,18 @@ class Tally:
         )  # fmt: skip
 
     def mean(self, counts: Ints) -> Floats:
-        """Mean gain by these counts, as a share of the span; where a few weighted ones leave [-1, 1], its end."""
+        """Mean gain by these counts, as a share of the span; clipped to [-1, 1], as weighted samples may exceed it."""
         return np.clip(sample_mean(self.support, counts), -1.0, 1.0)
 
     def _halves(self) -> Floats | None:
-        """Values from each half of the examples alone, [half, head]; None while a head has no draw of one."""
+        """Values from each half of the examples alone, [half, head]; None while a head has no draw from one half."""
         parts = (self.counts - self.second, self.second)
         if any((part.sum(axis=0) == 0).any() for part in parts):
             return None
         return np.stack([self.mean(part) for part in parts]) * self.plan.span
 
     def progress(self) -> Progress:
-        """Samples drawn of those that will be needed, as far as can be seen from the gains so far."""
+        """Samples drawn, out of the number that will be needed as estimated from the gains so far."""
         done = self.counts.sum(axis=0)
         heads = len(self.active)
         note = "samples"
@@ -259,10 +259,10 @@ class Tally:
         return Progress(int(done.sum()), int(total), note)
 
     def needed(self) -> Floats:
-        """Samples after which each head's interval will be as narrow as asked, roughly; [head].
+        """Approximate number of samples after which each head's interval reaches the target width; [head].
 
         L (2 v / w² + r / w) with v the mean square of the gains, w the half-width as a share of the span, r the
-        reach, and L the logarithm of the capital that refutes a mean, with the price of stakes not learned.
+        reach, and L the logarithm of the capital that rejects a mean, plus 1 while no stakes are learned.
         """
         if self.plan.target is None:
             return np.full(self.counts.shape[1], float(self.plan.samples))
@@ -271,9 +271,9 @@ class Tally:
         return np.asarray(capital * (2 * self._square(self.counts) / width**2 + self.reach / width))
 
     def reachable(self, counts: Ints) -> Floats:
-        """Half-width as a share of the span that the plan's samples leave, roughly, by these counts; [head].
+        """Approximate half-width, as a share of the span, after all the plan's samples, by these counts; [head].
 
-        Where `needed`, with stakes learned, is the samples of the plan.
+        The width at which `needed`, with learned stakes, equals the plan's samples.
         """
         draws, linear = self.plan.samples, self._capital * self.reach
         root = np.sqrt(linear**2 + 8 * draws * self._capital * self._square(counts))

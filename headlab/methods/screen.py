@@ -1,6 +1,6 @@
-"""Screened branching: a gradient says which gains may be other than foreseen; those are computed, the rest by chance.
+"""Screened branching: a gradient predicts gains; uncertain ones are computed, the others only with a probability.
 
-A sample is Y = f + (B / p)(g - f), where g is the gain, f the gain foreseen, B whether it is computed, and p the
+A sample is Y = f + (B / p)(g - f), where g is the gain, f the predicted gain, B whether g is computed, and p the
 probability of that. E[Y] = g whatever f and p are, as long as neither depends on B (docs/statistics.md).
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 from headlab.records import Bools, Floats, Ints
 
 Numbers = TypeVar("Numbers", Ints, Floats)
-# Forward passes that a coalition costs: alone, and with the gradient that foresees its gains.
+# Cost of a coalition in forward passes: alone, and with the gradient that predicts its gains.
 PASS, FORESIGHT = 1.0, 2.0
-# Players that branch off so late that their rows are computed always, as a share of a pass.
+# Rows that cost less than this share of a pass are always computed, since their players branch off so late.
 FREE = 0.1
-# Rows that a bin's rate is trusted like, before any of its own is computed; and a group's, of all groups' together.
+# Weight, in rows, of a bin's prior against its own computed rows, and of all groups' pooled rate against one group's.
 TRUST = 30.0
-# How eagerly gains are computed while nothing is known but what is usual, and how eagerly they may be later.
+# Eagerness to compute gains while only the prior is known, and the values tried later.
 FIRST = 4.0
 EAGER = tuple(2.0 ** (half / 2) for half in range(-6, 18))
 LEAST = 1e-9
@@ -29,9 +29,9 @@ LEAST = 1e-9
 
 @dataclass(frozen=True)
 class Scale:
-    """Bins that foreseen gains fall in, those first that surprise most.
+    """Bins of predicted gains, in descending order of expected prediction error.
 
-    edges: [bin - 1], rising.  prior: [bin], mean square of g - f that is expected of each bin.
+    edges: [bin - 1], ascending.  prior: [bin], expected mean square of g - f in each bin.
     """
 
     edges: tuple[float, ...]
@@ -43,34 +43,34 @@ class Scale:
         return len(self.prior)
 
     def of(self, scores: Floats) -> Ints:
-        """The bin of each score; one that is not a number surprises most."""
+        """The bin of each score; NaN goes to the first bin."""
         return np.digitize(np.nan_to_num(scores, nan=-np.inf), self.edges)
 
 
-# Where answers are right or wrong: by how near a toggle is foreseen to bring one to its turn (`nearness`).
+# For accuracy: by how near a toggle is predicted to bring an answer to flipping (`nearness`).
 TURNS = Scale(
     (-0.9, -0.7, -0.5, -0.35, -0.2, -0.1, 0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3, 4.5, 7, 12, 25, 60),
     (0.9, 0.82, 0.74, 0.67, 0.61, 0.56, 0.52, 0.43, 0.32, 0.22, 0.14, 0.083, 0.045, 0.021, 0.0075, 0.0017,
      2e-4, 6.5e-6, 1e-6, 1e-6, 1e-6, 1e-6, 1e-6),
 )  # fmt: skip
-# Else: by minus the size of the foreseen gain, half of which it may be wrong by.
+# Otherwise: by minus the size of the predicted gain, which may be wrong by half of it.
 SIZES = Scale(tuple(-(2.0**-k) for k in range(1, 16)), tuple(4.0 ** -(k + 1) for k in range(1, 17)))
 
 
 def nearness(level: Floats, moved: Floats) -> Floats:
-    """How far an answer is foreseen to be from its turn, in units of what the gradient may be wrong by; [row, player].
+    """Predicted distance of an answer from flipping, in units of the gradient's likely error; [row, player].
 
-    level: [row], the distance of a margin from 0.  moved: [row, player], what the gradient adds to it.
+    level: [row], the distance of a margin from 0.  moved: [row, player], the change that the gradient predicts.
     """
     usual = np.sqrt((moved**2).mean(axis=1, keepdims=True))
     return np.asarray((level[:, None] + moved) / (np.abs(moved) + 0.1 * usual + 0.02))
 
 
 def feasible(foreseen: Floats, value: Floats, kept: Bools) -> Floats:
-    """Foreseen gains, cut to what the known value of the coalition allows; [row, player].
+    """Predicted gains, clipped to the range that the known value of the coalition allows; [row, player].
 
-    value: [row], in [0, 1].  kept: bool [row, player]. Who is there gains between value - 1 and value; who is
-    gone, between -value and 1 - value. So |Y| is 1 / p at most.
+    value: [row], in [0, 1].  kept: bool [row, player]. A present player gains between value - 1 and value; a
+    removed one, between -value and 1 - value. So |Y| is 1 / p at most.
     """
     low = np.where(kept, value[:, None] - 1, -value[:, None])
     return np.clip(np.nan_to_num(foreseen), low, low + 1)
@@ -82,9 +82,9 @@ def samples(foreseen: Floats, gains: Floats, halvings: Ints) -> Floats:
 
 
 def groups(costs: Floats) -> Ints:
-    """Players that surprise alike, by their layer: the last, the last but one, the first quarter, the others.
+    """Groups of players with similar prediction errors, by layer: last, last but one, first quarter, others.
 
-    costs: [player], of a row, which falls from layer to layer. Returns int [player].
+    costs: [player], cost of a row, which falls from layer to layer. Returns int [player].
     """
     levels, layer = np.unique(costs, return_inverse=True)
     early = layer >= max(2, len(levels) - len(levels) // 4)
@@ -93,11 +93,11 @@ def groups(costs: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class Screen:
-    """What was foreseen and what came, and with which probability each gain is computed now.
+    """Statistics of predicted and computed gains, and the current probability of computing each gain.
 
-    foreseen, computed: int [bin, player], gains in each bin, and those of them that were computed.  surprise,
-    square: float [bin, player], sums of (g - f)² and g² over the computed ones.  halvings: int [bin, player].
-    whole: every gain is computed, without foresight.
+    foreseen, computed: int [bin, player], number of gains in each bin, and of those that were computed.  surprise,
+    square: float [bin, player], sums of (g - f)² and g² over the computed ones.  halvings: int [bin, player], the
+    probability is 2 ** -halvings.  whole: every gain is computed, without prediction.
     """
 
     foreseen: Ints
@@ -109,13 +109,13 @@ class Screen:
 
     @classmethod
     def start(cls, bins: int, players: int) -> Screen:
-        """Nothing seen yet, everything computed."""
+        """A screen without data, which computes every gain."""
         none, zero = np.zeros((bins, players), np.int64), np.zeros((bins, players))
         return cls(none, none, zero, zero, none, True)
 
     @classmethod
     def restore(cls, saved: Mapping[str, np.ndarray[Any, Any]], bins: int, players: int) -> Screen | None:
-        """What `arrays` gave, if it fits."""
+        """The screen that `arrays` returned; None if the arrays do not fit."""
         new = cls.start(bins, players).arrays()
         if any(name not in saved or saved[name].shape != new[name].shape for name in new):
             return None
@@ -127,7 +127,7 @@ class Screen:
         return {f"screen_{name}": np.asarray(value) for name, value in vars(self).items()}
 
     def add(self, bins: Ints, drawn: Bools, foreseen: Floats, gains: Floats) -> Screen:
-        """With more rows, all [row, player]: bins, whether they are asked for, f, and g (NaN where not computed)."""
+        """The screen with more rows, all [row, player]: bins, whether drawn, f, and g (NaN where not computed)."""
         ran = drawn & ~np.isnan(gains)
         return replace(
             self,
@@ -138,10 +138,10 @@ class Screen:
         )
 
     def chosen(self, scale: Scale, costs: Floats, active: Bools, most: int, slack: float) -> Screen:
-        """With the probabilities that suit what was seen: they make variance times cost least.
+        """The screen with the probabilities that minimise variance times cost for the data so far.
 
-        costs: [player], of a row, in passes.  active: bool [player], those still asked for.  most: halvings at
-        most.  slack: added to the variance of a gain, for what an interval needs of samples whatever their variance.
+        costs: [player], of a row, in passes.  active: bool [player], players still sampled.  most: maximum number of
+        halvings.  slack: added to the variance of a gain, for the samples an interval needs whatever their variance.
         """
         group = groups(costs)
         surprise, square = (self._rate(sums, scale.prior, group) for sums in (self.surprise, self.square))
@@ -162,10 +162,10 @@ class Screen:
         return found
 
     def _rate(self, sums: Floats, prior: Sequence[float], group: Ints) -> Floats:
-        """Mean of what `sums` add up, by bin and group, [bin, player]; as expected where there is little."""
+        """Mean of the summed quantity by bin and group, [bin, player]; shrunk to the prior where data are few."""
         whole, count = sums.sum(axis=1), self.computed.sum(axis=1)
         pooled = (whole + TRUST * np.array(prior)) / (count + TRUST)
-        pooled = np.maximum.accumulate(pooled[::-1])[::-1]  # a bin surprises no less than those after it
+        pooled = np.maximum.accumulate(pooled[::-1])[::-1]  # a bin's error is no smaller than that of the bins after it
         out = np.empty_like(sums)
         for number in np.unique(group):
             mine = group == number
@@ -175,7 +175,7 @@ class Screen:
 
 
 def _more(sums: Numbers, bins: Ints, rows: Bools, what: Any) -> Numbers:
-    """Sums [bin, player] with what came in these rows; added row by row, so that it does not matter in which parts."""
+    """Sums [bin, player] plus these rows; added row by row, so that the result does not depend on the batching."""
     row, player = np.nonzero(rows)
     total = sums.copy()
     np.add.at(total, (bins[row, player], player), what)
@@ -183,7 +183,7 @@ def _more(sums: Numbers, bins: Ints, rows: Bools, what: Any) -> Numbers:
 
 
 def _halvings(eagerness: float, surprise: Floats, costs: Floats, most: int) -> Ints:
-    """Probabilities in proportion to the root of surprise over cost, as powers of two, [bin, player]."""
+    """Probabilities proportional to the square root of surprise over cost, as halvings, [bin, player]."""
     odds = np.clip(eagerness * np.sqrt(surprise / costs), LEAST, 1)
     found = np.minimum(np.floor(-np.log2(odds)).astype(np.int64), most)
     return np.where(costs < FREE, 0, found)

@@ -1,4 +1,4 @@
-"""The table of methods: command line, pages and documents read it; it needs no model."""
+"""The table of methods, read by the command line, the pages and the documentation; it needs no model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from headlab.value_functions import VALUES, value_of
 class Method:
     """One way to score heads.
 
-    signed: positive = helps, negative = harms (else only larger = more).  intervals: gives intervals and
-    p-values.  module: where its `run(work)` lives, below headlab.methods, or its whole dotted path.  caution:
-    what to know before its intervals are trusted.  most_heads: of a model that it can be run on.  whole: plays
-    no game whose parts several devices could share, so one runs all of it.  raw_unit: of scores that are not
-    normalised, if another.  version: rises when the same settings give other numbers; what earlier versions have
-    stored stays as good.
+    signed: positive = helps, negative = harms (otherwise larger = more important).  intervals: gives intervals and
+    p-values.  module: of its `run(work)`, below headlab.methods, or the full dotted path.  caution: caveat about its
+    intervals.  most_heads: maximum number of heads of a model.  whole: uses no game that several devices could
+    share, so one device runs all of it.  raw_unit: of scores that are not normalised, if different.  version:
+    increased when the same settings give other numbers; results stored by earlier versions stay valid.
     """
 
     key: str
@@ -41,13 +40,13 @@ class Method:
     version: int = 1
 
     def unit_of(self, options: Mapping[str, Any]) -> str:
-        """Unit of the scores that these options give."""
+        """Unit of the scores under these options."""
         if self.raw_unit and options.get("normalise") is False:
             return self.raw_unit
         return value_of(str(options["value"])).unit if "value" in options else self.unit
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options, given ones checked, the rest at their defaults. Raises HeadlabError for unknown ones."""
+        """All options: given ones checked, others at their default. Raises HeadlabError for unknown or invalid ones."""
         unknown = sorted(set(given) - set(self.options))
         if unknown:
             raise HeadlabError(
@@ -81,7 +80,7 @@ TARGET = Option(
 )
 STOP = Option("sign", "a head is done when its sign is decided or it is narrow enough, or only then", ("sign", "width"))
 VALUE = Option("accuracy", "what a coalition is worth on an example", tuple(VALUES))
-COALITIONS = "coalitions with fewer than half the heads gone, or of all sizes"
+COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
 TOP50 = Option("shapley-top50", COALITIONS, ("shapley-top50", "shapley"))
 FULL = Option("shapley", COALITIONS, ("shapley-top50", "shapley"))
 ALIASES = {"tmab": "shapley"}
@@ -93,8 +92,8 @@ BUILT_IN: dict[str, Method] = {
         Method(
             "shapley",
             "Shapley value (TMAB)",
-            "samples × heads forwards at most, each from its head's layer on: those that a gradient says may change "
-            "the answer, and a few of the others; heads that are decided leave",
+            "samples × heads forwards at most, each from its head's layer on: gains that a gradient flags as "
+            "uncertain, and a sample of the others; decided heads are dropped",
             "Held & Yang, EACL 2023, section 3.2",
             "shapley-top50",
             "accuracy",
@@ -146,8 +145,8 @@ BUILT_IN: dict[str, Method] = {
                 "samples": Option(100, "orders at most; one sample is one order and all examples", kind=int, low=1),
                 "delta": Option(0.1, "chance of error that Equation 4 is given", kind=float, low=0, high=1, open=True),
             },
-            caution="intervals by Equation 4, range 1, looked at after every sample without paying for it: "
-            "not anytime-valid",
+            caution="intervals by Equation 4, range 1, checked after every sample without correction for repeated "
+            "looks: not anytime-valid",
         ),
         Method(
             "exact",
@@ -221,7 +220,7 @@ BUILT_IN: dict[str, Method] = {
             False,
             "relevance",
             {
-                "attention_constant": Option(True, "attention weights pass no relevance on", kind=bool),
+                "attention_constant": Option(True, "treat attention weights as constants", kind=bool),
                 "normalise": Option(True, "share of its layer's relevance, not its size in logits", kind=bool),
             },
             whole=True,

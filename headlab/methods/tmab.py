@@ -20,15 +20,15 @@ from headlab.value_functions import FINE
 TOP50 = "shapley-top50"
 FULL = "shapley"
 ESTIMANDS = (TOP50, FULL)
-# Rounds of draws that are asked for at once, while all heads are sampled; and a cycle of examples is computed in so
-# many parts at least, so that several devices share it.
+# Rounds of draws requested at once while all heads are sampled; and the minimum number of parts of a cycle of
+# examples, so that several devices can share it.
 BATCH, PARTS = 4, 8
-# Draws after which the first look is taken at what was foreseen; the next come after twice as many each.
+# Draws after which the probabilities are first chosen from the predictions so far; then at each doubling.
 FIRST_LOOK = 64
-# The smallest probability of computing a gain, in halvings: small where the error counts, larger where the interval
-# does, which pays for the largest weight that might come.
+# The smallest probability of computing a gain, in halvings: FAR without a target width, when only the error counts;
+# NEAR with one, as the interval's width grows with the largest possible weight.
 FAR, NEAR = 6, 2
-# Draws that stakes are learned from, at least.
+# Minimum number of draws from which stakes are learned.
 ENOUGH = 256
 
 
@@ -42,25 +42,25 @@ def is_full(estimand: str) -> bool:
 
 
 def sizes(estimand: str, players: int) -> int:
-    """How many numbers of heads gone count, from 0 on. Raises HeadlabError for an unknown estimand."""
+    """How many numbers of removed heads count, starting at 0. Raises HeadlabError for an unknown estimand."""
     return players if is_full(estimand) else (players + 1) // 2
 
 
 def most_halvings(plan: Plan) -> int:
-    """How rarely a gain may be computed: once in 2 ** this."""
+    """Halvings of the smallest probability of computing a gain, 2 ** -halvings."""
     return FAR if plan.target is None else NEAR
 
 
 def support_of(plan: Plan, steps: int, screened: bool) -> Floats:
-    """The values that samples take. steps: of the game.  screened: whether it foresees gains; else none is weighted."""
+    """The values that samples take. steps: of the game.  screened: gains are predicted; otherwise none is weighted."""
     return reaching(steps, 1 << most_halvings(plan) if screened else 1)
 
 
 @dataclass(frozen=True)
 class Screened(Tally):
-    """A tally, the screen that chooses which gains are computed, and the samples that stakes were learned from.
+    """A tally, the screen that chooses which gains are computed, and the samples from which stakes were learned.
 
-    early: int [level, head], of counts those of the first cycles; all 0 until then.
+    early: int [level, head], the counts of the first cycles, from which stakes are learned; all 0 before that.
     """
 
     screen: Screen
@@ -71,18 +71,18 @@ class Screened(Tally):
         return {**super().arrays(), "early": self.early, **self.screen.arrays()}
 
     def of(self, heads: Bools) -> Screened:
-        """The same of some heads alone, but for the screen."""
+        """The tally restricted to some heads; the screen is unchanged."""
         return replace(super().of(heads), early=self.early[:, heads])
 
     def learned(self) -> Screened:
-        """With stakes learned for the samples to come, once, at the end of a cycle."""
+        """The snapshot with stakes learned for later samples; done once, at the end of a cycle."""
         due = self.draws >= ENOUGH and not self.early.any()
         return replace(self, early=self.counts) if due else self
 
     def stakes(self) -> Learned | None:
-        """Stakes that were learned from early samples, for those that came after.
+        """Stakes learned from early samples, for the samples after them.
 
-        They suit the half-width that is asked for, or the one that the plan's samples leave where that is wider.
+        They are tuned to the target half-width, or to the one expected after the plan's samples if that is wider.
         """
         if not self.early.any():
             return None
@@ -91,7 +91,7 @@ class Screened(Tally):
 
 
 def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
-    """Nothing drawn yet. bins: of the game's scale, 0 without one."""
+    """An empty snapshot. bins: of the game's scale, 0 without one."""
     new = Tally.start(players, support, plan)
     return Screened(**vars(new), screen=Screen.start(bins, players), early=np.zeros_like(new.counts))
 
@@ -99,15 +99,15 @@ def begin(players: int, support: Floats, plan: Plan, bins: int) -> Screened:
 def estimate(
     game: Game, plan: Plan, *, seed: int, estimand: str = TOP50, saved: Screened | None = None
 ) -> Iterator[Screened]:
-    """Tallies that grow by a round each, until every head is satisfied or has its samples.
+    """Tallies that grow by a round each, until every head is satisfied or has all its samples.
 
-    A sample of a head is its gain at one random coalition on one example.  A draw takes an example and takes a
-    random number of heads away, at random: each head then shows its gain by going or by coming back. One backward
-    pass foresees these gains; those that may be other than foreseen are computed, each in a pass that branches at
-    its head's layer, and the others with a probability, weighted by its inverse (see `headlab.methods.screen`).
-    Examples come in balanced cycles; heads are let go after whole cycles only, where the intervals are
-    exactly anytime-valid, and what only they would need is not computed. What was learned about the probabilities
-    is put to use at fixed numbers of draws, so that nothing depends on the size of a round.
+    A sample of a head is its gain at one random coalition on one example.  A draw picks an example and removes a
+    random number of heads, chosen at random; each head's gain is then measured by removing it or adding it back. One
+    backward pass predicts these gains; uncertain ones are computed, each in a pass that branches at its head's layer,
+    and the others with a probability, weighted by its inverse (see `headlab.methods.screen`).
+    Examples come in balanced cycles; heads stop being sampled after whole cycles only, where the intervals are
+    exactly anytime-valid, and values needed only for them are no longer computed. The probabilities are updated at
+    fixed numbers of draws, so that nothing depends on the size of a round.
     """
     most, scale = sizes(estimand, game.players), game.scale
     bins = 0 if scale is None else scale.bins
@@ -125,7 +125,7 @@ def estimate(
 
 
 def _due(draws: int, examples: int) -> bool:
-    """Whether probabilities are chosen again after so many draws: at whole cycles, and sooner while little is known."""
+    """Whether the probabilities are updated after this many draws: at whole cycles, and earlier in the first one."""
     early, rest = divmod(draws, FIRST_LOOK)
     return draws % examples == 0 or (draws < examples and rest == 0 and early.bit_count() == 1)
 
@@ -137,11 +137,11 @@ def _chosen(now: Screened, scale: Scale, costs: Floats) -> Screen:
 
 
 def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[range, Drawn, Floats]]:
-    """The draws until probabilities are chosen again, in parts: their numbers, what they are, what the game answers."""
+    """The draws until the next update of the probabilities, in parts: (numbers, draws, the game's answers)."""
     end = now.draws + 1
     while end < now.plan.samples and not _due(end, game.examples):
         end += 1
-    # As much work in a part as in the first, however few heads are left; but some parts for every device.
+    # As much work in each part as in the first, however few heads are still active; but enough parts for every device.
     size = BATCH * game.round * game.players // int(now.active.sum())
     size = max(game.round, min(size, game.examples // PARTS))
     parts = [range(at, min(at + size, end)) for at in range(now.draws, end, size)]
@@ -151,7 +151,7 @@ def _stage(game: Game, now: Screened, seed: int, most: int) -> Iterator[tuple[ra
 
 
 class Drawn(NamedTuple):
-    """Some draws: who is there and who is measured, bool [draw, player], on which examples, int [draw]."""
+    """Some draws: players present and players measured, bool [draw, player], and the examples, int [draw]."""
 
     kept: Bools
     wanted: Bools
@@ -173,7 +173,7 @@ def _ask(game: Game, now: Screened, numbers: range, drawn: Drawn, seed: int) -> 
 
 
 def _more(now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats, seed: int) -> Screened:
-    """With the answers to some draws."""
+    """The snapshot with the answers to some draws added."""
     wanted, screen, gains = drawn.wanted, now.screen, found
     if not screen.whole:
         bins = np.where(wanted, found[0], 0).astype(np.int64)
@@ -185,7 +185,7 @@ def _more(now: Screened, game: Game, numbers: range, drawn: Drawn, found: Floats
 
 
 def run(work: Work) -> Outcome:
-    """Sample until every head has a decided sign or the target half-width, or `samples` samples."""
+    """Sample until every head has a decided sign, the target half-width, or `samples` samples."""
     game = game_of(work)
     estimand = str(work.options["estimand"])
     saved = restore(work.saved or {}, work.options, game.players, game.steps)
@@ -193,15 +193,15 @@ def run(work: Work) -> Outcome:
 
 
 def restore(saved: Arrays, options: Mapping[str, Any], players: int, steps: int | None = None) -> Screened:
-    """The snapshot that a checkpoint holds.
+    """The snapshot stored in a checkpoint.
 
-    steps: of the game; None takes what the checkpoint has.
+    steps: of the game; None infers them from the checkpoint.
     """
     return restored(saved, plan_of(options), players, (1, FINE) if steps is None else (steps,))
 
 
 def restored(saved: Arrays, plan: Plan, players: int, steps: Sequence[int]) -> Screened:
-    """The snapshot that arrays hold, of a game with one of these steps; nothing drawn yet where they do not fit."""
+    """The snapshot stored in arrays, for a game with one of these steps; an empty one if they do not fit."""
     supports = [support_of(plan, number, screened) for number in steps for screened in (True, False)]
     new = begin(players, supports[0], plan, 0)
     if not {"counts", "early", "screen_halvings"} <= set(saved):

@@ -1,1 +1,1 @@
-"""From a name to weights in memory: embedded, folder or hub."""
+"""Loading weights by name: embedded model, folder or hub id."""

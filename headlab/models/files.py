@@ -1,4 +1,4 @@
-"""The files that a model is made of: from the hub or its local cache, and named by their bytes."""
+"""The files of a model: from the hub or its local cache, and fingerprinted by content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headlab.errors import HeadlabError
 from headlab.files import unwritable
 from headlab.records import content_key
 
-# Naming a model by the bytes it was made of.
+# Fingerprints of models: hashes of the files they are built from.
 
 SAFETENSORS = "*.safetensors"
 TOKENIZER = (
@@ -50,7 +50,7 @@ def fingerprint_folder(folder: Path) -> str:
     return fingerprint_files((path.name, path) for path in files)
 
 
-# Getting a model's files from the hub or from its local cache: safetensors and configuration only.
+# Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer only.
 
 PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
 

@@ -1,4 +1,4 @@
-"""From a name to a checkpoint: embedded, a folder, or the hub."""
+"""Loading a checkpoint by name: embedded model, folder or hub id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.parallel import out_of_memory
 
 ADAPTER = "adapter_config.json"
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what transformers lets out of bad files
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what transformers raises for bad files
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -59,7 +59,7 @@ def read(name: str, *, revision: str | None = None, device: str | None = None, d
 
 
 def pick_device(device: str | None) -> torch.device:
-    """The device asked for, or a GPU where there is one. Raises HeadlabError if it is not there."""
+    """The requested device, by default a GPU if there is one. Raises HeadlabError if it cannot be used."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -86,7 +86,7 @@ def _folder_of(name: str, revision: str | None) -> tuple[Path, str]:
 
 
 def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
-    """Load a Hugging Face folder with the class its config names; or one with what changed of the embedded base.
+    """Load a Hugging Face folder with the class its config names, or a folder of changes to the embedded base.
 
     Raises HeadlabError if it lacks safetensors weights, any weight of the model, a readable config, a
     known class or a tokenizer, or holds an adapter.
@@ -116,14 +116,14 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
 
 
 def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedModel:
-    """The model with all its weights from the folder; transformers would fill missing ones with random numbers."""
+    """The model with all its weights. Raises HeadlabError for missing ones, which transformers would randomise."""
     weights = {"state_dict": weights_of(folder)} if is_delta(folder) else {"use_safetensors": True}
     try:
         loaded: tuple[PreTrainedModel, dict[str, Any]] = found.from_pretrained(
             None if is_delta(folder) else folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True,
             **weights,
         )  # fmt: skip
-    except HeadlabError as error:  # of a shrunk model whose configuration names heads it does not have
+    except HeadlabError as error:  # a shrunk model whose configuration lists heads it does not have
         raise HeadlabError(
             f"{name} was written incorrectly: {error}; shrink the model again", code=error.code
         ) from error
@@ -167,7 +167,7 @@ def _tokenizer(folder: Path, name: str) -> Any:
             f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder",
             code="tokenizer.unreadable",
         ) from error
-    # where its files are missing, transformers makes one up that knows no word
+    # if its files are missing, transformers creates a tokenizer with an empty vocabulary
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise HeadlabError(
             f"{name} lacks the tokenizer's vocabulary; save its tokenizer into its folder",

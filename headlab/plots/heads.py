@@ -1,4 +1,4 @@
-"""Heads as figures: maps of scores, one head in every language, and maps of roles with their colours and letters."""
+"""Figures of heads: maps of scores, one head in every language, and roles with their colours and letters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headlab.records import Bools, Floats, HeadGrid
 from headlab.scores import HeadScores
 from headlab.value_functions import shown_unit
 
-# Scores of heads: maps, one head in every language, all heads of a language.
+# Scores of heads: maps, one head in every language, distributions over all heads.
 
 
 def head_map(scores: HeadScores, limit: float | None = None, template: str | None = None) -> go.Figure:
     """One map per stack of a method's values, in the unit shown; heads whose interval excludes 0 carry a dot.
 
-    limit: end of the colour scale in the scores' unit, `symmetric_limit` of several maps that stand side by side; by
-    default that of these scores.
+    limit: end of the colour scale in the scores' unit, such as the `symmetric_limit` of several maps; by default that
+    of these scores.
     """
     shown = map_of(scores, None if limit is None else shown_unit(scores.unit)[0] * limit)
     figure = go.Figure()
@@ -60,9 +60,9 @@ def _rows(grid: HeadGrid, flat: np.ndarray[tuple[int], np.dtype[np.generic]]) ->
 def across_languages(
     names: Sequence[str], values: Floats, low: Floats, high: Floats, unit: str, template: str | None = None
 ) -> go.Figure:
-    """One head's value in every language, a dot with its interval per row.
+    """One head's value in every language, one row each: a dot with its interval.
 
-    values, low, high: float [language] in `unit`; NaN ends where there is no interval.
+    values, low, high: float [language] in `unit`; low and high are NaN without an interval.
     """
     colours = [HELPS if a > 0 else HARMS if b < 0 else UNSURE for a, b in zip(low, high, strict=True)]
     figure = go.Figure()
@@ -85,7 +85,7 @@ def across_languages(
 
 
 def distribution(values: Mapping[str, Floats], unit: str, template: str | None = None) -> go.Figure:
-    """Every head's value, one strip per row: where most heads lie and which stand out.
+    """Every head's value, one strip per row, which shows where most heads lie and which stand out.
 
     values: {name: float [head]} in `unit`.
     """
@@ -102,7 +102,7 @@ def distribution(values: Mapping[str, Floats], unit: str, template: str | None =
 
 
 def share_map(values: Mapping[tuple[str, int, int], float], unit: str, template: str | None = None) -> go.Figure:
-    """A value of 0 or more for every head, layer by layer, stacks one below the other.
+    """A map of non-negative values, one per head, layer by layer, stacks one below the other.
 
     values: {(stack, layer, head): value in `unit`}.
     """
@@ -124,7 +124,7 @@ def share_map(values: Mapping[tuple[str, int, int], float], unit: str, template:
     return finish(figure, template, height=110 + ROW_PIXELS * len(rows))
 
 
-# Roles of heads: one colour and one letter a role, the same in the map, in the figures and in their legends.
+# Roles of heads: one colour and one letter per role, the same in the map, the figures and their legends.
 
 POSITIONAL = "positional"
 
@@ -132,8 +132,7 @@ POSITIONAL = "positional"
 class Look(NamedTuple):
     """How a kind of role is drawn.
 
-    colour, ink: of the cell and of what is written on it.  mark: a letter, so that colour is not all that tells
-    roles apart.
+    colour, ink: of the cell and of the text on it.  mark: a letter, so that roles differ by more than colour.
     """
 
     colour: str
@@ -142,7 +141,7 @@ class Look(NamedTuple):
 
 
 HATCHED = {"shape": "/", "solidity": 0.25, "fillmode": "overlay", "fgcolor": LIGHT}
-# At least 0.12 apart in OKLab, also as people without one of the three cones see them (Machado et al. 2009).
+# At least 0.12 apart in OKLab, also with each kind of dichromacy (Machado et al. 2009).
 LOOKS: Mapping[str, Look] = MappingProxyType(
     {
         POSITIONAL: Look("#d9952c", DARK, "±"),
@@ -157,23 +156,23 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
         "first token": Look("#a3e6fa", DARK, "F"),
     }
 )
-IDLE = ("separator", "first token")  # where heads look that have nothing else to do (Clark et al. 2019, section 3.2)
-OTHER = Look(UNSURE, DARK, "?")  # of a role that this version does not know
-FAINT = "rgba(138,143,152,0.3)"  # heads of no role
+IDLE = ("separator", "first token")  # where heads attend that have nothing else to do (Clark et al. 2019, section 3.2)
+OTHER = Look(UNSURE, DARK, "?")  # roles unknown to this version
+FAINT = "rgba(138,143,152,0.3)"  # heads without a role
 
 
 def kind_of(role: str) -> str:
-    """The kind that a role is of: 'positional' for 'position -1', 'nsubj' for 'nsubj: dependent to governor'."""
+    """The kind of a role: 'positional' for 'position -1', 'nsubj' for 'nsubj: dependent to governor'."""
     return POSITIONAL if role.startswith("position ") else role.partition(":")[0]
 
 
 def look_of(kind: str) -> Look:
-    """How a kind of role is drawn."""
+    """The look of a kind of role."""
     return LOOKS.get(kind, OTHER)
 
 
 def in_order(kinds: Sequence[str]) -> list[str]:
-    """Each kind once: those that are known first, in the order of the legend."""
+    """Each kind once: known ones first in the order of the legend, then the others by name."""
     known = list(LOOKS)
     return sorted(dict.fromkeys(kinds), key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
 
@@ -181,10 +180,10 @@ def in_order(kinds: Sequence[str]) -> list[str]:
 def roles_across_languages(
     above: Floats, share: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str], template: str | None = None
 ) -> go.Figure:
-    """What heads with a role in one language do in others: points above chance on a scale around 0.
+    """What heads with a role in one language do in the others: points above chance on a scale centred at 0.
 
-    above, share: float [row, language] in points and in percent, NaN where there is none.  sure: bool [row, language],
-    has the role there, marked by a dot.  Among many languages the shares are under the pointer only.
+    above, share: float [row, language], in points and in percent, NaN for none.  sure: bool [row, language], whether
+    it has the role there, marked by a dot.  With many languages the shares are shown on hover only.
     """
     told = [["–" if np.isnan(v) else f"{v:.0f}" for v in row] for row in share]
     hover = "%{y} in %{x}: %{customdata} %, %{z:+.1f} points against chance<extra></extra>"
@@ -195,10 +194,10 @@ def roles_across_languages(
 def stacked(
     sizes: Sequence[int], counts: Mapping[str, Sequence[float]], unit: str, template: str | None = None
 ) -> go.Figure:
-    """How many heads have each role at every size, stacked in the order of the legend, heads of no role above.
+    """How many heads have each role at every size, stacked in the order of the legend, heads without a role on top.
 
-    sizes: heads that are left.  counts: {role: heads with it at each size}; the second direction of a relation is
-    hatched, since both have its colour.
+    sizes: heads left.  counts: {role: heads with it at each size}; the second direction of a relation is hatched,
+    since both directions have the same colour.
     """
     figure, seen = go.Figure(), list[str]()
     kinds = in_order([kind_of(role) for role in counts])

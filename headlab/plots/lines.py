@@ -1,4 +1,4 @@
-"""Lines and dots: accuracy as heads leave, dots with intervals, and smaller models by cost and loss."""
+"""Lines and dots: accuracy as heads are removed, dots with intervals, and smaller models by cost and loss."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headlab.records import Bools, Floats, Ints
 from headlab.scores import Band, Curve
 from headlab.tables import Report
 
-# Accuracy as heads leave, line by line.
+# Accuracy as heads are removed, as lines.
 
-SHADE, FAINT = 0.13, 0.06  # opacity of an area: of few, and of many that lie on each other
+SHADE, FAINT = 0.13, 0.06  # opacity of an area: for few areas, and for many that overlap
 
 
 def curve_figure(curves: Sequence[Curve], band: Band | None = None, template: str | None = None) -> go.Figure:
-    """Accuracy against heads removed, a line a curve with its name on it; shaded: 95 % of the difference to the start.
+    """Accuracy against heads removed, one labelled line per curve; shaded: 95 % intervals of the difference.
 
-    band: drawn in grey behind the curves, from lowest to highest, its median dotted.  Names are what tells
-    the curves apart: the ordering, the language, or both.
+    The difference is from the untouched model.  Names are what distinguishes the curves: the ordering, the language,
+    or both.  band: drawn in grey behind the curves, from lowest to highest, its median dotted.
     """
     figure = go.Figure()
     if band is not None:
@@ -50,7 +50,7 @@ def curve_figure(curves: Sequence[Curve], band: Band | None = None, template: st
 
 
 def shade(figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str, opacity: float = SHADE) -> None:
-    """The area between two lines, in a colour that lets what is behind it through."""
+    """Add the area between two lines, in a translucent colour."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     figure.add_scatter(
         x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="none", fill="toself",
@@ -59,7 +59,7 @@ def shade(figure: go.Figure, x: Ints, low: Floats, high: Floats, colour: str, op
 
 
 def _names(curves: Sequence[Curve]) -> list[str]:
-    """What tells curves apart: ordering, language, or both."""
+    """Names that distinguish curves: ordering, language, or both."""
     one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
     if one_ordering and not one_language:
         return [c.language for c in curves]
@@ -67,13 +67,13 @@ def _names(curves: Sequence[Curve]) -> list[str]:
 
 
 def label_lines(figure: go.Figure) -> None:
-    """Write each line's name beside it, at the place where it is farthest from the others."""
+    """Write each line's name beside it, at the point where it is farthest from the others."""
     lines = [trace for trace in figure.data if trace.mode == "lines"]
     for line in lines:
         x, y = np.asarray(line.x, float), np.asarray(line.y, float)
         others = np.array([np.interp(x, o.x, o.y) for o in lines if o is not line]).reshape(-1, len(x))
         gaps = np.abs(others - y).min(axis=0, initial=np.inf)
-        inner = slice(1, -1) if len(x) > 2 else slice(None)  # every curve begins, and nearly ends, where the others do
+        inner = slice(1, -1) if len(x) > 2 else slice(None)  # all curves start together and nearly end together
         at = int(np.arange(len(x))[inner][np.argmax(gaps[inner])])
         nearest = others[np.abs(others[:, at] - y[at]).argmin(), at] if len(others) else -np.inf
         above = nearest <= y[at]
@@ -84,7 +84,7 @@ def label_lines(figure: go.Figure) -> None:
 
 
 class Line(NamedTuple):
-    """Accuracy in percent at counts of heads removed, and what encloses it; each [point]."""
+    """Accuracy in percent and the ends of the band around it, by count of heads removed; each [point]."""
 
     removed: Ints
     accuracy: Floats
@@ -93,9 +93,9 @@ class Line(NamedTuple):
 
 
 def orderings_figure(lines: Mapping[str, Line], language: str, template: str | None = None) -> go.Figure:
-    """Accuracy of a language against heads removed, a line for each ordering, in the area that encloses it.
+    """Accuracy in one language against heads removed, one line per ordering in its shaded band.
 
-    Random orders lie behind the others in grey, their median dotted.
+    Random orders are grey, behind the others, their median dotted.
     """
     figure = go.Figure()
     coloured = [name for name in lines if name != CHANCE]
@@ -124,9 +124,9 @@ TOP, BOTTOM = 56, 60  # pixels for the legend and for the axis
 
 
 class Dots(NamedTuple):
-    """One dot a row: its value and the ends of its interval, NaN where there is none; float [row].
+    """One dot per row: value and ends of its interval, float [row], NaN for none.
 
-    sure: bool [row], drawn filled; else open.
+    sure: bool [row], whether the dot is filled or open.
     """
 
     value: Floats
@@ -138,7 +138,7 @@ class Dots(NamedTuple):
 def dots(
     rows: Sequence[str], series: Mapping[str, Dots], unit: str, *, zero: bool = True, template: str | None = None
 ) -> go.Figure:
-    """Rows from top to bottom, in each a dot of every series, one below the other.
+    """Rows from top to bottom, each with one dot per series, one below the other.
 
     unit: of all values.  zero: whether to draw a line at 0.  Filled dots are sure; random is grey.
     """
@@ -171,10 +171,10 @@ def _words(row: str, value: float, low: float, high: float) -> str:
     return f"{row}: {value:.1f}" + ("" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]")
 
 
-# Smaller models: what they cost against what they lose, those that no other beats joined by a line.
+# Smaller models: cost against loss, with a line through those that no other dominates.
 
 HEIGHT, FADED = 440, 0.4
-DEEPEST = 10.0  # points below 0 that are shown at first: what is lost beyond that hides the rest
+DEEPEST = 10.0  # points below 0 shown at first: larger losses would squeeze the rest
 MILLION = 1e6
 BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
 
@@ -182,8 +182,8 @@ BEATEN, BEST, CHOSEN = 7, 10, 18  # sizes of dots
 class FrontDot(NamedTuple):
     """One model.
 
-    order, removed: which one it is.  cost: what should be little.  value: what should be much, in points.  low: lower
-    bound of the value, None where there is none.  best: no other model here beats it.  words: what the pointer shows.
+    order, removed: identify it.  cost: to be minimised.  value: to be maximised, in points.  low: lower bound of the
+    value, or None.  best: whether no other model here dominates it.  words: tooltip.
     """
 
     order: str
@@ -199,10 +199,10 @@ def front_figure(
     dots: Sequence[FrontDot], cost: str, value: str, *, loss: float | None = None,
     chosen: tuple[str, int] | None = None, template: str | None = None,
 ) -> go.Figure:  # fmt: skip
-    """The front: a colour and sign an order, dots that are beaten faded, the rest filled and joined.
+    """The front: one colour and symbol per order, dominated dots faded, the others filled and joined by a line.
 
-    cost, value: names of the axes.  loss: points that may be lost, drawn as a line.  chosen: order and heads removed
-    of the answer, ringed.  Every dot carries (order, removed).
+    cost, value: axis titles.  loss: points that may be lost, drawn as a line.  chosen: order and heads removed of the
+    answer, ringed.  Every dot carries (order, removed).
     """
     figure = go.Figure()
     best = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.cost)
@@ -232,7 +232,7 @@ def front_figure(
 
 
 def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int) -> None:
-    """The dots of one order; those that no other beats have their bound."""
+    """Add the dots of one order; those that are not dominated show their lower bound."""
     colour, symbol = LINES[number % len(LINES)], SYMBOLS[number % len(SYMBOLS)]
     down = [0.0 if dot.low is None or not dot.best else max(0.0, dot.value - dot.low) for dot in dots]
     figure.add_scatter(
@@ -244,15 +244,15 @@ def _order(figure: go.Figure, dots: Sequence[FrontDot], order: str, number: int)
                  "thickness": 1, "width": 0},
         customdata=[[dot.order, dot.removed] for dot in dots], text=[dot.words for dot in dots],
         hovertemplate="%{text}<extra></extra>",
-        # What is not selected stays as it is: the page shows the choice by a ring.
+        # Dots that are not selected stay as they are: the page marks the choice with a ring.
         selected={"marker": {"opacity": 1.0}}, unselected={"marker": {"opacity": FADED}},
     )  # fmt: skip
 
 
 def front_figures(report: Report, template: str | None = None) -> dict[str, go.Figure]:
-    """The figure of a stored front, from its tables alone: what is kept against the weakest language's difference.
+    """The figure of a stored front, from its tables alone: cost against the weakest language's difference.
 
-    Costs and models that no other beats are the table's own: parameters where they are known, else heads.
+    Costs are parameters kept where known, else heads kept; which models are best for their size is the table's own.
     """
     table, choice = report.table("front"), report.table("front-choice")
     names = ("order", "heads removed", "heads kept", "weakest, points", "lower bound, points", "weakest language",

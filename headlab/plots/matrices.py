@@ -1,4 +1,4 @@
-"""Figures of one value for every pair of languages, and those of agreement between languages."""
+"""Figures with one value per pair of languages, and figures of agreement between languages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headlab.plots.style import ROW_PIXELS, finish
 from headlab.records import Bools, Floats
 from headlab.tables import NOTHING, Table
 
-# Figures of one value for every pair of languages.
+# Figures with one value per pair of languages.
 
-MOST_NUMBERS = 10  # columns whose cells hold numbers on a narrow screen
+MOST_NUMBERS = 10  # maximum number of columns whose cells show text, legible on a narrow screen
 
 
 def agreement(rho: Floats, names: Sequence[str], template: str | None = None) -> go.Figure:
-    """Rank correlations of every pair of languages, one colour scale from -1 to 1.
+    """Rank correlations of every pair of languages, on a colour scale from -1 to 1.
 
     rho: float [language, language], NaN where a language's scores are all equal.
     """
@@ -53,10 +53,10 @@ def marked(
     scale: str,
     hover: str,
 ) -> go.Figure:
-    """A cell a row and column, coloured on a scale around 0 and marked by a dot where it is sure.
+    """One cell per row and column, coloured on a scale centred at 0 and marked by a dot where it is sure.
 
-    values: float [row, column], NaN where there is none.  told: what a cell says; among many columns only under the
-    pointer.  scale, hover: what the colours are, what the pointer shows (Plotly's template).
+    values: float [row, column], NaN for none.  told: text of each cell; with many columns shown on hover only.
+    sure: bool [row, column].  scale: title of the colour scale.  hover: Plotly's hover template.
     """
     limit = float(np.nanmax(np.abs(values), initial=0.0)) or 1.0
     text = [
@@ -79,10 +79,10 @@ def marked(
 def transfer_matrix(
     values: Floats, sure: Bools, rows: Sequence[str], columns: Sequence[str], template: str | None = None
 ) -> go.Figure:
-    """What masks chosen on one language (rows) do to others (columns): differences on a scale around 0.
+    """Effect of masks chosen on one language (rows) on others (columns): differences on a scale centred at 0.
 
-    values: float [row, column] in points, NaN where there is none.  sure: bool [row, column], marked by a dot.
-    Among many languages numbers would be too small to read: there they are under the pointer only.
+    values: float [row, column] in points, NaN for none.  sure: bool [row, column], marked by a dot.  With many
+    languages the numbers would be too small to read and are shown on hover only.
     """
     told = [["–" if np.isnan(v) else f"{round(v, 1) + 0.0:+.1f}" for v in row] for row in values]
     hover = "chosen on %{y}, tested on %{x}: %{customdata} points<extra></extra>"
@@ -99,9 +99,9 @@ def sign_matrix(
     languages: Sequence[str],
     template: str | None = None,
 ) -> go.Figure:
-    """In which languages heads help (blue, +) and harm (orange, −); elsewhere nothing is said.
+    """In which languages heads help (blue, +) and harm (orange, −); other cells are empty.
 
-    helps, harms: languages of each head.
+    helps, harms: for each head, the languages where it does.
     """
     z = np.full((len(heads), len(languages)), np.nan)
     for row, (good, bad) in enumerate(zip(helps, harms, strict=True)):
@@ -121,14 +121,14 @@ def sign_matrix(
 
 # The figures of agreement between languages, drawn from its tables alone.
 
-SURE = 80.0  # percent of resamples that have a cluster before its lines are drawn as sure
+SURE = 80.0  # minimum share of resamples with a cluster, in percent, for its lines to be coloured
 
 
 def agreement_matrix(pairs: Table, languages: Table, *, similar: bool = True, template: str | None = None) -> go.Figure:
-    """Rank correlations of every pair of languages; interval, ceiling and corrected value under the pointer.
+    """Rank correlations of every pair of languages; interval, ceiling and corrected value on hover.
 
-    pairs, languages: tables "agreement" and "agreement-languages".  similar: similar languages side by side,
-    instead of the order in which the pairs name them.
+    pairs, languages: tables "agreement" and "agreement-languages".  similar: whether to put similar languages side
+    by side, instead of keeping the order of the pairs.
     """
     names = list(dict.fromkeys([*pairs.column("language"), *pairs.column("other")]))
     if similar:
@@ -145,10 +145,10 @@ def correlation_matrix(
     where: Sequence[int] = (),
     template: str | None = None,
 ) -> go.Figure:
-    """Rank correlations of every pair of names; interval, ceiling and corrected value under the pointer.
+    """Rank correlations of every pair of names; interval, ceiling and corrected value on hover.
 
-    pairs: a table with the columns of "agreement".  of: the two columns of names.  same: what the diagonal says.
-    where: rows of the table; all if empty.
+    pairs: a table with the columns of "agreement".  of: the two columns of names.  same: hover text of the diagonal.
+    where: indices of the table's rows; all if empty.
     """
     at = {name: i for i, name in enumerate(names)}
     rho, words = np.eye(len(names)), [[same] * len(names) for _ in names]
@@ -164,9 +164,9 @@ def correlation_matrix(
 
 
 def _words(cell: dict[str, str]) -> str:
-    """A pair's figures, a line each."""
+    """A pair's numbers, one line each."""
     lines = [f"ρ = {cell['rho']} [{cell['low']}, {cell['high']}]"]
-    if cell["noise"] == NOTHING:  # a mean of correlations, which has no ceiling of its own
+    if cell["noise"] == NOTHING:  # a mean of correlations has no ceiling
         return lines[0]
     if cell["ceiling"] == NOTHING:
         lines.append("noise ceiling unknown")
@@ -177,7 +177,7 @@ def _words(cell: dict[str, str]) -> str:
 
 
 def dendrogram(merges: Table, languages: Table, template: str | None = None) -> go.Figure:
-    """The tree of languages, similar ones side by side; clusters that most resamples have are drawn in colour.
+    """The tree of languages, similar ones side by side; clusters found in most resamples are coloured.
 
     merges, languages: tables "agreement-clusters" and "agreement-languages".
     """

@@ -18,22 +18,22 @@ Figures = dict[str, go.Figure]
 Draw = Callable[[Report, str | None], Figures]
 POINTS = ("difference, points", "low, points", "high, points")
 AGAINST_OWN = ("minus own, points", "minus own low, points", "minus own high, points")
-SURE = 0.05  # a difference whose p lies below is drawn filled
+SURE = 0.05  # dots of differences with a p below this are filled
 
 
 def report_figures(report: Report, template: str | None = None) -> Figures:
-    """{name, fit for a file: figure} of a report; empty for an experiment without figures."""
+    """{name, usable as a file name: figure} of a report; empty for an experiment without figures."""
     draw = DRAW.get(report.name)
     return {} if draw is None else draw(report, template)
 
 
 def column(table: Table, name: str) -> Floats:
-    """A column's numbers, float [row], NaN where a cell is empty."""
+    """A column's numbers, float [row], NaN for empty cells."""
     return np.array([np.nan if value is None else value for value in table.column(name)], dtype=np.float64)
 
 
 def rows_by(table: Table, *names: str) -> dict[tuple[Any, ...], list[int]]:
-    """{values of these columns: rows that have them}, in the table's order."""
+    """{values of these columns: indices of the rows that have them}, in the table's order."""
     out: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(zip(*(table.column(name) for name in names), strict=True)):
         out.setdefault(key, []).append(row)
@@ -49,10 +49,10 @@ def side_by_side(
     p: str | None = None,
     where: Sequence[int] = (),
 ) -> tuple[list[str], dict[str, Dots]]:
-    """Names of the rows and a dot each for every series, from a long table.
+    """Names of the rows, and one dot per row for every series, from a long table.
 
-    rows, series: columns of names.  value: columns of the value and its interval.  p: column of p-values; dots
-    are filled where they lie below 0.05 (all, without it).  where: rows of the table; all if empty.
+    rows, series: columns of names.  value: columns of the value and its interval.  p: column of p-values; dots are
+    filled where p is below 0.05, or all if None.  where: indices of the table's rows; all if empty.
     """
     at = list(where) or list(range(len(table.rows)))
     labels, kinds = ([str(table.column(name)[i]) for i in at] for name in (rows, series))
@@ -81,7 +81,7 @@ def _iterative(report: Report, template: str | None) -> Figures:
 
 
 def _curves(points: Table, template: str | None) -> Figures:
-    """Each language's curves by every ordering."""
+    """One figure per language, with a curve for every ordering."""
     found: dict[str, dict[str, Line]] = {}
     values = [column(points, name) for name in ("removed", "accuracy, %", "low, %", "high, %")]
     for (language, ordering), rows in rows_by(points, "language", "ordering").items():
@@ -150,7 +150,7 @@ def _transfer(report: Report, template: str | None) -> Figures:
     values[at], sure[at] = column(pairs, POINTS[0]), column(pairs, "p") < SURE
     out = {"transfer": transfer_matrix(values, sure, chosen, tested, template)}
     shot = next((table for table in report.tables if table.name == "zero-shot"), None)
-    if shot is None:  # the source language is not among these
+    if shot is None:  # the source language is not among the languages
         return out
     parts = {"against the untouched model": (POINTS, "p"), "against its own mask": (AGAINST_OWN, "minus own p")}
     series = {name: _series(shot, columns, p) for name, (columns, p) in parts.items()}
@@ -200,7 +200,7 @@ def _heads(report: Report, template: str | None) -> Figures:
 
 
 def _head_names(table: Table) -> list[str]:
-    """How heads are written everywhere else."""
+    """Names of the heads, as written everywhere else."""
     places = zip(*(table.column(name) for name in ("stack", "layer", "head")), strict=True)
     return [str(Head(str(stack), int(layer), int(head))) for stack, layer, head in places]
 

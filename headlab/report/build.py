@@ -1,4 +1,4 @@
-"""From what a user names to one HTML file that needs no network and no script."""
+"""From the results a user names to one HTML file that needs no network and no scripts."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from headlab.store.codecs import CURVE, read_curve, read_gates, read_report, rea
 from headlab.store.folder import SCORE, kind_of
 from headlab.tables import Report, Table
 
-# From what a user names to results: a key or its beginning, a run's folder, a report's JSON file or a mask file.
+# From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.
 
 KEY, SHORTEST, SHOWN = re.compile(r"[0-9a-f]+"), 4, 12
 FITS = (
     "give the key of a run or its beginning (headlab cache lists them), a run's folder, a report's JSON file or a mask "
     "file"
 )
-DEEP = 3  # reports within reports: {"reports": {task: {experiment: report}}}
+DEEP = 3  # levels of nesting searched for reports: {"reports": {task: {experiment: report}}}
 
 
 def find(words: Sequence[str], store: Store) -> tuple[Item, ...]:
-    """What the words name, each result once. Raises HeadlabError for a word that names nothing, or too much."""
+    """The results that the words name, each once. Raises HeadlabError for a word without a match or with several."""
     found: dict[str, Item] = {}
     for word in words:
         for item in _named(word, store):
@@ -63,7 +63,7 @@ def _named(word: str, store: Store) -> Iterator[Item]:
 
 
 def _content(item: Item) -> str:
-    """What tells a result from all others, wherever it lies: a report is kept as a run and written as a file."""
+    """A key for a result's content, wherever it is stored: a report may be both a run and a file."""
     try:
         match item.record:
             case Report() as report:
@@ -71,13 +71,13 @@ def _content(item: Item) -> str:
                 return content_key({name: value for name, value in report.to_json().items() if name not in took})
             case Mask() as mask:
                 return content_key([mask.digest, dict(mask.model), dict(mask.chosen)])
-    except ValueError:  # no number, or half a surrogate pair: a file may hold anything
+    except ValueError:  # NaN or half a surrogate pair: a file may hold anything
         return f"{item.file}: {item.key}"
     return item.key
 
 
 def _told_apart(items: Iterable[Item]) -> Iterator[Item]:
-    """The items; those of a file are called by as much of its path as tells it from the other files here."""
+    """The items; those from a file are named by the shortest end of its path that is unique among the files."""
     items = list(items)
     paths = {item.file: Path(item.file).parts for item in items if item.file}
     short = {file: _end(own, paths.values()) for file, own in paths.items()}
@@ -87,13 +87,13 @@ def _told_apart(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _end(own: tuple[str, ...], every: Iterable[tuple[str, ...]]) -> str:
-    """The shortest end of a path that no other one has."""
+    """The shortest end of a path that no other path shares."""
     n = next(n for n in range(1, len(own) + 1) if n == len(own) or sum(p[-n:] == own[-n:] for p in every) == 1)
     return Path(*own[-n:]).as_posix()
 
 
 def _by_key(word: str, store: Store) -> Path:
-    """The one run folder whose name begins so."""
+    """The only run folder whose name begins with a word. Raises HeadlabError for none, several or a short word."""
     if len(word) < SHORTEST:
         raise HeadlabError(
             f"{word!r} is too short for the beginning of a key; give {SHORTEST} characters or more",
@@ -125,7 +125,7 @@ def _folder(folder: Path) -> Iterator[Item]:
 
 
 def _run(folder: Path) -> Item:
-    """A finished run. Raises HeadlabError for one that is not finished, torn, or holds no result of its own."""
+    """A finished run. Raises HeadlabError for one that is unfinished, damaged or of a kind without a report."""
     kind = kind_of(read_json(folder / "spec.json"))
     if kind not in READERS:
         raise HeadlabError(
@@ -171,7 +171,7 @@ def _file(path: Path) -> Iterator[Item]:
 
 
 def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:
-    """Every report and mask in parsed JSON, in its order."""
+    """Every report and mask in parsed JSON, in document order."""
     if not isinstance(value, dict):
         return
     if value.get("format") == MASK:
@@ -189,14 +189,14 @@ def _reports(value: Any, key: str, command: str, deep: int) -> Iterator[Item]:
             yield from _reports(inner, f"{key}: {name}", command, deep - 1)
 
 
-# Results put together to a document: sections by model, the runs they rest on, and what to know of all of them.
+# Results assembled into a document: sections by model, and the runs they are based on.
 
 DevSize = Callable[[str], int | None]
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document. models: name and fingerprint of each, as the sections come.  written: when, in UTC."""
+    """A document. models: (name, fingerprint) of each, in the order of the sections.  written: time, in UTC."""
 
     title: str
     sections: Sequence[Section]
@@ -206,7 +206,7 @@ class Document:
 
 
 def document(items: Sequence[Item], *, title: str = "", dev_size: DevSize = lambda _: None) -> Document:
-    """The document about results. title: by default what they are of.  dev_size: as `of_curves.section` takes it."""
+    """The document about results. title: names the models by default.  dev_size: as in `curves_section`."""
     by_model: dict[tuple[str, str], list[Section]] = {}
     for section in _sections(items, dev_size):
         by_model.setdefault(section.model, []).append(section)
@@ -217,7 +217,7 @@ def document(items: Sequence[Item], *, title: str = "", dev_size: DevSize = lamb
 
 
 def _sections(items: Sequence[Item], dev_size: DevSize) -> Iterator[Section]:
-    """Scores, curves and gates that belong together share a section; reports and masks have their own."""
+    """Sections: scores, curves and gates that belong together share one; each report and mask has its own."""
     several, number = sum(isinstance(item.record, Mask) for item in items) > 1, 0
     for group in _groups(items):
         match group[0].record:
@@ -257,7 +257,7 @@ def _group(record: object, at: int) -> tuple[object, ...]:
 
 
 def ordered_on(store: Store) -> DevSize:
-    """How many examples the scores of a key are from, where the store has them."""
+    """A function from a key to the number of examples its scores are from; None if they are not in the store."""
 
     def size(key: str) -> int | None:
         if not KEY.fullmatch(key):
@@ -271,12 +271,12 @@ def ordered_on(store: Store) -> DevSize:
     return size
 
 
-# A document as one HTML file that needs no network and no script.
+# A document as one HTML file that needs no network and no scripts.
 
 LIMIT = 5_000_000  # bytes of a file
-STARTS, HTML = 200, (b"<!doctype html", b"<html")  # bytes that are looked at, and what an HTML file begins with
-SHORT = (MOST_ROWS, 100, 25)  # rows of a table at most: the first that keeps the file below the limit
-# C0 and C1 controls but for tab and line ends, halves of surrogate pairs, and what may not stand in a text at all.
+STARTS, HTML = 200, (b"<!doctype html", b"<html")  # bytes that are checked, and what an HTML file begins with
+SHORT = (MOST_ROWS, 100, 25)  # maximum rows of a table: the first value that keeps the file below the limit
+# C0 and C1 controls except tab and line ends, halves of surrogate pairs, and noncharacters.
 UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
     code: "\N{REPLACEMENT CHARACTER}"
     for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
@@ -284,11 +284,10 @@ UNFIT: Mapping[int, str] = {  # noqa: C420 - nothing is called at import
 
 
 def write_report(words: Sequence[str], out: Path, store: Store, *, title: str = "") -> tuple[Document, int]:
-    """Write the report about what the words name, whole or not at all; the document, and how many bytes it took.
+    """Write the report about what the words name, atomically; returns the document and its size in bytes.
 
-    words: as `headlab.report.build.find` reads them.  Raises HeadlabError for a word that names nothing, a result
-    that cannot be read, a report that would be too large, a file that cannot be written, or one that is there and is
-    no HTML.
+    words: as in `headlab.report.build.find`.  Raises HeadlabError for a word that names nothing, a result that cannot
+    be read, a report that would be too large, a file that cannot be written, or an existing file that is not HTML.
     """
     items = find(words, store)
     check_replaceable(out)
@@ -299,8 +298,8 @@ def write_report(words: Sequence[str], out: Path, store: Store, *, title: str = 
 
 
 def check_replaceable(out: Path) -> None:
-    """Raise HeadlabError where a report would take the place of another kind of file, like a mask that it is about."""
-    if not out.is_file():  # what is not a file cannot be written, and says so then
+    """Raise HeadlabError if a report would overwrite another kind of file, such as the mask that it is about."""
+    if not out.is_file():  # writing to what is not a file raises its own error
         return
     try:
         with out.open("rb") as file:
@@ -317,9 +316,9 @@ def check_replaceable(out: Path) -> None:
 
 
 def html(found: Document) -> bytes:
-    """The document as an HTML file in UTF-8, below 5 MB: long tables are cut further where it would be more.
+    """The document as an HTML file in UTF-8, at most 5 MB: long tables are cut further to fit.
 
-    Raises HeadlabError where it is more even then.
+    Raises HeadlabError if it is still too large.
     """
     data = b""
     for most in SHORT:
@@ -334,7 +333,7 @@ def html(found: Document) -> bytes:
 
 
 def rendered(found: Document, most: int) -> bytes:
-    """The HTML file, with so many rows a table at most; letters that HTML cannot hold are replaced."""
+    """The HTML file, with at most `most` rows per table; characters that HTML cannot hold are replaced."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(file_text("report.html")).render(
         document=found,
@@ -351,7 +350,7 @@ def _table(given: Table | Folded, most: int) -> Printed:
 
 
 def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
-    """What all runs of a section share, and a table of what sets them apart; None of one run alone."""
+    """The facts that all runs of a section share, and a table of those that differ; None for a single run."""
     if len(made) == 1:
         return (("run or file", made[0].key), *made[0].facts), None
     every = [dict(one.facts) for one in made]
@@ -367,12 +366,12 @@ def origin(made: Sequence[Made]) -> tuple[Facts, Printed | None]:
 
 
 def file_text(name: str) -> str:
-    """A file of those that a report is made of."""
+    """The text of one of the report's template files."""
     return (resources.files("headlab.report") / name).read_text("utf-8")
 
 
 def summary(found: Document) -> list[dict[str, Any]]:
-    """What a document holds, ready for JSON: its sections with the runs they rest on."""
+    """A document's contents, ready for JSON: its sections with the runs they are based on."""
     return [
         {"title": section.title, "kind": section.kind, "model": section.model[0], "runs": [m.key for m in section.made]}
         for section in found.sections

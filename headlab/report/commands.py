@@ -1,6 +1,6 @@
-"""Jobs and results as the command lines that do the same; what a command cannot say is a note beside it.
+"""The command lines equivalent to jobs and results, with notes on what a command cannot express.
 
-How each kind of job reads on the command line is declared here once: pages print it for a job or a form, the report
+How each kind of job reads on the command line is declared once, here: pages print it for a job or a form, the report
 for a stored result, whose spec `job_of` turns into the job that makes it.
 """
 
@@ -26,9 +26,9 @@ from headlab.tasks.base import TREEBANK
 from headlab.training.l0_options import ALL as EVERY
 from headlab.training.l0_options import GateOptions
 
-DEV_EXAMPLES = 512  # the default size of the split that chooses
-ALL_EXAMPLES = 100_000  # more than any task has, where a command has no word for all
-WALK = "front "  # what the method of a walk along a front's order begins with
+DEV_EXAMPLES = 512  # default size of the dev split, which chooses
+ALL_EXAMPLES = 100_000  # more than any task has, for commands without a value for "all"
+WALK = "front "  # prefix of the method name of a walk along a front's order
 LANGUAGES = "--languages"
 EMBEDDED_TASKS = ("intents", "slots")
 Spec = Mapping[str, Any]
@@ -36,7 +36,7 @@ Spec = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Flag:
-    """How a detail of a job reads on the command line. usual: the value at which it is left out, if there is one."""
+    """How a detail of a job reads on the command line. usual: the value for which it is omitted, if any."""
 
     detail: str
     flag: str
@@ -45,12 +45,12 @@ class Flag:
 
 
 def listed(values: Sequence[Any]) -> str:
-    """Several values as one word; a text, like "all", as it is."""
+    """Several values as one word; a string, such as "all", unchanged."""
     return values if isinstance(values, str) else ",".join(map(str, values))
 
 
 def sized(size: int | None) -> str:
-    """How many examples; all of them where none is named."""
+    """A number of examples as a word; None stands for all."""
     return str(ALL_EXAMPLES if size is None else size)
 
 
@@ -73,24 +73,24 @@ ROLE_FLAGS = (
 
 
 def said(details: Spec, *flags: Flag) -> list[str]:
-    """The details that these flags stand for, as far as they are there and not the usual ones."""
+    """The words of these flags for a job's details, without missing and usual values."""
     told = [(flag, details.get(flag.detail, flag.usual)) for flag in flags]
     words = [(flag.flag, flag.say(value)) for flag, value in told if value is not ... and value != flag.usual]
     return [word for pair in words for word in pair]
 
 
 def lines(kind: str, details: Spec) -> list[list[str]]:
-    """The commands that do the same as a job of this kind and details, each in words; none where there is none."""
+    """The commands equivalent to a job of this kind, each as words; empty if there are none."""
     return LINES[kind](details) if kind in LINES else []
 
 
 def shell_lines(kind: str, details: Spec) -> str:
-    """The same as a shell reads them, a command a line."""
+    """The same, quoted for a shell, one command per line."""
     return "\n".join(map(shlex.join, lines(kind, details)))
 
 
 def _method(details: Spec, options: str) -> list[str]:
-    """The method and its options; all of them of one that is not here. options: the detail that holds them."""
+    """The method and its non-default options; all options of an unknown method. options: the detail that holds them."""
     key = str(details[METHOD])
     known = METHODS[key].options if key in METHODS else {}
     return ["--method", key, *option_words("-o", details.get(options) or {}, known)]
@@ -111,7 +111,7 @@ def _experiment(details: Spec) -> list[list[str]]:
 
 
 def _shortened(about: Experiment, details: Spec) -> dict[str, Any]:
-    """The experiment's own options; of those that hold a method's options only what is not at its default."""
+    """The experiment's own options; those that hold a method's options keep only non-default ones."""
     own = dict(details["options"])
     if METHOD_OPTIONS in about.options_of:
         own[METHOD_OPTIONS] = details.get(METHOD_OPTIONS) or {}
@@ -123,7 +123,7 @@ def _shortened(about: Experiment, details: Spec) -> dict[str, Any]:
 
 
 def exactly(value: float) -> str:
-    """A number in as few digits as give it back."""
+    """A number as text: `%g` where that is exact, else all digits."""
     return short if float(short := f"{value:g}") == value else str(value)
 
 
@@ -140,7 +140,7 @@ def _front(details: Spec) -> list[list[str]]:
 
 
 def _gates(details: Spec) -> list[list[str]]:
-    """A command a language; every digit of a weight, since another weight is another run."""
+    """One command per language; weights keep every digit, since another weight is another run."""
     options, given = dict(details.get("options") or {}), details.get("weights")
     stacks, trained = options.pop("stacks", EVERY), options.pop("trained", None)
     weights = [repr(w) for w in given if isinstance(w, int | float)] if isinstance(given, list | tuple) else []
@@ -153,7 +153,7 @@ def _gates(details: Spec) -> list[list[str]]:
 
 
 def _roles(details: Spec) -> list[list[str]]:
-    """A command a language."""
+    """One command per language."""
     of_file = details.get("split") == FILE
     return [[
         "headlab", ROLES, *said(details, *ROLE_FLAGS[:2]), "--language", language,
@@ -187,24 +187,24 @@ LINES: Mapping[str, Callable[[Spec], list[list[str]]]] = {
 
 @dataclass(frozen=True)
 class Again:
-    """How results are made again. commands: each in words, in their order; none where there is none.  notes: beside."""
+    """How results are made again. commands: each as words, in order; may be empty.  notes: what they leave out."""
 
     commands: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The commands as a shell reads them."""
+        """The commands, quoted for a shell."""
         return tuple(map(" ".join, self.quoted))
 
     @property
     def quoted(self) -> tuple[tuple[str, ...], ...]:
-        """The words of each command as a shell reads them."""
+        """The words of each command, quoted for a shell."""
         return tuple(tuple(map(shlex.quote, words)) for words in self.commands)
 
 
 def part(spec: Any, *path: str) -> Any:
-    """What a spec says at a place, None where it says nothing."""
+    """The value at a path in a spec, or None."""
     value = spec
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -212,9 +212,9 @@ def part(spec: Any, *path: str) -> Any:
 
 
 def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:
-    """The kind and details of the job that makes a result of this spec; sizes as they were, not as they were asked for.
+    """The kind and details of the job that makes a result of this spec; sizes are actual, not as requested.
 
-    Also what no job can ask for: a dtype that is not float32.
+    The details include a dtype other than float32, which no job can ask for.
     """
     if kind == "report":
         kind = {ROLES: ROLES, FRONT.key: FRONT.key}.get(str(spec.get("experiment")), "experiment")
@@ -244,7 +244,7 @@ def _gates_details(spec: Spec) -> dict[str, Any]:
 
 
 def _report_details(spec: Spec) -> dict[str, Any]:
-    """Of an experiment or a front: the method and its options stand beside the others."""
+    """Details of an experiment or a front: the method and its options are separate from the other options."""
     given = spec.get("options")
     options = dict(given) if isinstance(given, Mapping) else {}
     beside = {name: options.pop(name) for name in (METHOD, METHOD_OPTIONS) if name in options}
@@ -270,7 +270,7 @@ def _roles_details(spec: Spec) -> dict[str, Any]:
     }
 
 
-UNTOLD_OF = {"gates": ("ablation",), ROLES: ("seed", "ablation")}  # what jobs of a kind do not have
+UNTOLD_OF = {"gates": ("ablation",), ROLES: ("seed", "ablation")}  # details that jobs of a kind do not have
 DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
     "score": _score_details,
     "curve": _curve_details,
@@ -284,8 +284,8 @@ DETAILS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
 def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
     """How a run of this kind and spec is made again.
 
-    dev_size: of a curve, how many examples ordered its heads, where that is known.  A spec that is not whole gives no
-    command and a note.
+    dev_size: for a curve, how many examples ordered its heads, if known.  An incomplete spec gives a note and no
+    command.
     """
     try:
         if reason := _cannot(kind, spec):
@@ -300,7 +300,7 @@ def again(kind: str, spec: Spec, *, dev_size: int | None = None) -> Again:
 
 
 def _require(job: str, spec: Spec) -> None:
-    """Raise LookupError unless a spec says what a command of this kind needs: a default would be another run."""
+    """Raise LookupError unless a spec has all that a command of this kind needs: a default would be another run."""
     named = [part(spec, *path) for path in (("model", "name"), ("task", "name"), ("task", "language"))]
     there = [isinstance(name, str) and bool(name) for name in named]
     there += [name in spec for name in ("seed", "ablation") if name not in UNTOLD_OF.get(job, ())]
@@ -315,7 +315,7 @@ def _require(job: str, spec: Spec) -> None:
 
 
 def _cannot(kind: str, spec: Spec) -> str:
-    """Why no command makes this, or empty."""
+    """Why no command makes this result, or empty."""
     if kind == "score" and part(spec, "task", "split") != "dev":
         return "Scores of another split than dev are made from Python: headlab.score(…, split=…)."
     if kind == "report" and str(name := spec.get("experiment")) not in (ROLES, FRONT.key, *EXPERIMENTS):
@@ -338,20 +338,20 @@ def _cannot(kind: str, spec: Spec) -> str:
 
 
 def _precise(kind: str, spec: Spec) -> Iterator[str]:
-    """A precision that a command without --dtype cannot ask for."""
+    """A note on a precision that a command without --dtype cannot ask for."""
     walk = str(part(spec, "order", "method")).startswith(WALK)  # the front that makes it has --dtype
     if kind in ("score", "curve") and not walk and (dtype := part(spec, "model", "dtype")) not in (None, "float32"):
         yield f"It was made in {dtype}: from Python, headlab.load(…, dtype=…)."
 
 
 def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
-    """What the command of this kind leaves to be known."""
+    """Notes on what a command of this kind leaves out."""
     methods = (part(spec, *path) for path in (("method", "name"), ("order", "method"), ("options", METHOD)))
     for method in methods:
         if isinstance(method, str) and method not in METHODS:
             yield f"The method {method} comes with a package that has to be installed."
     if job == "curve" and dev_size is None:
-        yield f"How many dev examples ordered the heads is not told in its spec; {DEV_EXAMPLES} is the default."
+        yield f"How many dev examples ordered the heads is not recorded in its spec; {DEV_EXAMPLES} is the default."
     source = part(spec, "frequencies", "source") if job == ROLES else None
     if source == "none":
         yield "Made without word frequencies: where the package wordfreq is installed, rare words are judged too."
@@ -360,7 +360,7 @@ def _beside(job: str, spec: Spec, dev_size: int | None) -> Iterator[str]:
 
 
 def _shared(spec: Spec) -> Iterator[str]:
-    """What no command says, whatever its kind."""
+    """Notes that hold for commands of every kind."""
     task = str(part(spec, "task", "name"))
     if part(spec, "model", "revision") == "folder":
         yield "The model is a folder: give the path that it has where you are."
@@ -376,7 +376,7 @@ def _shared(spec: Spec) -> Iterator[str]:
 
 
 def joined(every: Sequence[Again]) -> Again:
-    """All of them, each note once; commands that differ in nothing but the languages are one with all languages."""
+    """All of them as one, each note once; commands that differ only in languages are merged."""
     merged: dict[tuple[str, ...], list[str]] = {}
     for words in (words for one in every for words in one.commands):
         at = words.index(LANGUAGES) + 1 if LANGUAGES in words else 0
@@ -388,11 +388,11 @@ def joined(every: Sequence[Again]) -> Again:
     return Again(tuple(commands), tuple(dict.fromkeys(note for one in every for note in one.notes)))
 
 
-# How a mask came about: the command that chooses its heads again, as far as the file tells it.
+# How a mask was made: the commands that choose its heads again, as far as the file records them.
 
-MADE_FROM = ("score", "gates", "front")  # the specs of what a mask was made from, as a file carries them
+MADE_FROM = ("score", "gates", "front")  # keys of the specs in a file that a mask was made from
 RULES = ("harmful", "bottom", "threshold")
-QUESTION = ("within", "heads", "by")  # of a front; the mask that answers it carries it
+QUESTION = ("within", "heads", "by")  # options that pose a front's question; only the mask that answers it has one
 CACHE = "headlab prune takes scores of the cache: where it has others of this method, name an empty --cache for both."
 UNTOLD = "How its heads were chosen is not told in the file."
 NO_COMMAND = "No command makes this mask of them; in Python scores.mask(…) and curve.mask(k) do."
@@ -403,9 +403,9 @@ BARE = (
 
 
 def cut(mask: Mask, model: str, file: str) -> Again:
-    """How a mask's heads are chosen again: what they were chosen by, then the command that writes the mask.
+    """How a mask is made again: the commands for what its heads were chosen by, then the one that writes the mask.
 
-    model: its name.  file: that is written.  Where no command does it, or the file does not say how, a note says so.
+    model: its name.  file: the file to write.  If no command does it, or the file does not say how, a note says so.
     """
     rule = str(mask.chosen.get("rule") or "")
     ways: dict[str, Callable[[Mask, str, str], Again]] = {"front": _mask_of_front, "gates": _mask_of_gates}
@@ -422,7 +422,7 @@ def _spec(mask: Mask, name: str) -> Mapping[str, Any]:
 
 
 def _pruned(mask: Mask, model: str, file: str) -> Again:
-    """By a rule from scores, or as the beginning of a curve's order, which the scores of the same key gave."""
+    """A mask chosen from scores by a rule, or as the first heads of a curve's order, which those scores gave."""
     chosen, spec = mask.chosen, _spec(mask, "score")
     if "pooled" in chosen:
         return Again((), ("Its heads were chosen by scores' means over languages: the Prune page alone does that.",))
@@ -440,7 +440,7 @@ def _pruned(mask: Mask, model: str, file: str) -> Again:
 
 
 def _mask_of_gates(mask: Mask, model: str, file: str) -> Again:
-    """By learned gates, whose command writes a folder of masks."""
+    """A mask from learned gates, whose command writes a folder of masks."""
     spec = _spec(mask, "gates")
     made, steps = again(kind_of(spec), spec), part(spec, "options", "steps")
     if not made.commands:
@@ -456,7 +456,7 @@ def _mask_of_gates(mask: Mask, model: str, file: str) -> Again:
 
 
 def _mask_of_front(mask: Mask, model: str, file: str) -> Again:
-    """By a front: the answer to its question, or one more of its models, which is the best of its size on its order."""
+    """A mask from a front: the answer to its question, or another model, which is the best of its size on its order."""
     chosen, spec = mask.chosen, _spec(mask, "front")
     own, notes = spec or _bare(mask, model), () if spec else (BARE,)
     if not any(name in chosen for name in QUESTION):
@@ -473,7 +473,7 @@ def _mask_of_front(mask: Mask, model: str, file: str) -> Again:
 
 
 def _bare(mask: Mask, model: str) -> dict[str, Any]:
-    """The spec of a front as far as a mask tells it that carries none."""
+    """The spec of a front, reconstructed as far as possible from a mask that does not carry it."""
     chosen = mask.chosen
     asked = {name: chosen[name] for name in ("method", *QUESTION) if name in chosen}
     return {
@@ -485,7 +485,7 @@ def _bare(mask: Mask, model: str) -> dict[str, Any]:
 
 
 def _otherwise(mask: Mask, model: str, file: str) -> Again:
-    """By no rule that a command has: what is told of it."""
+    """A mask by a rule that no command has: what the file says about it."""
     rule = str(mask.chosen.get("rule") or "")
     made = [again(kind_of(spec), spec) for name in MADE_FROM if (spec := _spec(mask, name))]
     if made:

@@ -1,4 +1,4 @@
-"""The figures of a report, drawn by `headlab.plots` and put into SVG here: no browser, no Plotly script in the file."""
+"""The figures of a report, made by `headlab.plots` and converted to SVG: no browser and no Plotly script needed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from headlab.roles.table import NAME as ROLES
 from headlab.studies.table import FRONT
 from headlab.tables import Report
 
-ROW, LEAST, USUAL = 24.0, 60.0, 300.0  # pixels of a row of cells, of the lowest plot, and of one whose height is open
-BESIDE = 110.0  # what a Plotly figure's height has beside the plot
+ROW, LEAST, USUAL = 24.0, 60.0, 300.0  # height in pixels: of a row of cells, minimum of a plot, default of a plot
+BESIDE = 110.0  # pixels of a Plotly figure's height that are not the plot's
 LACKING = "pip install 'headlab[figures]'"
 Part = Mapping[str, Any]
 
@@ -41,8 +41,8 @@ Part = Mapping[str, Any]
 def drawn(report: Report) -> dict[str, tuple[str, ...]]:
     """{name: drawings} of a report; empty for one without figures.
 
-    Raises HeadlabError where Plotly is not installed, which says what a figure is made of, or where the tables do
-    not have what their figures need.
+    Raises HeadlabError if Plotly, which defines the figures, is not installed, or if the tables lack what the
+    figures need.
     """
     try:
         from headlab.plots import report_figures
@@ -61,14 +61,14 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
             }
         found = front_figures(report) if report.name == FRONT.key else report_figures(report)
         return {name: translated(figure, name) for name, figure in found.items()}
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables of a file may hold anything
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables from a file may hold anything
         raise HeadlabError(
             f"the tables lack the columns that are drawn ({type(error).__name__})", code="figure.tables_mismatch"
         ) from error
 
 
 def translated(figure: Any, name: str) -> tuple[str, ...]:
-    """A Plotly figure as SVG: the chart, and what its colours mean. Raises HeadlabError for what is not known here."""
+    """A Plotly figure as SVG: the chart, and a key to its colours. Raises HeadlabError for unsupported traces."""
     layout = figure.layout.to_plotly_json()
     traces = [trace.to_plotly_json() for trace in figure.data]
     unknown = sorted({str(trace.get("type")) for trace in traces} - {"heatmap", "scatter"})
@@ -116,7 +116,7 @@ def _names(given: Any, count: int) -> list[str]:
 
 
 def _text(trace: Part, z: np.ndarray[Any, Any]) -> list[list[str]]:
-    """What is written on each cell, as Plotly's templates have it."""
+    """The text on each cell, by Plotly's template. Raises HeadlabError for an unknown template."""
     form, text = trace.get("texttemplate"), trace.get("text")
     if form == "%{text}" and text is not None:
         return [[str(cell) for cell in row] for row in text]
@@ -148,7 +148,7 @@ def _marks(trace: Part) -> Iterator[Mark]:
 
 
 def _stairs(x: list[float], y: list[float]) -> tuple[list[float], list[float]]:
-    """A line that goes level first, then up or down."""
+    """The points of a step line that goes level first, then up or down (Plotly's shape "hv")."""
     level = [(b, c) for b, c in zip(x[1:], y[:-1], strict=True)]
     pairs = [point for both in zip(level, zip(x[1:], y[1:], strict=True), strict=True) for point in both]
     points = [*zip(x[:1], y[:1], strict=True), *pairs]
@@ -179,14 +179,14 @@ def _dots(trace: Part, x: list[float], y: list[float]) -> Iterator[Dot]:
 
 
 def _each(given: Any, count: int) -> list[Any]:
-    """One value for each: a list as it is, a single one again and again."""
+    """One value per item: a single value repeated, a list cycled to length."""
     if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         return [given] * count
     return list(islice(cycle(given), count)) if len(given) else [math.nan] * count
 
 
 def _values(marks: Sequence[Mark], which: str) -> Iterator[float]:
-    """All that an axis must have room for."""
+    """All values that an axis must have room for."""
     for mark in marks:
         if isinstance(mark, Line | Area):
             yield from getattr(mark, which)
@@ -210,7 +210,7 @@ def _axis(given: Part, values: list[float]) -> Axis:
 
 
 def _straight(shapes: Sequence[Part], x: Axis, y: Axis) -> Iterator[Line]:
-    """Lines across the whole plot, upright or level."""
+    """Lines across the whole plot, vertical or horizontal."""
     for shape in shapes:
         line = shape.get("line") or {}
         colour, dash = str(line.get("color", UNSURE)), str(line.get("dash", "solid"))
@@ -247,5 +247,5 @@ def _legend(traces: Sequence[Part]) -> list[Entry]:
 
 
 def _one(symbols: Any) -> str:
-    """The symbol of a whole trace: filled where its dots differ in that."""
+    """The symbol of a whole trace: if dots have their own, the filled form of the first."""
     return symbols if isinstance(symbols, str) else str(_each(symbols, 1)[0]).removesuffix("-open")

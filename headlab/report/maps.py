@@ -1,4 +1,4 @@
-"""Head maps as SVG: a cell a head, layers from top to bottom, a drawing a stack; of roles too."""
+"""Head maps as SVG, of values and of roles: one cell per head, layers from top to bottom, one drawing per stack."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headlab.records import Bools, Floats, Head, HeadGrid, Stack
 from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.tables import Report, Table
 
-# Head maps as SVG: a cell a head, layers from top to bottom, a drawing a stack.
+# Head maps as SVG: one cell per head, layers from top to bottom, one drawing per stack.
 
-CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of one where a layer has more heads than FEW
+CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of a cell if a layer has more than FEW heads
 LEFT, TOP, FOOT = 34, 32, 4
 KEY_WIDTH, KEY_HEIGHT, SHADES = 240, 34, 24
 BLANK = "#e4e6ea"  # of a head without a value
 
 
 class Cell(NamedTuple):
-    """How a head is drawn: its colour, the words on it, what the pointer shows, and whether it is ringed."""
+    """How a head is drawn: its colour, the text on it, the tooltip, and whether it is ringed."""
 
     colour: str
     words: str
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, ...]:
-    """A drawing for every stack. cells: in the grid's order.  label: what they show, for those who cannot see it."""
+    """One drawing per stack. cells: in the grid's order.  label: what they show, for screen readers."""
     out, at, several = [], 0, len(grid.stacks) > 1
     for stack in grid.stacks:
         mine = cells[at : at + stack.size]
@@ -77,7 +77,7 @@ def _cell(cell: Cell, x: float, y: float, size: int) -> str:
 
 
 def scores_cells(shown: HeadMap) -> list[Cell]:
-    """Cells of scores: with the value written on them, and ringed where the interval excludes 0."""
+    """Cells of scores, labelled with the value and ringed where the interval excludes 0."""
     return [
         Cell(colour or BLANK, brief(value, shown.limit), f"{named(head)}: {tip.replace(chr(10), ', ')}", bool(mark))
         for head, colour, value, tip, mark in zip(
@@ -87,7 +87,7 @@ def scores_cells(shown: HeadMap) -> list[Cell]:
 
 
 def brief(value: float, limit: float) -> str:
-    """A value in at most five letters: with one digit, or with two where all lie between -1 and 1."""
+    """A value in at most five characters: one decimal, or two if all values lie between -1 and 1."""
     if limit <= 1:
         return f"{value:.2f}".replace("0.", ".", 1) if abs(value) >= 0.005 else "0"
     if abs(value) >= 9.95:
@@ -98,7 +98,7 @@ def brief(value: float, limit: float) -> str:
 def share_cells(grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | None = None) -> list[Cell]:
     """Cells of shares from 0 to 1, on the scale of gates: orange at 0, blue at 1.
 
-    blank: bool [head], heads that have none.
+    blank: bool [head], heads without a gate.
     """
     out = []
     for place, head in enumerate(grid.heads):
@@ -111,7 +111,7 @@ def share_cells(grid: HeadGrid, shares: Floats, what: str, *, blank: Bools | Non
 
 
 def mask_cells(grid: HeadGrid, kept: Bools) -> list[Cell]:
-    """Cells of a mask: kept heads are blue, removed ones pale with a cross."""
+    """Cells of a mask: kept heads blue, removed heads pale with a cross."""
     looks = {True: (on_scale(DIVERGING, 0.8), "", "kept"), False: ("#f3e3d3", "×", "removed")}
     drawn = [looks[bool(stays)] for stays in kept.tolist()]
     return [
@@ -121,7 +121,7 @@ def mask_cells(grid: HeadGrid, kept: Bools) -> list[Cell]:
 
 
 def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
-    """Cells that say as which a head leaves: 1 is the first, dark the last. order: flat indices as they go."""
+    """Cells with each head's place in the removal order: 1 is the first, dark the last. order: flat indices."""
     turn = np.empty(grid.size, np.int64)
     turn[list(order)] = np.arange(1, grid.size + 1)
     return [
@@ -131,13 +131,13 @@ def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
 
 
 def scale_key(shown: Sequence[HeadMap]) -> str:
-    """What the colours of maps on one scale mean."""
+    """The key to the colours of several maps on one scale."""
     every = replace(shown[0], values=np.concatenate([one.values for one in shown]))
     return key(every.scale, every.ends, every.unit)
 
 
 def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> str:
-    """A strip of a scale's colours with words at its start, middle and end."""
+    """A strip of a scale's colours, labelled with `ends` at equal distances and with the unit."""
     step, left = KEY_WIDTH / SHADES, max(8.0, width_of(ends[0], 12) / 2)
     shades = [
         element("rect", x=left + step * i, y=2, width=step + 0.3, height=10, fill=on_scale(scale, i / (SHADES - 1)))
@@ -153,7 +153,7 @@ def key(scale: Sequence[tuple[float, str]], ends: Sequence[str], unit: str) -> s
     return picture(right + width_of(unit, 12) + 8, KEY_HEIGHT, label, *shades, *marks, unit_words)
 
 
-# The roles of a report as a head map: the colour and the letter of each head's clearest role.
+# The roles of a report as a head map, with the colour and letter of each head's clearest role.
 
 LEAST_CLEAR = ("separator", "first token")
 ROW, COLUMNS = 22, 3
@@ -161,10 +161,9 @@ Look = tuple[str, str]  # colour and letter
 
 
 def roles_map(report: Report, kind_of: Callable[[str], str], look_of: Callable[[str], Look]) -> tuple[str, ...]:
-    """Drawings of a report on roles: a map a stack, and its legend.
+    """Drawings of a report on roles: one map per stack, and a legend.
 
-    kind_of: of a role's name.  look_of: colour and letter of a kind.  Raises HeadlabError for tables that lack
-    the columns.
+    kind_of: the kind of a role.  look_of: colour and letter of a kind.  Raises HeadlabError for missing columns.
     """
     having = _having(report.table("roles"), kind_of)
     grid = _grid(report.table("measures"))
@@ -178,7 +177,7 @@ def roles_map(report: Report, kind_of: Callable[[str], str], look_of: Callable[[
 
 
 def _having(table: Table, kind_of: Callable[[str], str]) -> Mapping[Head, Sequence[str]]:
-    """{head: its roles}, the clearest first: those that say most of what it does, farthest above chance."""
+    """{head: its roles}, clearest first: farthest above chance, with the kinds of `LEAST_CLEAR` last."""
     found: dict[Head, list[tuple[bool, float, str]]] = {}
     names = ("stack", "layer", "head", "role", "above chance, points", "has it")
     for stack, layer, head, role, above, has in zip(*map(table.column, names), strict=True):
@@ -189,7 +188,7 @@ def _having(table: Table, kind_of: Callable[[str], str]) -> Mapping[Head, Sequen
 
 
 def _grid(measures: Table) -> HeadGrid:
-    """The heads that were looked at."""
+    """The grid of the heads that were measured."""
     sizes: dict[str, dict[int, int]] = {}
     for stack, layer, head in zip(*map(measures.column, ("stack", "layer", "head")), strict=True):
         layers = sizes.setdefault(str(stack), {})

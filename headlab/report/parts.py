@@ -1,4 +1,4 @@
-"""What a document consists of: sections with drawings, tables, notes, facts, and the way to make them again."""
+"""The parts of a document: sections with drawings, tables, notes, facts, and how to make the results again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from headlab.report.commands import Again, part
 from headlab.tables import NOTHING, Cell, Table, duration
 
-# What a document consists of: sections with drawings, tables, notes and the way to make them again.
+# The parts of a document: sections with drawings, tables, notes and how to make the results again.
 
 Facts = tuple[tuple[str, str], ...]
 
@@ -19,7 +19,7 @@ Facts = tuple[tuple[str, str], ...]
 class Figure:
     """Drawings that belong together.
 
-    drawings: SVG, one beside the other where there is room.  caption: below them.  wide: with no other figure beside.
+    drawings: SVG, side by side where there is room.  caption: below them.  wide: with no other figure beside it.
     """
 
     drawings: Sequence[str]
@@ -29,14 +29,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Folded:
-    """A table that is behind a line to click on, on the screen; on paper it is there as all others are."""
+    """A table that is collapsed on screen until clicked, and printed in full on paper."""
 
     table: Table
 
 
 @dataclass(frozen=True)
 class Made:
-    """Where a result comes from. key: of its run, or the file's name.  facts: names and values, in reading order."""
+    """Where a result comes from. key: of its run, or the file's name.  facts: (name, value), in reading order."""
 
     key: str
     title: str
@@ -45,9 +45,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Section:
-    """What is told of results that belong together.
+    """One section of a document: results that belong together.
 
-    model: name and fingerprint of the model they are of.  kind: of result, in a word or two.
+    model: name and fingerprint of their model.  kind: of result, in a word or two.
     """
 
     title: str
@@ -62,11 +62,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Item:
-    """A result to report. record: what `headlab.store` reads, a report or a mask.  key: its name in the document.
+    """A result to report. record: a stored record, a report or a mask.  key: its name in the document.
 
-    meta: when and with what it was made.  command: that the file it was read from says made it, or empty.  file: that
-    it was read from, by as much of its path as tells it from the others; equal to `key` where it is all of that file,
-    empty for a run.
+    meta: when and with what it was made.  command: the command that made it, according to its file, or empty.  file:
+    the unique end of the path of its file; equal to `key` if it is the whole content of the file, empty for a run.
     """
 
     record: object
@@ -82,11 +81,11 @@ MODEL, DATA = ("name", "revision", "fingerprint", "dtype"), ("name", "language",
 NAMES = {"data_hash": "data hash (sha256)", "fingerprint": "model's fingerprint (sha256)", "dtype": "precision"}
 TOLD = ("model", "task", "method", "options", "ablation", "seed", "kind", "format", "order", "removed")
 UNNAMED = ("not said", "")
-LONGEST = 600  # letters of one value
+LONGEST = 600  # characters of one value
 
 
 def model_of(spec: Any) -> tuple[str, str]:
-    """Name and fingerprint of the model that a spec is of."""
+    """Name and fingerprint of a spec's model."""
     found = part(spec, "model")
     if not isinstance(found, Mapping):
         return UNNAMED
@@ -94,7 +93,7 @@ def model_of(spec: Any) -> tuple[str, str]:
 
 
 def facts_of(spec: Mapping[str, Any], meta: Mapping[str, Any], more: Sequence[tuple[str, str]] = ()) -> Facts:
-    """All that a spec and what is kept beside a result say, in reading order. more: after the options."""
+    """All facts in a spec and in a result's metadata, in reading order. more: further facts, after the options."""
     rows = [*_model(spec), *_data(spec), *_choices(spec), *more, *_beside(spec), *_when(meta)]
     return tuple((name, value[:LONGEST]) for name, value in rows if value)
 
@@ -125,7 +124,7 @@ def _choices(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _beside(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a spec says that is named nowhere else, a command aside: that stands among the commands."""
+    """The entries of a spec that are listed nowhere else, except the command, which is shown with the commands."""
     for name, value in spec.items():
         if name not in (*TOLD, "command"):
             yield name.replace("_", " "), told(value)
@@ -137,7 +136,7 @@ def _when(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def told(value: Any) -> str:
-    """A value in words."""
+    """A value as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -150,11 +149,11 @@ def told(value: Any) -> str:
 
 
 def spent(forwards: int, seconds: float) -> tuple[tuple[str, str], ...]:
-    """What a result took."""
+    """The cost of a result, as facts."""
     return (("forward passes of one example", f"{forwards:,}"), ("time", duration(seconds)))
 
 
-# Tables as they are printed: cells in words, and long ones cut with a note that says so.
+# Tables as text; long ones are cut, with a note that says so.
 
 FORMAT = re.compile(r"[+]?,?(\.\d{1,2})?[dfegs%]?")
 NAUGHT = re.compile(r"-0(\.0+)?%?")
@@ -164,7 +163,7 @@ LONG = 12  # rows from which a table is folded
 
 @dataclass(frozen=True)
 class Printed:
-    """A table as text. numbers: whether each column's cells stand to the right.  folded: behind a line to click on."""
+    """A table as text. numbers: whether each column is right-aligned.  folded: whether it is collapsed."""
 
     title: str
     columns: Sequence[str]
@@ -175,7 +174,7 @@ class Printed:
 
 
 def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) -> Printed:
-    """A table as text, its rows no more than `most`; folded: by default where it is long."""
+    """A table as text, with at most `most` rows. folded: by default, whether it is long."""
     found = shortened(table, most)
     rows = [[cell(value, form) for value, form in zip(row, found.formats, strict=True)] for row in found.rows]
     fold = len(rows) > LONG if folded is None else folded
@@ -183,7 +182,7 @@ def printed(table: Table, *, folded: bool | None = None, most: int = MOST_ROWS) 
 
 
 def shortened(table: Table, most: int) -> Table:
-    """The table, or its rows that matter: those of heads that have the role where that is told, and the first."""
+    """The table cut to at most `most` rows: those of heads that have the role, if it says so, then the first ones."""
     rows, notes = table.rows, list(table.notes)
     if len(rows) > most and HAS in table.columns:
         place = table.columns.index(HAS)
@@ -196,7 +195,7 @@ def shortened(table: Table, most: int) -> Table:
 
 
 def cell(value: Cell, form: str) -> str:
-    """A cell in words. A file may bring any format: one that does not fit leaves the value as it is."""
+    """A cell as text. A file may hold any format: one that does not fit is ignored."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Each kind of result as a section: scores, curves, learned gates, masks, and reports of experiments."""
+"""A section for each kind of result: scores, curves, learned gates, masks, and reports of experiments."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
 from headlab.value_functions import shown_unit
 
-# Scores of heads as a section: what was found in each language, a map, and every head's numbers.
+# Scores of heads as a section: the findings in each language, a map, and every head's numbers.
 
 Scored = Sequence[tuple[Item, HeadScores]]
 
 
 def scores_group(scores: HeadScores) -> tuple[object, ...]:
-    """Scores of one group can be compared: model, task, method, estimand, unit and ablation are the same."""
+    """Group key of scores; those with the same model, task, method, estimand, unit and ablation are comparable."""
     spec = scores.spec
     return (*model_of(spec), spec["task"]["name"], scores.method, scores.estimand, scores.unit, spec["ablation"])
 
@@ -126,7 +126,7 @@ def _row(s: HeadScores, factor: float) -> tuple[Cell, ...]:
 
 
 def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
-    """A table a language; p-values are adjusted over all heads and languages that have any."""
+    """One table per language; p-values are adjusted over all heads and languages that have any."""
     adjusted = iter(_adjusted([s.p_values for _, s in items if s.p_values is not None]))
     for _, s in items:
         columns: dict[tuple[str, str], Floats | None] = {
@@ -171,13 +171,13 @@ def _scores_notes(items: Scored) -> Iterator[str]:
     yield f"A removed head gives {'zeros' if ablation == 'zero' else f'its {ablation}'}. Layers and heads count from 0."
 
 
-# Accuracy as heads leave, drawn: a line a curve on the area that encloses it.
+# Charts of accuracy as heads are removed: one line per curve, with its interval shaded.
 
 HEIGHT, FEW = 300.0, 3
 
 
 def names_of(curves: Sequence[Curve]) -> list[str]:
-    """What tells curves apart: language, ordering, or both; the seed too, of curves alike in these."""
+    """Names that distinguish curves: language, ordering, or both; the seed too, if these are the same."""
     one_language, one_ordering = (len({getattr(c, what) for c in curves}) == 1 for what in ("language", "ordering"))
     if len(curves) == 1:
         return [f"{curves[0].language} by {curves[0].ordering}"]
@@ -195,7 +195,7 @@ def _seed(curve: Curve) -> object:
 
 
 def curves_drawn(curves: Sequence[Curve]) -> str:
-    """Accuracy against heads removed; shaded: 95 % of the difference to the start."""
+    """Accuracy against heads removed; shaded: 95 % intervals of the difference from the untouched model."""
     names, marks, entries = names_of(curves), list[Mark](), list[Entry]()
     for at, (curve, name) in enumerate(zip(curves, names, strict=True)):
         chance = curve.ordering == CHANCE
@@ -216,25 +216,25 @@ def curves_drawn(curves: Sequence[Curve]) -> str:
     return draw(Chart(x_axis, y_axis, marks, HEIGHT, f"accuracy as heads leave: {', '.join(names)}", entries))
 
 
-# Pruning curves as a section: the curves, what they come to, the order of the heads, every point.
+# Pruning curves as a section: the curves, a summary, the order of the heads, every point.
 
 POINT, MANY = 0.01, 6
 Curves = Sequence[tuple[Item, Curve]]
 
 
 def curves_group(curve: Curve) -> tuple[object, ...]:
-    """Curves of one group share a chart: model, task, split and ablation are the same."""
+    """Group key of curves; those with the same model, task, split and ablation share a chart."""
     return (*model_of(curve.spec), curve.spec["task"]["name"], curve.split, curve.spec["ablation"])
 
 
 def curves_section(items: Curves, dev_size: Callable[[str], int | None]) -> Section:
-    """The section of one group of curves. dev_size: how many examples ordered the heads, by the key of their scores."""
+    """The section of one group of curves. dev_size: number of examples behind the scores with a key, if known."""
     curves = [curve for _, curve in items]
     first, names = curves[0], names_of(curves)
     enclosed = "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
     orders = [
         Figure(stack_maps(c.grid, order_cells(c.grid, c.order.tolist()), f"order of removal, {name}"),
-               f"{name}: as which each head leaves (1 is the first)")
+               f"{name}: when each head is removed (1 is first) (1 is the first)")
         for c, name in zip(curves, names, strict=True)
     ]  # fmt: skip
     points = [Folded(_points(c, name)) for c, name in zip(curves, names, strict=True)]
@@ -271,7 +271,7 @@ def _curves_summary(curves: Sequence[Curve], names: Sequence[str]) -> Table:
         "is ruled out at every count up to there.",
     )
     return Table(
-        "curve-summary", "What the curves come to", columns, ("", "", ",d", ".1f", ".1f", "d", "d", "d"), rows, notes
+        "curve-summary", "Summary of the curves", columns, ("", "", ",d", ".1f", ".1f", "d", "d", "d"), rows, notes
     )
 
 
@@ -291,7 +291,7 @@ def _curves_notes(curves: Sequence[Curve]) -> Iterator[str]:
     yield "Each interval is for its own count of heads: among many counts some are off by chance."
 
 
-# Learned gates as a section: how open each is, what each penalty keeps and costs, and how the learning went.
+# Learned gates as a section: how open each is, what each penalty keeps and costs, and the course of training.
 
 Learned = Sequence[tuple[Item, LearnedGates]]
 SPLITS = ("test", "dev")
@@ -300,7 +300,7 @@ WORTH = ("accuracy", "difference", "low", "high")
 
 
 def gates_group(gates: LearnedGates) -> tuple[object, ...]:
-    """Gates of one group make a sweep: model, task and language are the same."""
+    """Group key of gates; those with the same model, task and language form a sweep."""
     return (*model_of(gates.spec), gates.spec["task"]["name"], gates.language)
 
 
@@ -333,7 +333,7 @@ def _split(gates: LearnedGates) -> str:
 
 
 def _trade_off(every: Sequence[LearnedGates]) -> Iterator[Figure]:
-    """Accuracy against heads kept, a dot a penalty; nothing where nothing was measured."""
+    """Accuracy against heads kept, one dot per penalty; nothing if no accuracy was measured."""
     split = _split(every[0])
     found = [(int(g.kept.sum()), g.measured.get(split, {}), g.weight) for g in every]
     dots = [_worth_dot(kept, worth, weight) for kept, worth, weight in found if _whole(worth)]
@@ -375,7 +375,7 @@ def _course(every: Sequence[LearnedGates]) -> Figure:
     last = max(float(gates.steps[-1]) for gates in every)
     y = axis(*widened(heights, zero=True), title="nats an answer")
     chart = Chart(axis(0, last, title="step"), y, marks, 200, f"{what} over the steps", entries)
-    return Figure((draw(chart),), f"How the learning went: {what}", wide=True)
+    return Figure((draw(chart),), f"Course of training: {what}", wide=True)
 
 
 def _gates_summary(every: Sequence[LearnedGates]) -> Table:
@@ -413,14 +413,14 @@ def _gates_notes(every: Sequence[LearnedGates]) -> Iterator[str]:
     yield "A gate that is likelier open than closed is kept."
 
 
-# Masks as sections: which heads are kept, how that was chosen, and what is known of their worth.
+# Masks as sections: which heads are kept, how they were chosen, and the known accuracies.
 
 EVALUATED, UNNAMED = "evaluated", "not said"
-MODEL, MASK = "MODEL", "MASK.json"  # stand for what the file does not name
+MODEL, MASK = "MODEL", "MASK.json"  # placeholders for what the file does not name
 
 
 class Number(NamedTuple):
-    """How a number that a mask carries is shown."""
+    """How a number in a mask file is shown."""
 
     column: str
     form: str
@@ -441,7 +441,7 @@ NUMBERS = {
 
 
 def masks_section(item: Item, mask: Mask, number: int = 0) -> Section:
-    """The section of one mask. number: which of several it is, from 1; 0 where it is the only one."""
+    """The section of one mask. number: its number among several masks, from 1; 0 if it is the only one."""
     name, gone = str(mask.model.get("name") or UNNAMED), len(mask.removed)
     model = (name, str(mask.model.get("fingerprint") or ""))
     drawn = stack_maps(mask.grid, mask_cells(mask.grid, mask.kept), "heads kept and removed")
@@ -470,7 +470,7 @@ def _layers(mask: Mask) -> Table:
 
 
 def _worth(mask: Mask) -> Iterator[Table]:
-    """The accuracies that the file carries, a table a split; columns that no language has are left out."""
+    """The accuracies in the file, one table per split and task, without columns that no language has."""
     parts: dict[tuple[str, str], list[Seen]] = {}
     for one in seen(mask):
         parts.setdefault((one.split, one.task), []).append(one)
@@ -495,7 +495,7 @@ def _facts(mask: Mask) -> Facts:
 
 
 def _masks_again(item: Item, mask: Mask, name: str, number: int) -> Again:
-    """How it is made again, judged and applied."""
+    """How a mask is made again, evaluated and applied."""
     model, file = MODEL if name == UNNAMED else name, item.key
     notes = ["The file names no model: put yours in place of MODEL."] if name == UNNAMED else []
     if item.key != item.file or not item.key.endswith(".json"):
@@ -513,7 +513,7 @@ def _masks_again(item: Item, mask: Mask, name: str, number: int) -> Again:
 
 
 def _asked(mask: Mask) -> list[str]:
-    """Task and languages that its heads were chosen for."""
+    """Options that name the task and languages that a mask's heads were chosen for."""
     specs = (mask.chosen.get(name) for name in MADE_FROM)
     task = next((found for spec in specs if (found := part(spec, "task", "name"))), None) or mask.chosen.get("task")
     languages = mask.chosen.get("languages")
@@ -531,13 +531,13 @@ def _masks_notes(mask: Mask) -> Iterator[str]:
     yield "A mask alone makes a model no faster: it switches heads off. headlab shrink takes them out."
 
 
-# Reports of experiments as sections: their figures, tables and notes, as they are.
+# Reports of experiments as sections: their figures, tables and notes, unchanged.
 
 TITLES = {ROLES: "Roles of heads"}
 
 
 def reports_section(item: Item, report: Report) -> Section:
-    """The section of one report; figures that cannot be drawn are left out, with the reason among the notes."""
+    """The section of one report; figures that cannot be drawn are omitted, with the reason in the notes."""
     notes, figures = list(report.notes), list[Figure]()
     try:
         figures = [Figure(drawings, name.replace("-", " "), wide=True) for name, drawings in drawn(report).items()]
@@ -564,13 +564,13 @@ def _languages(report: Report) -> str:
 
 
 def _reports_again(item: Item, report: Report) -> Again:
-    """The command that the file names, else that of the spec. Only a command of headlab's is passed on."""
+    """The command named in the file, or else the one derived from the spec; only headlab commands are passed on."""
     given = item.command or report.spec.get("command")
     if not isinstance(given, str) or not given:
         return again("report", report.spec)
     try:
         words = tuple(shlex.split(given))
-    except ValueError:  # a quotation that does not end
+    except ValueError:  # unclosed quotation
         words = ()
     if words[:1] != ("headlab",):
         return Again((), (f"The file says that this made it, which is not a command of headlab's: {given[:LONGEST]}",))

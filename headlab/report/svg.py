@@ -1,4 +1,4 @@
-"""Drawings as SVG text: escaped elements, the colours of headlab's figures, axes, marks and charts."""
+"""Drawings as SVG text: escaped elements, symbols, axes, marks and charts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from unicodedata import east_asian_width
 
 from headlab.pictures import ink_on
 
-# SVG as text: elements whose attributes and words are escaped here and nowhere else.
+# SVG as text: attributes and text are escaped here and nowhere else.
 
-FONT_WIDTH = 0.56  # mean width of a letter, in font sizes; browsers differ, so places are kept a little too wide
+FONT_WIDTH = 0.56  # mean width of a letter, in font sizes; slightly too wide, since browsers differ
 Attribute = str | float | None
 
 
 def number(value: float) -> str:
-    """A coordinate with two digits at most, without trailing zeros."""
+    """A coordinate with at most two decimals, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if value % 1 else f"{value:.0f}"
 
 
 def element(name: str, *children: str, **attributes: Attribute) -> str:
-    """An element; children are SVG already.
+    """An SVG element. children: SVG already.
 
-    Attributes: numbers are shortened, texts escaped, None is left out; `stroke_width` stands for stroke-width, `class_`
+    attributes: numbers are shortened, strings escaped, None omitted; `stroke_width` stands for stroke-width, `class_`
     for class.
     """
     given = "".join(
@@ -38,17 +38,17 @@ def element(name: str, *children: str, **attributes: Attribute) -> str:
 
 
 def words(x: float, y: float, text: str, **attributes: Attribute) -> str:
-    """A text at a place."""
+    """Text at a position."""
     return element("text", escape(text, quote=False), x=x, y=y, **attributes)
 
 
 def hint(text: str) -> str:
-    """What the pointer shows on the element that this is a child of."""
+    """A tooltip for the parent element; empty for an empty text."""
     return element("title", escape(text, quote=False)) if text else ""
 
 
 def picture(width: float, height: float, label: str, *children: str) -> str:
-    """A whole drawing. label: what it shows, for those who cannot see it."""
+    """A whole drawing. label: what it shows, for screen readers."""
     return element(
         "svg", *children, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {number(width)} {number(height)}",
         width=width, height=height, role="img", aria_label=label,
@@ -56,13 +56,13 @@ def picture(width: float, height: float, label: str, *children: str) -> str:
 
 
 def width_of(text: str, size: float) -> float:
-    """About how wide a text is, in the unit of its font size; East Asian letters are twice as wide."""
+    """Approximate width of a text, in the unit of its font size; East Asian characters count 1.8 times."""
     letters = sum(1.8 if east_asian_width(letter) in "WF" else 1.0 for letter in text)
     return letters * FONT_WIDTH * size
 
 
 def shortened(text: str, size: float, room: float) -> str:
-    """The text, cut with an ellipsis where it is wider than the room."""
+    """The text, cut with an ellipsis if it is wider than the room."""
     if width_of(text, size) <= room:
         return text
     while text and width_of(text, size) > room - size:
@@ -70,9 +70,9 @@ def shortened(text: str, size: float, room: float) -> str:
     return f"{text}…"
 
 
-# The marks of a chart's dots, by the names that Plotly gives them; "-open" ones are outlines.
+# Symbols of a chart's dots, by Plotly's names; "-open" ones are outlines.
 
-# Paths around (0, 0) in halves of the size.
+# Paths around (0, 0), in units of half the size.
 PATHS = {
     "diamond": "M0 -1.25L1.25 0L0 1.25L-1.25 0Z",
     "square": "M-.95 -.95H.95V.95H-.95Z",
@@ -85,7 +85,7 @@ OPEN = "-open"
 
 
 def drawn(symbol: str, x: float, y: float, size: float, colour: str) -> str:
-    """A mark of that size in pixels; a name that is not known gives a circle."""
+    """A symbol of a size in pixels; an unknown name gives a circle."""
     name, outline = symbol.removesuffix(OPEN), symbol.endswith(OPEN) or symbol.startswith("line")
     fill = "none" if outline else colour
     path = PATHS.get(name)
@@ -98,7 +98,7 @@ def drawn(symbol: str, x: float, y: float, size: float, colour: str) -> str:
     )  # fmt: skip
 
 
-# Where an axis has its ticks, and what is written there.
+# Axes: positions and labels of their ticks.
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -107,7 +107,8 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 class Axis:
     """One axis of a chart.
 
-    low, high: at the left or lower end, and at the other; low may be the larger.  ticks: (place, words).
+    low, high: values at the left or lower end and at the other end; low may be the larger.  ticks: (position, label).
+    lines: whether to draw grid lines.
     """
 
     low: float
@@ -117,12 +118,12 @@ class Axis:
     lines: bool = True
 
     def share(self, value: float) -> float:
-        """Where a value lies between the ends, 0 to 1."""
+        """Position of a value between the ends, 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
 
 def axis(low: float, high: float, *, title: str = "", form: str = "g", most: int = 7, unit: str = "") -> Axis:
-    """An axis of numbers with round ticks. form: as in `format`; unit: written behind each."""
+    """An axis of numbers with at most `most` round ticks. form: as in `format`.  unit: appended to each label."""
     if not high > low:
         low, high = low - 0.5, low + 0.5
     places = rounded(low, high, most)
@@ -130,14 +131,14 @@ def axis(low: float, high: float, *, title: str = "", form: str = "g", most: int
 
 
 def named(names: list[str], *, title: str = "", downwards: bool = False) -> Axis:
-    """An axis of names, at 0, 1, 2, ...; downwards: the first is at the top."""
+    """An axis of names at 0, 1, 2, ... downwards: whether the first is at the top."""
     ends = (-0.5, max(len(names), 1) - 0.5)
     low, high = ends[::-1] if downwards else ends
     return Axis(low, high, tuple((float(place), name) for place, name in enumerate(names)), title, lines=False)
 
 
 def rounded(low: float, high: float, most: int) -> list[float]:
-    """Round places between two ends, `most` at most."""
+    """At most `most` round numbers between two ends."""
     raw = (high - low) / max(most - 1, 1)
     scale = 10.0 ** math.floor(math.log10(raw))
     step = next(scale * step for step in STEPS if scale * step >= raw * (1 - 1e-9))
@@ -147,12 +148,12 @@ def rounded(low: float, high: float, most: int) -> list[float]:
 
 
 def written(value: float, form: str) -> str:
-    """A tick's words: without a minus before nothing."""
+    """A tick's label; zero has no minus sign."""
     return format(value + 0.0 if value else 0.0, form)
 
 
 def widened(values: list[float], *, zero: bool = False, room: float = 0.04) -> tuple[float, float]:
-    """The ends of an axis that all finite values lie on, with some room; 0 to 1 where there are none."""
+    """The ends of an axis that holds all finite values, with some room; 0 to 1 if there are none."""
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return 0.0, 1.0
@@ -162,13 +163,13 @@ def widened(values: list[float], *, zero: bool = False, room: float = 0.04) -> t
     return (min(low, 0.0) if low < 0 and min(known) < 0 else 0.0, max(high, 0.0)) if zero else (low, high)
 
 
-SHADE, FAINT = 0.13, 0.06  # opacity of an area: of few, and of many that lie on each other
+SHADE, FAINT = 0.13, 0.06  # opacity of an area: for few areas, and for many that overlap
 
 
 # Charts as SVG: lines, areas, dots with intervals and coloured cells on two axes.
 
 WIDTH, FONT = 680.0, 12.0
-MOST_LEFT = 0.4 * WIDTH  # what the names of rows may take
+MOST_LEFT = 0.4 * WIDTH  # maximum width of the row names
 STROKES = {
     "solid": None, "dot": "2 3", "dash": "7 4", "dashdot": "7 3 2 3", "longdash": "12 4", "longdashdot": "12 3 2 3",
 }  # fmt: skip
@@ -176,7 +177,7 @@ STROKES = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points; it is broken where one is not finite."""
+    """A line through points, broken where a point is not finite."""
 
     x: Sequence[float]
     y: Sequence[float]
@@ -197,7 +198,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Dot:
-    """A mark at a place, with an interval where there is one: low and high lie on the axis `along`."""
+    """A symbol at a position. low, high: ends of its interval along the axis `along`, NaN for none.  told: tooltip."""
 
     x: float
     y: float
@@ -213,7 +214,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Box:
-    """A coloured cell around a place, one wide and one high."""
+    """A coloured cell around a position, one unit wide and high. told: tooltip."""
 
     x: float
     y: float
@@ -224,7 +225,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Words:
-    """A text at a place, moved by (dx, dy) pixels. anchor: start, middle or end."""
+    """Text at a position, shifted by (dx, dy) pixels. anchor: start, middle or end."""
 
     x: float
     y: float
@@ -240,7 +241,7 @@ Mark = Line | Area | Dot | Box | Words
 
 @dataclass(frozen=True)
 class Entry:
-    """A name of the legend, and how its marks look: no line without a dash, no dot without a symbol."""
+    """An entry of the legend. dash, symbol: style of its line and dot; None draws none."""
 
     name: str
     colour: str
@@ -250,7 +251,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart. height: pixels of the plot alone.  label: what it shows, for those who cannot see it."""
+    """A chart. height: of the plot alone, in pixels.  label: what it shows, for screen readers."""
 
     x: Axis
     y: Axis
@@ -261,7 +262,7 @@ class Chart:
 
 
 class _Frame:
-    """Where the plot lies in the drawing, and where a value lies in the plot."""
+    """Position of the plot in the drawing, and of values in the plot."""
 
     def __init__(self, chart: Chart, top: float) -> None:
         self.chart = chart
@@ -282,7 +283,7 @@ class _Frame:
 
     @property
     def cell(self) -> tuple[float, float]:
-        """Width and height of a cell that is one wide and one high."""
+        """Width and height in pixels of a cell of one by one unit."""
         return self.wide / abs(self.chart.x.high - self.chart.x.low), self.high / abs(
             self.chart.y.high - self.chart.y.low
         )
@@ -293,14 +294,14 @@ def draw(chart: Chart) -> str:
     legend, top = _legend(chart.legend)
     frame = _Frame(chart, top)
     parts = [*legend, *_x_axis(frame), *_y_axis(frame)]
-    # Cells and areas lie below, words above all.
+    # Areas and cells at the bottom, text on top.
     for kind in (Area, Box, Line, Dot, Words):
         parts += [_mark(mark, frame) for mark in chart.marks if isinstance(mark, kind)]
     return picture(WIDTH, frame.bottom + frame.foot, chart.label, *parts)
 
 
 def _legend(entries: Sequence[Entry]) -> tuple[list[str], float]:
-    """The legend's parts, and where the plot begins."""
+    """The legend's elements, and the top of the plot in pixels."""
     parts, x, y = [], 8.0, 14.0
     for entry in entries:
         wide = 44 + width_of(entry.name, FONT)
@@ -374,7 +375,7 @@ def _stroke(path: str, colour: str, dash: str | None, width: float) -> str:
 
 
 def _path(x: Sequence[float], y: Sequence[float], frame: _Frame) -> str:
-    """Pieces of a line, each where all its points are finite."""
+    """SVG path of a line, in pieces whose points are all finite."""
     points = list(zip(x, y, strict=True))
     pieces = (
         list(run) for whole, run in groupby(points, lambda p: math.isfinite(p[0]) and math.isfinite(p[1])) if whole

@@ -1,1 +1,1 @@
-"""Reproduce published papers, on models and data that are at hand."""
+"""Reproductions of published papers on available models and data."""

@@ -47,7 +47,7 @@ NATS_FORMATS = ("+.4f", "+.4f", "+.4f", ".4f", ".4f")
 
 
 def translation_report(found: Translated, seed: int) -> Report:
-    """All tables of the part."""
+    """The report of the translation part, with all its tables."""
     tables = (against(found, seed), surer(found, seed), layers(found), first(found), scratch(found, seed), roles(found))
     forwards = sum(one.forwards for one in found.all)
     seconds = sum(one.seconds + one.judging for one in found.all)
@@ -56,8 +56,8 @@ def translation_report(found: Translated, seed: int) -> Report:
 
 
 def notes(found: Translated) -> Iterator[str]:
-    """What to know before believing it."""
-    # ALONG is of what the runs measured themselves; the tables here compare with the model trained on.
+    """Caveats of the report."""
+    # ALONG describes what the runs measured themselves; these tables compare with the model trained on.
     yield from dict.fromkeys(note for run in found.runs for note in run.gates.notes if note != ALONG)
     yield "One training each: intervals and p are over test sentences; what another seed would change is not in them."
     yield (
@@ -73,14 +73,14 @@ def notes(found: Translated) -> Iterator[str]:
 
 
 def _gains(found: Sequence[Paired]) -> list[Row]:
-    """Cells of differences, Holm's p among them."""
+    """Cells of differences, with Holm's p at the end."""
     if not found:
         return []
     return [(*one, float(p)) for one, p in zip(found, holm(np.array([one.p for one in found])), strict=True)]
 
 
 def _judged(found: Translated) -> list[tuple[Row, Judged]]:
-    """Each row's gates, λ, heads left by stack and undecided ones, and its model; all are compared with the first."""
+    """Each row's gates, λ, heads left by stack and undecided ones, and its model; the first is the reference."""
     sizes = [n for _, n in found.runs[0].gates.kept_by_stack(0).values()]
     out: list[tuple[Row, Judged]] = [((NONE, None, *sizes, None), found.longer),
                                      ((BEFORE, None, *sizes, None), found.base)]  # fmt: skip
@@ -95,7 +95,7 @@ def _columns(found: Translated) -> tuple[str, ...]:
 
 
 def against(found: Translated, seed: int) -> Table:
-    """BLEU against the heads that stay, stack by stack."""
+    """BLEU against the number of heads kept in each stack."""
     whole, *others = _judged(found)
     gains = _gains([bleu.gain(found.longer.bleu, one.bleu, seed=seed) for _, one in others])
     empty: Row = (None,) * len(GAIN_FORMATS)
@@ -128,7 +128,7 @@ def _bleu(one: Judged) -> Row:
 
 
 def surer(found: Translated, seed: int) -> Table:
-    """Log-probability of the right translations, of the same models."""
+    """Log-probability of the correct translations, for the same models."""
     whole, *others = _judged(found)
     gains = _gains([generation.gain(found.longer.sure, one.sure, seed=seed) for _, one in others])
     empty: Row = (None,) * len(NATS_FORMATS)
@@ -148,7 +148,7 @@ def surer(found: Translated, seed: int) -> Table:
 
 
 def layers(found: Translated) -> Table:
-    """Heads that stay in each layer of each stack as λ grows."""
+    """Heads kept in each layer of each stack, by λ."""
     columns = tuple(f"{stack.name} {n}" for stack in found.runs[0].gates.grid.stacks for n in range(stack.layers))
     rows: list[Row] = [(run.series, run.weight, *by_layer(run.gates)) for run in found.runs]
     title = "Heads that stay, by type and layer"
@@ -156,7 +156,7 @@ def layers(found: Translated) -> Table:
 
 
 def first(found: Translated) -> Table:
-    """Which type of heads goes first, where all have gates."""
+    """Which type of head is pruned first when all have gates."""
     runs = [run.gates for run in found.runs if run.series == EVERY]
     stacks = [stack.name for stack in found.runs[0].gates.grid.stacks]
     rows: list[Row] = []
@@ -165,7 +165,7 @@ def first(found: Translated) -> Table:
         rows.append((gates.weight, *halved(gates).values(), *left, ", ".join(soonest(gates)) or None))
     return Table(
         "gates-first",
-        "Which type of heads goes first, as all are pruned together",
+        "Which type of head is pruned first when all have gates",
         ("λ", *(f"{name}: half gone at step" for name in stacks), *(f"{name}: left, %" for name in stacks), "first"),
         ("g", *("d" for _ in stacks), *(".0f" for _ in stacks), ""),
         tuple(rows),
@@ -178,7 +178,7 @@ def first(found: Translated) -> Table:
 
 
 def halved(gates: LearnedGates) -> dict[str, int | None]:
-    """{stack: the first step kept at which it has lost half of its heads}."""
+    """{stack: the first recorded step at which at most half of its heads are left}."""
     by_time = [gates.kept_by_stack(time) for time in range(len(gates.steps))]
     out: dict[str, int | None] = {}
     for name in by_time[0]:
@@ -194,7 +194,7 @@ def soonest(gates: LearnedGates) -> list[str]:
 
 
 def scratch(found: Translated, seed: int) -> Table:
-    """Pruned from a trained model, and the same architecture trained from nothing."""
+    """Pruned models compared with the same architectures trained from scratch."""
     pairs = [
         (run, found.scratch[run.weight]) for run in found.runs if run.series == ENCODER and run.weight in found.scratch
     ]
@@ -217,7 +217,7 @@ def scratch(found: Translated, seed: int) -> Table:
 
 
 def roles(found: Translated) -> Table:
-    """Which roles the heads that stay had in the model before it was pruned."""
+    """Which roles the remaining heads had before pruning."""
     return Table(
         "gates-roles",
         "Roles that heads had before pruning, and how many of them stay",
@@ -241,10 +241,9 @@ def _role_rows(found: Translated) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Given:
-    """What the parts are given.
+    """Inputs of the parts.
 
-    nli: folder of the NLI model (None: beside the data).  translator: the translation model that is pruned; None
-    trains one.
+    nli: folder of the NLI model (None: beside the data).  translator: the translation model to prune; None trains one.
     """
 
     plan: Plan
@@ -254,7 +253,7 @@ class Given:
 
 
 def parts_of(plan: Plan, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the parts to be done, in the plan's order. Raises HeadlabError for an unknown one."""
+    """Names of the requested parts, in the plan's order. Raises HeadlabError for an unknown one."""
     every = (*(one.task for one in plan.classifiers), TRANSLATION)
     unknown = [name for name in asked or () if name not in every]
     if unknown:
@@ -265,7 +264,7 @@ def parts_of(plan: Plan, asked: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def given(plan: Plan, data: Path, *, nli: Path | None, pair: str | None, translator: str | None, device: str) -> Given:
-    """The plan for a pair and a translation model of the user's own; `translator`: a folder or an id of the hub."""
+    """The plan for the user's pair and translation model. translator: a folder or a hub id."""
     own = None if translator is None else _opened(translator, device)
     plan = replace(plan, translator=plan.translator.of(pair, own is not None))
     return Given(plan, data, nli, own)
@@ -279,7 +278,7 @@ def _opened(name: str, device: str) -> Model:
 
 
 def check(given: Given, parts: Sequence[str]) -> None:
-    """Raise HeadlabError, before hours are spent, for a model, examples or a package that are not there."""
+    """Raise HeadlabError, before hours are spent, if a model, examples or a package are missing."""
     for one in given.plan.classifiers:
         if one.task in parts:
             heads.check(one, given.data, given.nli)

@@ -1,4 +1,4 @@
-"""Encoder gates of a classifier beside other methods' masks, and what `reproduce voita-gates` trains at which sizes."""
+"""Encoder gates of a classifier compared with other methods' masks, and the plans of `reproduce voita-gates`."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ MODELS = {INTENTS: "e5-small-intents", XNLI: NLI}
 
 @dataclass(frozen=True)
 class Classifier:
-    """Gates on the heads of a classifier, beside other choices of as many heads.
+    """Gates on a classifier's heads, compared with other choices of as many heads.
 
-    weights: λ, a run each.  gates: how they are learned.  samples: a head, of Shapley values.  randoms: masks of as
-    many heads drawn at random.  test: examples that all is reported on (None: all).
+    weights: λ, one run each.  gates: how they are learned.  samples: per head, of Shapley values.  randoms: random
+    masks of as many heads.  test: examples that results are reported on (None: all).
     """
 
     task: str
@@ -58,11 +58,11 @@ class Classifier:
 
 @dataclass(frozen=True)
 class Translator:
-    """A translation model from nothing, and gates that are trained along with it.
+    """A translation model trained from scratch, and gates trained jointly with it.
 
-    sentences: of the train split (None: all).  encoder: λ of runs whose gates are on the encoder alone; every: of
-    runs with gates on all three stacks.  scratch: λ of `encoder` whose architecture is trained from nothing, too.
-    dev, test: sentences (None: all).  roles: sentences that heads' roles are sought in.
+    sentences: of the train split (None: all).  encoder: λ of runs with gates on the encoder alone; every: of runs with
+    gates on all three stacks.  scratch: those λ of `encoder` whose architecture is also trained from scratch.  dev,
+    test: sentences (None: all).  roles: sentences used to find heads' roles.
     """
 
     pair: str
@@ -78,17 +78,17 @@ class Translator:
 
     @property
     def judged(self) -> dict[Split, int | None]:
-        """Sentences of the splits that models are judged on."""
+        """Number of sentences of each split that models are evaluated on."""
         return {"dev": self.dev, "test": self.test}
 
     def of(self, pair: str | None, given: bool) -> Translator:
-        """The same for another pair (None: its own); given: of a model from elsewhere, which is trained gently."""
+        """The same for another pair (None: its own); given: for a user's model, at the default learning rate."""
         gates = replace(self.gates, model_rate=GateOptions.model_rate) if given else self.gates
         return replace(self, pair=pair or self.pair, gates=gates)
 
     @property
     def steps(self) -> int:
-        """Of all trainings: the base, each run and the base trained on, and those from nothing, of both kinds."""
+        """Total steps: the base, each run, the base trained on, and both phases of the models trained from scratch."""
         alone, on = self.model.steps, self.gates.steps
         return alone + on * (1 + len(self.runs())) + (alone + on) * len(self.scratch)
 
@@ -143,11 +143,11 @@ SMOKE = Plan(
 )  # fmt: skip
 
 
-# Encoder gates of a classifier, beside Shapley's, the gradient's and random choices of as many heads.
+# Encoder gates of a classifier, compared with Shapley, gradient and random choices of as many heads.
 
 SOURCE = "en"
 GATES, RANDOM = "gates (L0)", "random, mean"
-# Gates may close most heads, so Shapley's values are of coalitions of all sizes, not of more than half the heads.
+# Gates may close most heads, so Shapley values use coalitions of all sizes, not only those of more than half.
 SHAPLEY, ESTIMAND = "Shapley, all sizes", "shapley"
 METHODS = {SHAPLEY: "shapley", "gradient": "gradient"}
 P_HOLM = "p, Holm"
@@ -156,14 +156,14 @@ Say = Callable[[str, Progress], None]
 
 
 def model_of(plan: Classifier, data: Path, nli: Path | None, device: str | None) -> Model:
-    """The classifier. Raises HeadlabError where its files are not there."""
+    """The classifier. Raises HeadlabError if its files are missing."""
     if plan.model in EMBEDDED:
         return load(plan.model, device=device)
     return opened(nli_folder(data, nli), plan.model, device, "float32")
 
 
 def check(plan: Classifier, data: Path, nli: Path | None) -> None:
-    """Raise HeadlabError for a model or for examples that are not there."""
+    """Raise HeadlabError for a missing model or missing examples."""
     if plan.model not in EMBEDDED:
         try:
             nli_folder(data, nli)
@@ -177,7 +177,7 @@ def check(plan: Classifier, data: Path, nli: Path | None) -> None:
 
 
 def task_for(plan: Classifier, data: Path) -> Task:
-    """The task, with a train split: that of XNLI is a file of its own, without a pair of XNLI in it."""
+    """The task, with a train split; that of XNLI is a separate file without any XNLI pair."""
     task = task_of(plan.task, data=data)
     return replace(task, read=partial(_with_train, task, data / NLI_TRAIN)) if plan.task == XNLI else task
 
@@ -199,14 +199,14 @@ def _with_train(task: Task, path: Path, language: str, split: Split, seed: int) 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a run is compared with: the run, and masks of as many heads by who chose them."""
+    """A run of gates, and masks of as many heads to compare it with, by method."""
 
     gates: LearnedGates
     masks: Mapping[str, list[Bools]]
 
 
 def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> list[LearnedGates]:
-    """Gates of every λ, learned on English; found in the store where they are there."""
+    """Gates for every λ, learned on English or loaded from the store."""
     options = replace(plan.gates, test_size=plan.test, seed=seed)
 
     def watch(weight: float) -> Watch:
@@ -216,7 +216,7 @@ def learned(model: Model, task: Task, plan: Classifier, store: Store, seed: int,
 
 
 def scored(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> dict[str, HeadScores]:
-    """Scores of English by who made them: those that are compared, and the random ones, a seed each."""
+    """Scores of English by method: those to compare, and the random ones, each with its own seed."""
     names = METHODS | {f"{RANDOM} {n}": "random" for n in range(plan.randoms)}
     out = {}
     for n, (name, method) in enumerate(names.items()):
@@ -231,7 +231,7 @@ def scored(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
 
 
 def choices(grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores]) -> Choices:
-    """The gates' mask, and those of the scores that keep as many heads."""
+    """The gates' mask, and masks from the scores that keep as many heads."""
     masks: dict[str, list[Bools]] = {GATES: [gates.kept]}
     for name, found in scores.items():
         kept = kept_without(removal_order(found.values)[: int((~gates.kept).sum())], grid.size)
@@ -240,7 +240,7 @@ def choices(grid: HeadGrid, gates: LearnedGates, scores: Mapping[str, HeadScores
 
 
 def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, say: Say) -> Report:
-    """Accuracy of all choices at each λ on English's test examples."""
+    """Accuracy of all choices at each λ on the English test examples."""
     scores = scored(model, task, plan, store, seed, say)
     runs = [choices(model.grid, gates, scores) for gates in learned(model, task, plan, store, seed, say)]
     evaluator = Evaluator(model, task, SOURCE, "test", plan.test, state_bytes=0)
@@ -263,7 +263,7 @@ def report(model: Model, task: Task, plan: Classifier, store: Store, seed: int, 
 
 
 class Row(NamedTuple):
-    """One choice of heads at one λ: what is told of it, its gain, and its gain over the gates' choice."""
+    """One choice of heads at one λ: its leading cells, its gain, and its gain over the gates' choice."""
 
     told: tuple[Cell, ...]
     gain: Difference
@@ -285,7 +285,7 @@ def _rows(evaluator: Evaluator, run: Choices, seed: int) -> Iterator[Row]:
 
 
 def _cells(rows: Sequence[Row]) -> Iterator[tuple[Cell, ...]]:
-    """The table's rows, with p corrected for all of its column."""
+    """The table's rows, with p adjusted over its column."""
     gains = adjusted([row.gain for row in rows])
     over = iter(adjusted([row.over for row in rows if row.over is not None]))
     for row, corrected in zip(rows, gains, strict=True):

@@ -1,4 +1,4 @@
-"""Gates of a translation model's three stacks: trained, pruned, and the same architecture from nothing."""
+"""Gates on a translation model's three stacks: training, pruning, and the same architecture from scratch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ BASE, LONGER = "trained", "trained on"
 
 @dataclass(frozen=True)
 class Judged:
-    """What a model's translations of the test sentences are worth, and what it took to train and judge it.
+    """Quality of a model's translations of the test sentences, and the cost of training and evaluating it.
 
-    seconds: of its training, as they were recorded then; of one that began with the base, from there on.  forwards:
-    examples through the model in all.  judging: seconds, now.
+    seconds: of its training, as recorded then; for a model that started from the base, from there on.  forwards:
+    examples run through the model in all.  judging: seconds of this evaluation.
     """
 
     bleu: Bleu
@@ -52,7 +52,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Pruned:
-    """One run: its gates, and the pruned model judged."""
+    """One run: its gates, and the evaluation of the pruned model."""
 
     series: str
     weight: float
@@ -62,7 +62,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Made:
-    """A model that was trained here, or given; seconds and forwards: of its training, all of its stages."""
+    """A model that was trained here, or given; seconds and forwards: of all stages of its training."""
 
     model: Model
     seconds: float = 0.0
@@ -71,7 +71,7 @@ class Made:
 
 @dataclass
 class Work:
-    """All that a step needs. given: the model that is pruned, where none is to be trained for it."""
+    """Everything that a step needs. given: the model to prune, if none is to be trained."""
 
     plan: Translator
     task: Task
@@ -87,22 +87,22 @@ class Work:
 
     @property
     def limited(self) -> Task:
-        """The task with no more train sentences than the plan has."""
+        """The task with at most the plan's number of train sentences."""
         kept, whole = self._sentences, self.task.read
         return replace(self.task, read=lambda name, split, seed: kept if split == "train" else whole(name, split, seed))
 
     @property
     def options(self) -> TranslationOptions:
-        """Of a model from nothing."""
+        """Options for training from scratch."""
         return replace(self.plan.model, seed=self.seed)
 
     @property
     def on(self) -> GateOptions:
-        """How a model is trained on, with gates or without."""
+        """Options for continued training, with gates or without."""
         return replace(self.plan.gates, seed=self.seed)
 
     def spec(self, base: Model) -> dict[str, Any]:
-        """What the numbers depend on."""
+        """Everything the results depend on."""
         plan, task = self.plan, self.task
         parts = {"train": self._sentences} | {s: task.examples(plan.pair, s, n) for s, n in plan.judged.items()}
         return {
@@ -119,7 +119,7 @@ class Work:
 
 
 def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
-    """A model that was written, under a name that does not depend on where it is, with all that it took."""
+    """A written model, under a name that does not depend on its path, with the total cost of its training."""
     with as_written(out):
         record: Any = read_json(out / TRAINING)
         seconds, forwards = float(record["seconds"]), int(record["example_forwards"])
@@ -128,14 +128,14 @@ def _made(work: Work, out: Path, name: str, before: Made | None = None) -> Made:
 
 
 def place_of(work: Work, made_of: Any) -> Path:
-    """Where a training is kept, by what it is made of."""
+    """Folder of a training, named by everything it depends on."""
     key = content_key([VERSION, made_of, [[e.text, e.target] for e in work.limited.read(work.plan.pair, "train", 0)],
                        work.device.split(":")[0]])  # fmt: skip
     return work.store.root / ADAPTERS / f"mt-{key[:24]}"
 
 
 def train(work: Work, name: str, mask: Mask | None = None) -> Made:
-    """A model from nothing, found in the store if it is there; mask: its heads are off from the first step on."""
+    """A model trained from scratch, or found in the store; mask: its removed heads are off from the first step."""
     off = [] if mask is None else [list(head) for head in mask.removed]
     out = place_of(work, [work.options.record(), off])
     if not (out / "config.json").is_file():
@@ -152,7 +152,7 @@ def train(work: Work, name: str, mask: Mask | None = None) -> Made:
 
 
 def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Made:
-    """A model trained on as the pruned ones are, but without gates; found in the store if it is there."""
+    """A model trained on as the pruned ones are, but without gates; or found in the store."""
     off = [] if mask is None else [list(head) for head in mask.removed]
     out = place_of(work, [before.model.recorded(), work.on.record(), work.seed, off])
     if not (out / "config.json").is_file():
@@ -164,7 +164,7 @@ def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Mad
 
 
 def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judged:
-    """BLEU of a model's translations of the test sentences, greedy, and the log-probability of the right ones."""
+    """BLEU of a model's greedy translations of the test sentences, and the log-probability of the correct ones."""
     work.say(f"{name}: translating", Progress(0, 1))
     began = time.perf_counter()
     evaluator = Evaluator(made.model, work.task, work.plan.pair, "test", work.plan.test, state_bytes=0)
@@ -175,13 +175,13 @@ def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judge
 
 
 def _seconds(done: GatesResult) -> float:
-    """Of a run's steps alone: its gates' seconds are with the judging on dev and test."""
+    """Seconds of a run's steps alone; those of its gates include the evaluation on dev and test."""
     with as_written(done.folder):
         return float(done.meta["step_seconds"]) * int(done.gates.steps[-1])
 
 
 def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
-    """Gates learned from the trained model on, which is trained along; and the pruned model judged."""
+    """Gates learned jointly with the trained model, and the evaluation of the pruned model."""
     title = f"{series} gates, λ = {weight:g}"
     options = work.plan.options(series, weight, work.seed)
     gates = learn_gates(
@@ -202,11 +202,11 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
 
 @dataclass(frozen=True)
 class Translated:
-    """What the translation part found.
+    """Results of the translation part.
 
-    base: the model that is pruned.  longer: the same, trained on as the pruned ones are, without gates.  scratch: by
-    λ, the architecture of a run of the encoder series, trained from nothing and then on like these.  roles: of the
-    base's heads.  parameters: of the base.  given: whether the base was given.
+    base: the model to prune.  longer: the same, trained on as the pruned ones are, without gates.  scratch: by λ, the
+    architecture of a run of the encoder series, trained from scratch and then on like these.  roles: of the base's
+    heads.  parameters: of the base.  given: whether the base was given.
     """
 
     plan: Translator
@@ -221,18 +221,18 @@ class Translated:
 
     @property
     def all(self) -> tuple[Judged, ...]:
-        """Every model that was judged."""
+        """Every model that was evaluated."""
         return (self.base, self.longer, *(run.judged for run in self.runs), *self.scratch.values())
 
 
 def from_nothing(work: Work, run: Pruned) -> Judged:
-    """A run's architecture, its heads off from the first step on, for as many steps of either kind in all."""
+    """A run's architecture, its heads off from the first step, trained for as many steps in each phase."""
     name, mask = f"from nothing, λ = {run.weight:g}", run.gates.mask()
     return judged(work, longer(work, f"{name}, trained on", train(work, name, mask), mask), name)
 
 
 def translated(work: Work) -> Translated:
-    """Every step of the part; what is in the store is not made again."""
+    """Run every step of the part; what is in the store is not made again."""
     plan = work.plan
     base = train(work, BASE) if work.given is None else Made(work.given)
     on = longer(work, LONGER, Made(base.model))

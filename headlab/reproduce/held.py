@@ -21,10 +21,10 @@ CURVES: Mapping[str, tuple[str, ...]] = {XNLI: ("en", "sw"), UDPOS: ("en", "tr")
 class Plan:
     """Sizes of a reproduction.
 
-    dev, test: examples a language, of test by task: a sentence of many words is many answers.  curve: test examples
-    of a curve, which are answered at every point of every order.  few: only three languages of each task.
-    samples: a head, at most, by task.  target: half-width asked for.  randoms: random masks and orders.  points:
-    of a curve.  k: heads removed where no head is surely harmful.  steps: of the fine-tuning on English
+    dev, test: examples per language, of test by task: a sentence of many words is many answers.  curve: test examples
+    of a curve, evaluated at every point of every order.  few: only three languages of each task.  samples: per head, at
+    most, by task.  target: half-width to reach.  randoms: random masks and orders.  points: per curve.  k: heads
+    removed per language in runs that do not remove the harmful ones.  steps: of the fine-tuning on English
     part-of-speech tags.
     """
 
@@ -41,11 +41,11 @@ class Plan:
     orders: int
 
     def languages(self, task: Task) -> tuple[str, ...]:
-        """Those of the paper that the data have; of the few, all."""
+        """The paper's languages that the data have; with `few`, the fixed three."""
         return FEW[task.name] if self.few else tuple(name for name in PAPERS[task.name] if name in task.languages)
 
     def curved(self, task: Task) -> tuple[str, ...]:
-        """Languages that curves are made of."""
+        """Languages that curves are drawn for."""
         return CURVES[task.name][:1] if self.few else CURVES[task.name]
 
 
@@ -64,22 +64,22 @@ class Step:
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """Base name of its files."""
         k = self.options.get("k")
         return f"{self.task}-{self.experiment}" + (f"-{k}" if k else "")
 
 
 def shapley(plan: Plan, task: str) -> dict[str, Any]:
-    """Options of the scores that everything rests on.
+    """Options of the Shapley scores that all experiments use.
 
-    What a coalition is worth is the probability of the right label: its gains vary less than those of
-    being right or wrong, so that fewer samples tell as much.
+    A coalition's value is the probability of the correct label: its gains vary less than those of accuracy, so that
+    fewer samples suffice.
     """
     return {"value": "probability", "samples": plan.samples[task], "target": plan.target}
 
 
 def steps(plan: Plan) -> Iterator[Step]:
-    """The whole of it, in the order in which pieces are made and used again."""
+    """All experiments, in an order in which pieces made earlier are reused."""
     orders = {"value": "probability", "samples": plan.orders, "target": None}
     for task in TASKS:
         own = shapley(plan, task)
@@ -88,7 +88,7 @@ def steps(plan: Plan) -> Iterator[Step]:
         yield Step(task, "agreement", scores)
         yield Step(task, "heads", scores)
         yield Step(task, "separators", scores)
-        for k in (None, plan.k):  # the harmful ones, and as many in every language
+        for k in (None, plan.k):  # the harmful heads, then equally many in every language
             # the paper's table has no leave-one-out, which would double the cost
             yield Step(task, "targeted", scores | {"k": k, "runs": plan.randoms, "leave_one_out": False})
             yield Step(task, "transfer", scores | {"k": k})

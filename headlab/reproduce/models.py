@@ -1,4 +1,4 @@
-"""The models of the reproductions: given, fine-tuned by our own command, or kept in the cache."""
+"""Models of the reproductions: given, fine-tuned by headlab's own command, or stored in the cache."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from headlab.training.options import FinetuneStep, options_of
 from headlab.training.output import find_base
 from headlab.training.steps import facts
 
-# Models that a reproduction keeps in the cache, read as what they are: files that anything may have happened to.
+# Models that a reproduction stores in the cache; their files may be damaged or outdated by the time they are read.
 
-VERSION = 1  # of all that goes into the folders; part of their names, so that older ones are not taken
+VERSION = 1  # of the folders' contents; part of their names, so that older ones are not used
 
 
 @contextmanager
 def as_written(folder: Path) -> Iterator[None]:
-    """For the reading of a record: what is missing from it, or of another kind, becomes what to do."""
+    """While a record is read, turn missing or invalid entries into a HeadlabError that says what to do."""
     try:
         yield
     except (HeadlabError, LookupError, TypeError, ValueError, OverflowError) as error:
@@ -39,7 +39,7 @@ def as_written(folder: Path) -> Iterator[None]:
         ) from error
 
 
-# The two models of the reproduction: one that is given, one that our own command fine-tunes.
+# The two models of the reproduction: one is given, one is fine-tuned by headlab's own command.
 
 NLI, TAGGER = "e5-small-xnli", "e5-small-udpos"
 
@@ -59,12 +59,12 @@ def nli_folder(data: Path, given: Path | None) -> Path:
 
 
 def opened(folder: Path, name: str, device: str | None, dtype: str) -> Model:
-    """A model under a name that does not depend on where its folder is, so that results can be found again."""
+    """A model under a name that does not depend on its folder's path, so that cached results are found again."""
     return attach(replace(read(str(folder), device=device, dtype=dtype), name=name, revision="folder"))
 
 
 def fast_dtype(device: str | None) -> str:
-    """Numbers to compute in: bfloat16 on a processor that has it natively, some three times sooner; else float32."""
+    """Dtype to compute in: bfloat16 on a processor with native support, about three times as fast; else float32."""
     if pick_device(device).type != "cpu":
         return "float32"
     able: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch has it since 2.9 or so
@@ -72,7 +72,7 @@ def fast_dtype(device: str | None) -> str:
 
 
 def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Callable[[FinetuneStep], None]) -> Path:
-    """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is not there.
+    """Folder of the embedded base fine-tuned on English tags, below `root`; trained first if it is missing.
 
     As `headlab finetune --task udpos --method full --steps N` does it.  Raises HeadlabError without English data.
     """
@@ -86,7 +86,7 @@ def tagger_folder(task: Task, root: Path, steps: int, device: str, progress: Cal
 
 
 def check(plan: Plan, data: Path, given: Mapping[str, Path | None]) -> None:
-    """Raise HeadlabError, before hours are spent, for a model or for examples that are not there."""
+    """Raise HeadlabError, before hours are spent, for a missing model or missing examples."""
     nli_folder(data, given[XNLI])
     for name in TASKS:
         task = task_of(name, data=data)

@@ -1,4 +1,4 @@
-"""Running a reproduction: step after step, each written down as soon as it is finished."""
+"""Running a reproduction step by step; each result is written as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Found:
 
 @dataclass
 class Held:
-    """The steps of one task: its model, its data, and where finished pieces are kept."""
+    """The steps of one task: its model, its data, and the store of finished pieces."""
 
     model: Model
     task: Task
@@ -47,15 +47,15 @@ class Held:
         )  # fmt: skip
 
     def pieces(self, step: Step) -> Pieces:
-        """What a step is put together from."""
+        """The pieces that a step is built from."""
         return self._curves if step.curves else self._every
 
     def cost(self, step: Step) -> Cost:
-        """What a step will take, given what is there."""
+        """Forecast cost of a step, given what is in the store."""
         return forecast(step.experiment, self.pieces(step), step.options)
 
     def done(self, step: Step, on_progress: Callable[[Progress], None]) -> Found:
-        """Do a step, or look up what it gave."""
+        """Run a step, or load its stored report."""
         report = run_experiment(step.experiment, self.pieces(step), options=step.options, on_progress=on_progress)
         return Found(step, report)
 
@@ -70,7 +70,7 @@ def keep(found: Found, folder: Path, command: str) -> Path:
 
 
 def texts(found: Found) -> Iterator[str]:
-    """A report as Markdown, part after part."""
+    """A report as Markdown, one table or note at a time."""
     for table in found.report.tables:
         yield f"### {found.step.task}: {table.title}\n\n{table.markdown()}"
     yield from (f"note: {note}" for note in found.report.notes)

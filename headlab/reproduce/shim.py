@@ -1,4 +1,4 @@
-"""Shim et al. (2021): an All-attention language model, its heads pruned for good, beside ordinary Transformers."""
+"""Shim et al. (2021): an All-attention language model, its heads pruned permanently, beside ordinary Transformers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ SPLIT = "test"
 class Plan:
     """Sizes of a reproduction.
 
-    words: of the training text (None: all).  held_words: of the texts that models are judged on.  weights: λ, one
-    pruned model each.  ablated: λ at which the techniques are left out in turn.  rounds: of timing.
+    words: of the training text (None: all).  held_words: of the evaluation texts.  weights: λ, one pruned model each.
+    ablated: λ at which the techniques are left out in turn.  rounds: of timing.
     """
 
     words: int | None
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def as_long(self) -> int:
-        """Steps of a pruned model in all, which those that it is compared with are trained for, too."""
+        """Total steps of a pruned model; the models it is compared with are trained for as many."""
         return self.model.steps + self.gates.steps + self.gates.tune_steps
 
 
@@ -73,14 +73,14 @@ SMOKE = Plan(
 
 @dataclass
 class Found:
-    """What was made. data: hash of the text.  folders: of the models by name; None where every gate closed."""
+    """The models that were made. data: hash of the text.  folders: by model name; None if every gate closed."""
 
     plan: Plan
     data: str
     folders: dict[str, Path | None] = field(default_factory=dict)
 
     def record(self, name: str) -> Mapping[str, Any]:
-        """How a model was made; empty where there is none."""
+        """How a model was made; empty if there is none."""
         folder = self.folders[name]
         if folder is None:
             return {}
@@ -90,7 +90,7 @@ class Found:
         return found
 
     def sums(self, name: str) -> Floats:
-        """A model's sums over passages of the test text. Raises HeadlabError if they are of another text."""
+        """A model's sums over passages of the test text. Raises HeadlabError if they are from another text."""
         folder = self.folders[name]
         found = None if folder is None else read_sums(folder, self.data, self.plan.model.block)
         if found is None:
@@ -102,24 +102,24 @@ class Found:
 
     @property
     def seconds(self) -> float:
-        """What training and judging all models took, whenever that was."""
+        """Seconds of training and evaluating all models, earlier runs included."""
         return sum(seconds(self.record(name)) for name in self._each())
 
     @property
     def windows(self) -> int:
-        """Windows of text that all models were trained on."""
+        """Number of text windows that all models were trained on."""
         options = [self.record(name) for name in self._each()]
         steps = [sum(part.get(n, 0) for n in ("steps", "tune_steps")) * part["batch"]
                  for part in (one.get("pruned") or one["options"] for one in options)]  # fmt: skip
         return sum(steps)
 
     def _each(self) -> list[str]:
-        """A name of every model: some have several."""
+        """One name per model; some have several."""
         return list({folder: name for name, folder in self.folders.items() if folder is not None}.values())
 
 
 def _check_record(record: Mapping[str, Any]) -> None:
-    """Touch all that the tables take of a record, so that what is not there, or no number, is told before."""
+    """Read every entry of a record that the tables use, so that missing or non-numeric ones raise early."""
     told, sizes = record["perplexity"][SPLIT], record["parameters"]
     numbers = [record["took"]["seconds"], record["took"]["judging"], sizes["whole"], sizes["layers"], told["words"],
                record["data"]["tokens"], record["heads"][0], *record["heads"]]  # fmt: skip
@@ -137,22 +137,22 @@ def _check_record(record: Mapping[str, Any]) -> None:
 
 
 def seconds(record: Mapping[str, Any]) -> float:
-    """What training and judging a model took."""
+    """Seconds of training and evaluating a model."""
     return float(record["took"]["seconds"] + record["took"]["judging"])
 
 
 def pruned_name(weight: float) -> str:
-    """How a pruned model is called."""
+    """Name of a pruned model."""
     return f"pruned, λ = {weight:g}"
 
 
 def large_name(weight: float) -> str:
-    """How the ordinary Transformer that is as large as a pruned model is called."""
+    """Name of the ordinary Transformer that is as large as a pruned model."""
     return f"{TRANSFORMER} as large as λ = {weight:g}"
 
 
 def settings(plan: Plan) -> dict[str, LmGateOptions]:
-    """What is pruned how, by name: each λ with all techniques, and one λ with each of them, and all, left out."""
+    """Options of each pruned model, by name: each λ with all techniques, and one λ without each and without all."""
     made = {pruned_name(w): replace(plan.gates, weight=w) for w in plan.weights}
     whole = replace(plan.gates, weight=plan.ablated)
     made[pruned_name(plan.ablated)] = whole
@@ -163,7 +163,7 @@ def settings(plan: Plan) -> dict[str, LmGateOptions]:
 
 
 def check(plan: Plan) -> None:
-    """Raise HeadlabError, before hours are spent, for options that some model of the plan cannot be made with."""
+    """Raise HeadlabError, before hours are spent, if some model of the plan has unusable options."""
     for options in trained(plan).values():
         options.check()
     for gates in settings(plan).values():
@@ -171,15 +171,15 @@ def check(plan: Plan) -> None:
 
 
 def trained(plan: Plan) -> dict[str, LmOptions]:
-    """What is trained from nothing before anything is pruned, by name; the first is what is pruned."""
+    """Options of the models trained from scratch before any pruning, by name; the first model is the one to prune."""
     longer = replace(plan.model, steps=plan.as_long)
     return {START: plan.model, AS_LONG: longer, TRANSFORMER: replace(longer, kind=TRANSFORMER)}
 
 
 def as_large(plan: Plan, layers: int) -> LmOptions:
-    """An ordinary Transformer with about so many parameters in its layers: fewer heads and less width alike.
+    """An ordinary Transformer with about `layers` parameters in its layers: heads and inner width shrink alike.
 
-    Fewer layers, too, where there would be nothing left of either.
+    It also has fewer layers if too little of either would be left.
     """
     whole = trained(plan)[TRANSFORMER]
     share = min(1.0, layers / layer_parameters(whole))
@@ -195,7 +195,7 @@ def as_large(plan: Plan, layers: int) -> LmOptions:
 
 
 def layer_parameters(options: LmOptions, heads: list[int] | None = None) -> int:
-    """Parameters of the layers of a model of such options, with the heads it says or with these."""
+    """Parameters in the layers of a model with these options. heads: per layer, in place of the options' own."""
     config = sized(options, vocabulary=2)
     if heads is not None:
         config.heads_per_layer = heads
@@ -203,7 +203,7 @@ def layer_parameters(options: LmOptions, heads: list[int] | None = None) -> int:
 
 
 def shown(plan: Plan) -> list[str]:
-    """Models of the main table, in its order; the first is what speeds are compared with."""
+    """Models of the main table, in its order; speeds are relative to the first."""
     return [START, AS_LONG, *map(pruned_name, plan.weights), TRANSFORMER, *map(large_name, plan.weights)]
 
 
@@ -216,7 +216,7 @@ RATIO_FORMATS = (".3f", ".3f", ".3f")
 
 
 def compared(found: Found, timed: Mapping[str, Speed]) -> Table:
-    """Perplexity, parameters and speed of every model beside the unpruned ones and ordinary Transformers."""
+    """Perplexity, parameters and speed of all models: pruned, unpruned, and ordinary Transformers."""
     columns = ("model", "steps", "heads", "heads removed, %", "parameters", "of layers", "of layers, % of the unpruned",
                *PERPLEXITY, "× trained on", "× low", "× high", "× after removal alone",
                "speed, ×", "speed low", "speed high", "layers' speed, ×", "layers' low", "layers' high",
@@ -265,7 +265,7 @@ def equal_sizes(found: Found) -> Table:
 
 
 def kept_by_layer(found: Found) -> Table:
-    """Heads that stay in each layer as λ grows."""
+    """Heads kept in each layer, by λ."""
     plan = found.plan
     layers = tuple(f"layer {n + 1}" for n in range(plan.model.layers))
     rows: list[tuple[Cell, ...]] = []
@@ -307,7 +307,7 @@ def techniques(found: Found) -> Table:
 
 
 def shares_left(found: Found) -> Table:
-    """What removing heads leaves of the layers' parameters, and what it would leave of an ordinary Transformer's."""
+    """Share of the layers' parameters left after head removal, and what it would be in an ordinary Transformer."""
     plan, rows = found.plan, []
     for weight in plan.weights:
         record = found.record(pruned_name(weight))
@@ -324,7 +324,7 @@ def shares_left(found: Found) -> Table:
 
 
 def notes(found: Found) -> tuple[str, ...]:
-    """What to know before believing the tables."""
+    """Caveats of the tables."""
     plan, record = found.plan, found.record(START)
     model, gates, judged = plan.model, plan.gates, record["perplexity"][SPLIT]["words"]
     first = "" if plan.held_words is None else "the first "
@@ -365,7 +365,7 @@ def _perplexity(found: Found, name: str) -> tuple[Cell, ...]:
 
 
 def _against(found: Found, base: str, name: str) -> tuple[Cell, ...]:
-    """Ratio of two models' perplexities with its interval; empty where the base is not there."""
+    """Ratio of two models' perplexities with its interval; empty if the base is missing."""
     if found.folders[base] is None:
         return None, None, None
     return tuple(perplexity_ratio(found.sums(base), found.sums(name)))
@@ -376,19 +376,19 @@ def _called(name: str) -> str:
     return f"without {NAMES.get(technique, technique)}"
 
 
-# Shim et al. (2021) reproduced: an All-attention language model, its heads pruned for good, beside ordinary ones.
+# Shim et al. (2021) reproduced: the text, the models and the report.
 
 FOLDER = "wikitext2"  # below the data
 Show = Callable[[str, LmStep], None]
 
 
 def text(plan: Plan, data: Path) -> dict[str, list[str]]:
-    """The lines that the plan trains and judges on. Raises HeadlabError where they are not there."""
+    """The lines that the plan trains and evaluates on. Raises HeadlabError if they are missing."""
     return read_lines(data / FOLDER, plan.words, plan.held_words)
 
 
 class Work:
-    """Trains and prunes what is not below `root` yet; each model is a folder there. Goes on where it was stopped."""
+    """Trains and prunes the models missing below `root`, a folder each. Resumes where it was stopped."""
 
     def __init__(
         self, plan: Plan, lines: Lines, root: Path, *, device: str, seed: int, show: Show,
@@ -400,7 +400,7 @@ class Work:
         self.models = len(trained(plan)) + len(settings(plan)) + len(plan.weights)
 
     def done(self) -> Found:
-        """All models of the plan: the ordinary ones of equal sizes last, as pruning decides how large they are."""
+        """All models of the plan; those of equal sizes come last, as pruning decides how large they are."""
         for name, options in trained(self.plan).items():
             self._trained(name, options)
         for name, gates in settings(self.plan).items():
@@ -432,7 +432,7 @@ class Work:
         self.found.folders[name] = out
 
     def place_of(self, made_of: Any) -> Path:
-        """Where a training is kept, by what it is made of."""
+        """Folder of a training, named by everything it depends on."""
         key = content_key([VERSION, self.found.data, made_of, self.device.split(":")[0]])
         return self.root / ADAPTERS / f"lm-{key[:24]}"
 
@@ -448,7 +448,7 @@ def loaded(names: Mapping[str, Path], device: str) -> dict[str, AllAttentionForC
 
 
 def report(found: Found, *, device: str, spec: Mapping[str, Any], tick: Callable[[], None] = nothing) -> Report:
-    """What was found, as tables; speeds are measured now, side by side."""
+    """The results as tables; speeds are measured now, side by side."""
     plan = found.plan
     there = {name: folder for name in shown(plan) if (folder := found.folders[name]) is not None}
     timed = speeds(loaded(there, device), tokens=plan.model.block, rounds=plan.rounds, tick=tick)

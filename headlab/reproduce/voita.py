@@ -23,7 +23,7 @@ from headlab.tasks.udpos import treebank, treebank_languages
 BASE, TUNED = "multilingual-e5-small", "e5-small-intents"
 MODELS = (BASE, TUNED, NLI)
 FEW = ("en", "zh", "hi")
-SOURCE = "en"  # whose heads are looked for in the other languages
+SOURCE = "en"  # its heads are looked up in the other languages
 HEAD, HEAD_FORMATS = ("stack", "layer", "head"), ("", "d", "d")
 SHARES = ("share, %", "low, %", "high, %", "chance, %", "above chance, points", "low, points", "high, points")
 SHARE_FORMATS = (".1f", ".1f", ".1f", ".1f", "+.1f", "+.1f", "+.1f")
@@ -34,7 +34,7 @@ Reports = Mapping[tuple[str, str], Report]  # by model and language
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of a reproduction. trees: a language, drawn from its dev treebank; few: three languages and two models."""
+    """Sizes of a reproduction. trees: per language, from its dev treebank; few: three languages and two models."""
 
     trees: int
     few: bool = False
@@ -49,7 +49,7 @@ REAL, SMOKE = Plan(1000), Plan(60, True)
 
 
 def languages(plan: Plan, data: Path) -> tuple[str, ...]:
-    """Languages with a treebank, English first. Raises HeadlabError where one that is needed is not there."""
+    """Languages with a treebank, English first. Raises HeadlabError if a required one is missing."""
     there = treebank_languages(data)
     wanted = FEW if plan.few else (SOURCE, *(name for name in there if name != SOURCE))
     lacking = [name for name in wanted if name not in there]
@@ -63,7 +63,7 @@ def languages(plan: Plan, data: Path) -> tuple[str, ...]:
 
 
 def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype: str) -> Model:
-    """One of MODELS. Raises HeadlabError where its files are not there."""
+    """One of MODELS. Raises HeadlabError if its files are missing."""
     if name == BASE:
         return opened(base_folder(cache_folder()), BASE, device, dtype)
     if name == NLI:
@@ -76,7 +76,7 @@ def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype:
 def studied(
     model: Model, plan: Plan, data: Path, store: Store | None, seed: int, on_progress: Callable[[str, Progress], None]
 ) -> Iterator[tuple[str, Report]]:
-    """Each language with the report of a model's roles in it; no sentence of the treebank is in a report."""
+    """Each language with the report of a model's roles in it; reports contain no sentence of the treebank."""
     for language in languages(plan, data):
         trees = of_trees(treebank(data, language, "dev"), language, "dev", plan.trees, seed=seed)
 
@@ -87,7 +87,7 @@ def studied(
 
 
 def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
-    """All reports as one: the paper's table in every language, heads with each role, and which keep it where."""
+    """All reports combined: the paper's table in every language, heads with each role, and where they keep it."""
     tables = (relations(reports), excess(reports), nearest(reports), counts(reports), across(reports), shared(reports))
     notes = [
         f"{model}, {language}: {note}" for (model, language), r in reports.items() for note in r.notes if "cut" in note
@@ -100,7 +100,7 @@ def summary(reports: Reports, spec: Mapping[str, Any]) -> Report:
 
 
 def had(report: Report) -> Report:
-    """A shorter report: of its table "roles" the rows of heads that have the role."""
+    """A shortened report: its table "roles" has only the rows of heads that have the role."""
     whole = report.table("roles")
     rows = tuple(row for row in whole.rows if row[whole.columns.index("has it")])
     note = f"{len(rows)} of {len(whole.rows)} rows: heads that have the role."
@@ -124,7 +124,7 @@ def relations(reports: Reports) -> Table:
 
 
 def excess(reports: Reports) -> Table:
-    """What the best head of each relation has above the baseline, a column a language."""
+    """How far the best head of each relation is above the baseline, one column per language."""
     models, names = _axes(reports)
     found: dict[tuple[Cell, ...], dict[str, float]] = {}
     for (model, language), report in reports.items():
@@ -143,7 +143,7 @@ def excess(reports: Reports) -> Table:
 
 
 def counts(reports: Reports) -> Table:
-    """How many heads have each role, a column a language."""
+    """Number of heads with each role, one column per language."""
     models, names = _axes(reports)
     found = {key: dict(zip(r.table("role-counts").column("role"), r.table("role-counts").column("heads"), strict=True))
              for key, r in reports.items()}  # fmt: skip
@@ -177,7 +177,7 @@ def nearest(reports: Reports) -> Table:
 
 
 def across(reports: Reports) -> Table:
-    """English's heads of each relation, and its best one of each other role, in every language."""
+    """English heads of each relation, and the best English head of each other role, in every language."""
     rows: list[tuple[Cell, ...]] = []
     for model, language in reports:
         here = _by_head(reports[model, language])
@@ -193,7 +193,7 @@ def across(reports: Reports) -> Table:
 
 
 def shared(reports: Reports) -> Table:
-    """How many heads of the base keep their role after fine-tuning, by language."""
+    """Number of the base's heads that keep their role after fine-tuning, by language."""
     models, names = _axes(reports)
     rows: list[tuple[Cell, ...]] = []
     for tuned in (name for name in models if name != BASE):
@@ -218,7 +218,7 @@ def _judged(report: Report, role: str) -> bool:
 
 
 def _rows(report: Report) -> Iterator[tuple[str, tuple[Cell, ...], tuple[Cell, ...]]]:
-    """Kind of role, head and the rest of every row of a report."""
+    """Kind of role, head and remaining cells of every row of a report."""
     table = report.table("roles")
     wanted = [table.columns.index(name) for name in (*SHARES, "has it")]
     for row in table.rows:
@@ -231,7 +231,7 @@ def _by_head(report: Report) -> dict[tuple[str, tuple[Cell, ...]], tuple[Cell, .
 
 
 def _followed(report: Report) -> list[tuple[str, tuple[Cell, ...]]]:
-    """Every head of a relation, and of every other role the head with the largest share, by role."""
+    """Every head of a relation, and the head with the largest share of every other role, sorted by role."""
     having = [(role, float(told[0] or 0), head) for role, head, told in _rows(report) if told[-1]]
     largest: dict[str, float] = {}
     for role, share, _ in having:

@@ -1,4 +1,4 @@
-"""One pass over sentences that keeps running sums of every head: how it looks, and how often where it should."""
+"""One pass over sentences with running sums for every head: attention measures, and hits for each role."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from headlab.records import Floats
 from headlab.roles.tokenised import Given, Question, Scene, scene
 from headlab.stats.bootstrap import TERMS, ratio_sums
 
-# Sums over the tokens that look: largest weight, entropy, distance, weight on separators and on the first token.
+# Sums over query tokens: largest weight, entropy, distance, weight on separators and on the first token.
 MEASURES = ("confidence", "entropy, nats", "distance, tokens", "separator share", "first-token share")
-TOKENS = 1 << 14  # of a batch at most, padding included: one layer's weights are its tokens times heads times its width
+TOKENS = 1 << 14  # per batch at most, padding included: one layer's weights take tokens times heads times width
 
 
 @dataclass
 class Sums:
-    """Running sums of all heads, [layer row, head column, ...].
+    """Running sums for all heads, [layer row, head column, ...].
 
-    measures: [..., MEASURES].  tokens: how many looked, [layer row].  roles: {role: [..., TERMS]}, as in `ratio_sums`.
+    measures: [..., MEASURES].  tokens: number of query tokens, [layer row].  roles: {role: [..., TERMS]}, as in
+    `ratio_sums`.
     """
 
     measures: Floats
@@ -33,20 +34,20 @@ class Sums:
 
     @staticmethod
     def of(model: Model) -> Sums:
-        """Nothing yet."""
+        """Zero sums for a model."""
         grid = model.grid
         return Sums(np.zeros((grid.layers, grid.width, len(MEASURES))), np.zeros(grid.layers))
 
     def role(self, name: str) -> Floats:
-        """The sums of a role, to be added to."""
+        """The sums of a role, to add to."""
         return self.roles.setdefault(name, np.zeros((*self.measures.shape[:2], len(TERMS))))
 
     def only_roles(self) -> Sums:
-        """The same without measures."""
+        """The sums without measures."""
         return Sums(np.zeros_like(self.measures), np.zeros_like(self.tokens), self.roles)
 
     def add(self, other: Sums) -> None:
-        """Add another part's."""
+        """Add the sums of another part."""
         self.measures += other.measures
         self.tokens += other.tokens
         for name, values in other.roles.items():
@@ -56,9 +57,9 @@ class Sums:
 def look(
     model: Model, given: Given, exclude: str, offsets: Mapping[str, int], tick: Tick
 ) -> Iterator[tuple[int, Sums]]:
-    """(sentences, their sums), batch by batch in an order that does not depend on the number of cores.
+    """Yields (number of sentences, their sums) batch by batch, in an order independent of the number of cores.
 
-    exclude: tokens that are no targets of confidence.  offsets: of the syntactic baselines.
+    exclude: tokens that do not count as targets of confidence.  offsets: of the syntactic baselines.
     """
 
     def run(batch: Batch, lane_tick: Tick) -> Sums:
@@ -75,13 +76,13 @@ def batches(model: Model, given: Given) -> list[Batch]:
 
 
 def judged(model: Model, given: Given) -> dict[int, str]:
-    """{layer row of a gate array: its stack} of the stacks that are judged."""
+    """{layer row of a gate array: its stack}, for the stacks that are evaluated."""
     stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
     return {row: stack for row, stack in enumerate(stacks) if stack in given.stacks}
 
 
 def answers(here: Scene, weights: torch.Tensor) -> Iterator[tuple[Question, torch.Tensor]]:
-    """Each question with where every head's queries look most, int [row, head, query]; -1 for a tie: nowhere."""
+    """Each question with the key that every head's queries attend to most, int [row, head, query]; -1 for a tie."""
     most: dict[str, torch.Tensor] = {}
     for question in here.questions:
         if question.among not in most:
@@ -91,19 +92,19 @@ def answers(here: Scene, weights: torch.Tensor) -> Iterator[tuple[Question, torc
 
 
 def right(question: Question, most: torch.Tensor) -> torch.Tensor:
-    """Whether each query that is asked looks where it should, bool [row, head, query]."""
+    """Whether each query asked attends most to a correct key, bool [row, head, query]."""
     wide = question.right[:, None].expand(-1, most.shape[1], -1, -1)
     return wide.gather(3, most.clamp(min=0)[..., None]).squeeze(3) & question.asked[:, None] & (most >= 0)
 
 
 def _most(weights: torch.Tensor) -> torch.Tensor:
-    """The key of the largest weight, -1 where two have it: with few bits, or none left, the first is no choice."""
+    """The key of the largest weight; -1 for a tie (few bits, or all keys masked), as the first is arbitrary."""
     largest, place = weights.max(dim=3)
     return place.masked_fill((weights == largest[..., None]).sum(dim=3) > 1, -1)
 
 
 def sums_of(model: Model, given: Given, batch: Batch, exclude: str, offsets: Mapping[str, int]) -> Sums:
-    """What the heads of one batch look at, summed over its sentences."""
+    """What the heads attend to in one batch, summed over its sentences."""
     out, stacks = Sums.of(model), judged(model, given)
     scenes = {stack: scene(model, given, batch, stack, exclude, offsets) for stack in given.stacks}
     counts = {stack: [_counts(question) for question in scenes[stack].questions] for stack in scenes}
@@ -121,13 +122,13 @@ def sums_of(model: Model, given: Given, batch: Batch, exclude: str, offsets: Map
 
 
 def _counts(question: Question) -> tuple[Floats, Floats]:
-    """How many queries of each sentence are asked, and how many would be right by chance."""
+    """Number of queries asked in each sentence, and how many of them would be right by chance."""
     by_chance = question.chance.masked_fill(~question.asked, 0).sum(dim=1)
     return _numbers(question.asked.sum(dim=1)), _numbers(by_chance)
 
 
 def _merged(here: Scene, weights: torch.Tensor) -> torch.Tensor:
-    """Weights between words [row, head, word, word]: mean over the tokens of one that looks, sum over the other's."""
+    """Weights between words [row, head, word, word]: mean over the query word's tokens, sum over the key word's."""
     if here.merge is None:
         raise ValueError("words are asked about where none are known")
     means, sums = (part.to(weights.dtype)[:, None] for part in here.merge)
@@ -135,7 +136,7 @@ def _merged(here: Scene, weights: torch.Tensor) -> torch.Tensor:
 
 
 def _measured(here: Scene, weights: torch.Tensor) -> Floats:
-    """Sums of MEASURES over the tokens that look, float [head, MEASURES]; distance is 0 across stacks."""
+    """Sums of MEASURES over query tokens, float [head, MEASURES]; distance is 0 across stacks."""
     largest = weights.masked_fill(~here.counted[:, None, None, :], 0).amax(dim=3)
     entropy = torch.special.entr(weights).sum(dim=3)
     query, key = (torch.arange(size, device=weights.device) for size in weights.shape[2:])

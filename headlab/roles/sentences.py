@@ -1,4 +1,4 @@
-"""The sentences that heads are judged on, and what is known of them without a model: trees, relations, frequencies."""
+"""Sentences to evaluate heads on, and what is known of them without a model: trees, relations, frequencies."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from headlab.roles.table import RELATIONS, TO_DEPENDENT, TO_GOVERNOR, syntactic
 from headlab.tasks.base import DEV_SIZE, TREEBANK, Example, Split, Task, read_lines
 from headlab.tasks.udpos import Tree
 
-# The sentences that heads are judged on: trees of a treebank, or the examples of a task.
+# The sentences that heads are evaluated on: trees of a treebank, or the examples of a task.
 
 
 @dataclass(frozen=True)
 class Sentences:
     """Sentences of one language: trees, or examples of `task`; the other is empty.
 
-    name: "treebank", or the task's.  data_hash: sha256 over all that a report depends on.  seed: of their order.
+    name: "treebank", or the task's.  data_hash: sha256 of everything a report depends on.  seed: of their order.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Sentences:
         return len(self.trees) or len(self.examples)
 
     def spec(self) -> dict[str, Any]:
-        """What a report's spec says of them."""
+        """The part of a report's spec that describes the sentences."""
         return {
             "name": self.name,
             "language": self.language,
@@ -55,7 +55,7 @@ class Sentences:
 
 
 def of_trees(trees: Sequence[Tree], language: str, split: str, size: int | None = None, *, seed: int = 0) -> Sentences:
-    """Trees of a treebank: all in their order (None), or a random `size` of them that depends on seed and number.
+    """Trees of a treebank: all in their order (size None), or `size` random ones, which depend on seed and number.
 
     Raises HeadlabError for no trees, and for a size below 1.
     """
@@ -72,24 +72,24 @@ def of_trees(trees: Sequence[Tree], language: str, split: str, size: int | None 
 
 
 def of_task(task: Task, language: str, split: Split = "dev", size: int | None = DEV_SIZE) -> Sentences:
-    """Examples of a task as its model is given them: texts, pairs of texts, words, sources with their targets.
+    """Examples of a task as its model receives them: texts, pairs of texts, words, sources with their targets.
 
-    Raises HeadlabError for a language or split that the task has not.
+    Raises HeadlabError for a language or split that the task does not have.
     """
     examples = task.examples(language, split, size)
     return Sentences(task.name, language, split, (), examples, task.data_hash(examples), task.seed, task)
 
 
-# Which word should look at which, by a gold tree, and how far a fixed offset would get.
+# Which word should attend to which, according to a gold tree, and the best fixed offset.
 
 Wanted = Mapping[int, frozenset[int]]
 
 
 def wanted(tree: Tree, whole: Bools, causal: bool) -> dict[str, Wanted]:
-    """{role: {word that looks: words it should look at}} of every syntactic role, only what can be asked.
+    """{role: {query word: words it should attend to}} of every syntactic role, only what can be asked.
 
-    whole: bool [word], whether the model is given all of the word.  causal: words see only those before them, so a word
-    is asked only about what stands before it.
+    whole: bool [word], whether the model receives all of the word.  causal: words see only those before them, so a word
+    is asked only about earlier ones.
     """
     out: dict[str, dict[int, set[int]]] = {}
     for word, (governor, relation) in enumerate(zip(tree.governors, tree.relations, strict=True)):
@@ -102,7 +102,7 @@ def wanted(tree: Tree, whole: Bools, causal: bool) -> dict[str, Wanted]:
 
 
 def best_offsets(asked: Iterable[Mapping[str, Wanted]]) -> dict[str, int]:
-    """{role: the offset that most words would be right with}; of several, the nearest, before rather than after."""
+    """{role: the offset that is right for most words}; of several, the nearest, before rather than after."""
     counts: dict[str, Counter[int]] = {}
     for roles in asked:
         for role, words in roles.items():
@@ -111,17 +111,17 @@ def best_offsets(asked: Iterable[Mapping[str, Wanted]]) -> dict[str, int]:
     return {role: min(found, key=lambda o: (-found[o], abs(o), o)) for role, found in counts.items()}
 
 
-# How frequent words are: from the package wordfreq, or counted in a corpus that the user gives.
+# Word frequencies: from the package wordfreq, or counted in a corpus that the user gives.
 
 PARTS = re.compile(r"[\s'’‐–_./-]+")
 
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Frequencies of words; a word that is not there has 0.
+    """Frequencies of words; a word that is not in the table has 0.
 
-    about: what they are from, for the report's spec.  clean: how a word is spelled in the table.  digits: whether
-    words with digits have frequencies of their own there.
+    about: their source, for the report's spec.  clean: how a word is spelled in the table.  digits: whether words with
+    digits have frequencies of their own in it.
     """
 
     table: Mapping[str, float]
@@ -130,7 +130,7 @@ class Frequencies:
     digits: bool = True
 
     def of(self, word: str) -> float:
-        """How frequent a word is; of one that is not there, by its parts ("n't", "well-known"): 1 / sum of 1 / f."""
+        """Frequency of a word; of one not in the table, from its parts ("n't", "well-known"): 1 / sum of 1 / f."""
         text = self.clean(word)
         if text in self.table:
             return float(self.table[text])
@@ -138,20 +138,20 @@ class Frequencies:
         return 1 / sum(1 / part for part in parts) if parts and all(parts) else 0.0
 
     def rarest(self, words: Sequence[str]) -> list[bool]:
-        """Which words are the least frequent: all that tie. What has no letter is not a word here."""
+        """Which words are the least frequent, ties included. A string without letters is not a word here."""
         found = [self.of(word) if self._known(word) else None for word in words]
         least = min((value for value in found if value is not None), default=None)
         return [value is not None and value == least for value in found]
 
     def _known(self, word: str) -> bool:
-        """Whether a word is one that the table could have: the package has none for "1990s" or "20th"."""
+        """Whether the table could have a word: the package has none for "1990s" or "20th"."""
         return any(map(str.isalpha, word)) and (self.digits or not any(map(str.isdigit, word)))
 
 
 def corpus_frequencies(path: Path) -> Frequencies:
-    """Counts of the words of a text file, which are what stands between spaces, in lower case.
+    """Word counts of a text file; words are separated by spaces and converted to lower case.
 
-    Raises HeadlabError for a file that cannot be read, is no UTF-8 or is empty.
+    Raises HeadlabError for a file that cannot be read, is not UTF-8 or is empty.
     """
     counts: Counter[str] = Counter()
     for line in read_lines(path):
@@ -165,8 +165,8 @@ def corpus_frequencies(path: Path) -> Frequencies:
 def package_frequencies(language: str) -> Frequencies | str:
     """Frequencies of the package wordfreq for a language, or a sentence that says why there are none.
 
-    Words are looked up as the sentences have them, so Chinese and Japanese need no word splitter; Chinese ones in
-    simplified script.
+    Words are looked up as the sentences have them, so Chinese and Japanese need no word splitter; Chinese in simplified
+    script.
     """
     try:
         import wordfreq
@@ -180,7 +180,7 @@ def package_frequencies(language: str) -> Frequencies | str:
 
 
 def _spelling(language: str) -> Callable[[str], str]:
-    """How the package spells the words of a language."""
+    """A function that spells words of a language as the package does."""
     from langcodes import Language
     from wordfreq.preprocess import preprocess_text
 
@@ -193,7 +193,7 @@ def _spelling(language: str) -> Callable[[str], str]:
 
 
 def _simplified() -> dict[int, Any]:
-    """The package's table from traditional to simplified characters; its own reader of it wants a word splitter."""
+    """The package's table from traditional to simplified characters; its own reader needs a word splitter."""
     import msgpack
     from wordfreq.util import data_path
 

@@ -1,4 +1,4 @@
-"""Roles of a model's heads in one language: tests, examples and tables, looked up or found in one pass and kept."""
+"""Roles of a model's heads in one language: tests, examples and tables, cached or computed in one pass."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROLES = (*HEAD, "role", *SHARES, "hits", "asked", "sentences", "p", "p (Benjamin
 
 
 class Row(NamedTuple):
-    """One head and one candidate role; shares and differences in 0..1.
+    """One head and one candidate role; shares and differences as fractions of 1.
 
     counts: float [TERMS].  p: one-sided, against chance; adjusted: over all rows of the report.
     """
@@ -64,17 +64,17 @@ class Row(NamedTuple):
     has: bool = False
 
     def sum(self, term: str) -> float:
-        """One of TERMS."""
+        """The sum of one of TERMS."""
         return float(self.counts[TERMS.index(term)])
 
     @property
     def chance(self) -> float:
-        """Share that chance, or the baseline, would get."""
+        """Share expected by chance, or of the baseline."""
         return self.sum("c") / self.sum("n")
 
 
 def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, Any]) -> list[Row]:
-    """Every head and every role that was asked, heads in the grid's order."""
+    """A row for every head and every role that was asked, heads in the grid's order."""
     rows = []
     tried = sum(bool(sums.role(position(offset))[..., TERMS.index("n")].any()) for offset in OFFSETS)
     for places, roles in _candidates(sums, grid):
@@ -92,7 +92,7 @@ def judge(sums: Sums, grid: HeadGrid, options: Mapping[str, Any]) -> list[Row]:
 
 
 def _candidates(sums: Sums, grid: HeadGrid) -> Iterator[tuple[list[int], list[str]]]:
-    """(flat places of heads, the role of each) of every kind of role that was asked; a head's best position only."""
+    """(flat indices of heads, the role of each) for every kind of role that was asked; a head's best position only."""
     h, n = TERMS.index("h"), TERMS.index("n")
 
     def asked(role: str) -> Ints:
@@ -111,14 +111,14 @@ def _candidates(sums: Sums, grid: HeadGrid) -> Iterator[tuple[list[int], list[st
 
 
 def _has(row: Row, options: Mapping[str, Any]) -> bool:
-    """Whether a head has a role: enough of its tokens or pairs, and surely above chance."""
+    """Whether a head has a role: enough of its tokens or pairs, and significantly above chance."""
     base = row.sum("c") if row.role in SYNTACTIC else 0.0
     enough = row.sum("h") - base >= options[THRESHOLDS[kind_of(row.role)]] * row.sum("n") - 1e-9
     return bool(enough and row.adjusted <= ALPHA)
 
 
 def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
-    """A row a head: how sharply and how far it looks."""
+    """One row per head: how sharply and how far it attends."""
     rows: list[tuple[Cell, ...]] = []
     for head, (layer, column) in zip(grid.heads, grid.flat, strict=True):
         if head.stack in stacks and sums.tokens[layer]:
@@ -136,7 +136,7 @@ def measures_table(sums: Sums, grid: HeadGrid, stacks: Sequence[str]) -> Table:
 
 
 def roles_table(rows: Sequence[Row]) -> Table:
-    """A row a head and candidate role."""
+    """One row per head and candidate role."""
     return Table(
         "roles",
         "Roles of heads: how often a head looks where the role wants, against chance or the best fixed offset",
@@ -154,7 +154,7 @@ def _row(row: Row) -> tuple[Cell, ...]:
 
 
 def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
-    """A row a relation and direction: the best head against the baseline of the most frequent offset."""
+    """One row per relation and direction: the best head against the baseline of the most frequent offset."""
     out: list[tuple[Cell, ...]] = []
     for relation in RELATIONS:
         for direction in DIRECTIONS:
@@ -175,7 +175,7 @@ def relations_table(rows: Sequence[Row], offsets: Mapping[str, int]) -> Table:
 
 
 def counts_table(rows: Sequence[Row]) -> Table:
-    """A row a kind of role: how many heads have it."""
+    """One row per kind of role: how many heads have it."""
     kinds = [kind for kind in KINDS if any(kind_of(row.role) == kind for row in rows)]
     counted = [[row.has for row in rows if kind_of(row.role) == kind] for kind in kinds]
     return Table(
@@ -187,9 +187,9 @@ def counts_table(rows: Sequence[Row]) -> Table:
     )
 
 
-# Sentences in which the best head of a role does what it is said to do, and in which it does not.
+# Sentences in which the best head of a role fulfils it, and in which it does not.
 
-SEEN = 256  # sentences among which examples are sought
+SEEN = 256  # sentences that are searched for examples
 Found = dict[tuple[str, bool], list[tuple[Cell, ...]]]  # rows of each role, hits and misses
 
 
@@ -204,10 +204,9 @@ def examples_table(
     exclude: str,
     tick: Tick,
 ) -> Table:
-    """Of every kind of role that a head has, its best head: `count` sentences with a hit and as many with a miss.
+    """For every kind of role that a head has, its best head: `count` sentences with a hit and `count` with a miss.
 
-    again: the sentences given twice, on which alone induction is asked.  tick: called between batches; may raise
-    to stop.
+    again: the repeated sentences, the only ones used for induction.  tick: called between batches; may raise to stop.
     """
     best: dict[str, Row] = {}
     for row in rows:
@@ -230,7 +229,7 @@ def examples_table(
 
 
 def _sought(model: Model, given: Given) -> list[Batch]:
-    """Batches of SEEN sentences at most, those of middle length first: neither the shortest nor the longest."""
+    """Batches of at most SEEN sentences in all, medium lengths first: neither the shortest nor the longest."""
     found = batches(model, given)
     middle, left, out = len(found) // 2, SEEN, list[Batch]()
     for batch in (*found[middle:], *found[:middle][::-1]):
@@ -242,7 +241,7 @@ def _sought(model: Model, given: Given) -> list[Batch]:
 
 @dataclass(frozen=True)
 class _Finder:
-    """Looks for one answer a sentence, right or wrong, until there are enough of each."""
+    """Searches for one answer per sentence, right or wrong, until there are enough of each."""
 
     model: Model
     given: Given
@@ -252,7 +251,7 @@ class _Finder:
     exclude: str
 
     def find(self, tick: Tick) -> Found:
-        """`count` rows of every role, hits and misses, or what there is; the same on any number of lanes."""
+        """`count` rows of every role, hits and misses, or as many as there are; the same on any number of lanes."""
         found: Found = {(role, good): [] for role in self.wanted for good in (True, False)}
 
         def missing() -> set[str]:
@@ -271,7 +270,7 @@ class _Finder:
         return found
 
     def _look(self, batch: Batch, roles: set[str]) -> Found:
-        """What a batch has of some roles."""
+        """A batch's examples of some roles."""
         out: Found = {}
         if not roles:
             return out
@@ -298,7 +297,7 @@ class _Finder:
     def _shown(
         self, question: Question, batch: Batch, most: torch.Tensor, hits: torch.Tensor, good: bool
     ) -> list[tuple[Cell, ...]]:
-        """Rows of the first sentences that have such an answer."""
+        """Rows of the first sentences with such an answer."""
         asked = (question.asked & (most >= 0) & (hits == good)).cpu().numpy()
         head, out = self.wanted[question.role], list[tuple[Cell, ...]]()
         for row in np.flatnonzero(asked.any(axis=1))[: self.count].tolist():
@@ -314,14 +313,14 @@ class _Finder:
         return " ".join(words) if words else str(self.model.tokenizer.decode(self.given.ids[sentence]))
 
     def _name(self, question: Question, batch: Batch, row: int, place: int, side: int) -> str:
-        """A word, or a token as the tokenizer spells it; side: 0 of what looks, 1 of what is looked at."""
+        """A word, or a token as the tokenizer spells it; side: 0 for the query, 1 for the key."""
         if question.among == "words":
             return self.given.words[int(batch.rows[row])][place]
         ids = sides(self.model, batch.inputs, self.wanted[question.role].stack)[side][0]
         return str(self.model.tokenizer.convert_ids_to_tokens([int(ids[row, place])])[0])
 
 
-# Roles of a model's heads in one language: looked up, or found in one pass over sentences and kept.
+# Roles of a model's heads in one language: loaded from the store, or computed in one pass and stored.
 
 Say = Callable[[Progress], None]
 
@@ -338,8 +337,8 @@ def study(
 ) -> Report:
     """The report "roles" of a model on sentences of one language.
 
-    options: as in `headlab.roles.table.OPTIONS`.  store: where it is looked up and kept.  frequencies: of words; None
-    takes those of the package wordfreq where it has the language.  tick: called between batches; may raise to
+    options: as in `headlab.roles.table.OPTIONS`.  store: where the report is looked up and stored.  frequencies: of
+    words; None uses those of the package wordfreq if it has the language.  tick: called between batches; may raise to
     stop.  Raises HeadlabError for options or sentences that do not fit the model.
     """
     resolved = resolve(options or {})
@@ -359,7 +358,7 @@ def study(
 
 
 def forwards(sentences: Sentences) -> int:
-    """Examples that a study of these sentences runs through the model, those for induction not counted."""
+    """Number of examples that a study of these sentences runs through the model, without those for induction."""
     return len(sentences)
 
 
@@ -384,7 +383,7 @@ def report_spec(
 def _found(
     model: Model, given: Given, options: Mapping[str, Any], say: Say, tick: Tick
 ) -> tuple[tuple[Table, ...], tuple[str, ...], int]:
-    """Tables, notes, and how many sentences were run through the model."""
+    """Tables, notes, and the number of sentences run through the model."""
     offsets = best_offsets(map(given.asked, range(len(given))))
     again = twice(model, given) if _decoder(model) else None
     total = len(given) + (0 if again is None else len(again))
@@ -406,12 +405,12 @@ def _found(
 
 
 def _decoder(model: Model) -> bool:
-    """Whether a model is a decoder alone, whose heads may do induction."""
+    """Whether a model is decoder-only, so that its heads may do induction."""
     return [stack.name for stack in model.grid.stacks] == ["decoder"]
 
 
 def _words(model: Model, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to know of every such report."""
+    """Notes that belong to every report."""
     out = [
         "Intervals: the sentence is the cluster; p: one-sided, against chance or the baseline, of a head's best "
         "position times the number of offsets tried; adjusted by Benjamini and Hochberg over all heads and "

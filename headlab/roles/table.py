@@ -1,4 +1,4 @@
-"""Roles, and the options of judging them: command line, pages and documents read it; it needs no model."""
+"""Roles, and the options of finding them; command line, pages and documents read them, and no model is needed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from headlab.errors import HeadlabError
 from headlab.options import Option
 
 NAME = "roles"
-FILE = "file"  # stands for the split of trees that a file was given for
+FILE = "file"  # split name of trees read from a given file
 VERSION = 2
-ALPHA = 0.05  # of the adjusted p-values
+ALPHA = 0.05  # significance level of the adjusted p-values
 RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the paper's, by their names in Universal Dependencies 2
 TO_GOVERNOR, TO_DEPENDENT = "dependent to governor", "governor to dependent"
 DIRECTIONS = (TO_GOVERNOR, TO_DEPENDENT)
 POSITIONAL, RARE, SEPARATOR, FIRST = "positional", "rare word", "separator", "first token"
 SAME, INDUCTION = "same token elsewhere", "induction"
-OFFSETS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)  # that a positional head may have, in tokens; of equals the first
+OFFSETS = (0, -1, 1, -2, 2, -3, 3, -4, 4, -5, 5)  # that a positional head may have, in tokens; ties go to the first
 MOST = "share of its tokens that must look there most"
 
 
 def syntactic(relation: str, direction: str) -> str:
-    """Name of the role of a relation in a direction."""
+    """Name of the role for a relation in a direction."""
     return f"{relation}: {direction}"
 
 
@@ -70,7 +70,7 @@ THRESHOLDS: Mapping[str, str] = MappingProxyType(
 
 
 def resolve(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options, given ones checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
+    """All options: those given are checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
         raise HeadlabError(

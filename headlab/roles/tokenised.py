@@ -1,4 +1,4 @@
-"""Sentences as a model is given them, and what is asked of their tokens: where each should look."""
+"""Sentences as a model receives them, and the questions about their tokens: where each should attend."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR
 from headlab.tasks.base import Example
 from headlab.tasks.udpos import Tree
 
-# Sentences as a model is given them: tokens, which word each is of, which words are whole.
+# Sentences as a model receives them: tokens, the word of each, and which words are complete.
 
 NO_WORD = -1
-PROBED = 8  # sentences that show how a tokenizer takes words
-# Where words are not set apart by spaces, a text's are not known.
+PROBED = 8  # sentences that show how a tokenizer treats words
+# Languages written without spaces, so a text's words are not known.
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my", "yue", "bo", "dz")
 
 
 def _nothing(_: int) -> Mapping[str, Wanted]:
-    """What a sentence without a tree is asked."""
+    """No questions: for a sentence without a tree."""
     return {}
 
 
@@ -35,12 +35,12 @@ def _nothing(_: int) -> Mapping[str, Wanted]:
 class Given:
     """Sentences, tokenised once.
 
-    stacks: those that are judged.  places: of every token, the place of its word, -1 for none.  special: of every
-    token, whether it is a special one.  words: of every sentence, empty where they are not known.
-    whole: of every word, whether all of it is there.  rare: of every word, whether it is its sentence's least frequent.
-    asked: sentence -> what `syntax.wanted` says of it, made again each time: it takes more room than the trees.
-    make: rows -> model inputs, padded.  lengths: int [sentence].
-    second: of sentences given twice, tokens before the second time; else empty.
+    stacks: those that are evaluated.  places: for every token, the index of its word, -1 for none.  special: for every
+    token, whether it is a special one.  words: of every sentence, empty if they are not known.  whole: for every word,
+    whether all of it is there.  rare: for every word, whether it is its sentence's least frequent.  asked: sentence ->
+    result of `sentences.wanted`, recomputed each time, as it takes more memory than the trees.  make: rows -> model
+    inputs, padded.  lengths: int [sentence].  second: for repeated sentences, number of tokens before the repetition;
+    else empty.
     """
 
     ids: Rows
@@ -57,7 +57,7 @@ class Given:
     second: tuple[int, ...] = ()
 
     def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
-        """Model inputs of some sentences, padded to the longest of them."""
+        """Model inputs of the given sentences, padded to the longest of them."""
         return self.make(rows)
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Given:
 
 
 def read(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
-    """The sentences as the model takes them.
+    """The sentences as the model receives them.
 
     frequencies: of words, or why there are none.  Raises HeadlabError for a model that does not fit.
     """
@@ -105,7 +105,7 @@ def _trees(model: Model, sentences: Sentences, frequencies: Frequencies | str) -
 
 
 def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str) -> Given:
-    """Examples of a task, read as its evaluator reads them."""
+    """Examples of a task, tokenised as its evaluator does."""
     examples, stacks = sentences.examples, tuple(stack.name for stack in model.grid.stacks)
     notes: tuple[str, ...] = ("No trees were given: syntactic roles are not judged.",)
     make: Callable[[Ints], dict[str, torch.Tensor]]
@@ -147,9 +147,9 @@ def _examples(model: Model, sentences: Sentences, frequencies: Frequencies | str
 
 
 def twice(model: Model, given: Given) -> Given:
-    """Every sentence's tokens given twice, behind the special tokens it begins with; cut to the model's limit.
+    """Every sentence's tokens repeated once, after the special tokens it begins with; cut to the model's limit.
 
-    For models of one stack.  Sentences without tokens are left out.
+    For models with one stack.  Sentences without tokens are left out.
     """
     ids, special, second = list[list[int]](), list[list[int]](), list[int]()
     for row, flags in zip(given.ids, given.special, strict=True):
@@ -165,14 +165,14 @@ def twice(model: Model, given: Given) -> Given:
 
 
 def special_ids(model: Model) -> frozenset[int]:
-    """Ids of tokens that stand for no part of a text; the one for what is unknown stands for some."""
+    """Ids of tokens that represent no text; the unknown token represents some."""
     return frozenset(excluded_ids(model.tokenizer, "special")) - {model.tokenizer.unk_token_id}
 
 
 def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any], Rows, list[int]]:
-    """Tokens of sentences in words, the word of each, and of every sentence the word at which it was cut.
+    """Tokens of sentences given as words, the word of each token, and the word at which each sentence was cut.
 
-    Some tokenizers (byte-level ones) take a word without a space before it for the end of another: these are given it.
+    Some tokenizers (byte-level ones) take a word without a space before it for the end of another; they get the space.
     """
     probe = [list(found) for found in words[:PROBED]]
     joined = encode(model, [" ".join(found) for found in probe])["input_ids"]
@@ -187,9 +187,9 @@ def _split(model: Model, words: Sequence[Sequence[str]]) -> tuple[dict[str, Any]
 
 
 def _ends(model: Model, words: Sequence[Sequence[str]], places: Rows) -> list[int]:
-    """The word at which each sentence was cut; -1 of those that were not."""
+    """The word at which each sentence was cut; -1 for those that were not."""
     out = [NO_WORD] * len(places)
-    # As many tokens as there may be are those of a sentence that was cut, or of one that just fits.
+    # A sentence with the maximum number of tokens was cut, or fits exactly.
     full = [row for row, found in enumerate(places) if len(found) >= longest(model)]
     if full:
         uncut = model.tokenizer([list(words[row]) for row in full], is_split_into_words=True, verbose=False)
@@ -207,7 +207,7 @@ def _spaced(words: Sequence[str]) -> list[str]:
 def _words_of(
     model: Model, examples: Sequence[Example], ids: Rows, language: str
 ) -> tuple[list[tuple[str, ...]], Rows, list[int]]:
-    """Words of texts, each token's place, the word at a cut: where the text without them gives the same tokens."""
+    """Words of texts, each token's word, the word at a cut; only if the words give the same tokens as the text."""
     spaced = language.split("-")[0] not in UNSPACED
     words = [e.words or (tuple(e.text.split()) if spaced and e.pair is None else ()) for e in examples]
     if not any(words):
@@ -223,7 +223,7 @@ def _words_of(
 
 
 def _whole(places: Sequence[int], words: int, end: int) -> Bools:
-    """Which words of a sentence are there, bool [word]; the one at which it was cut is in doubt: lost."""
+    """Which words of a sentence are complete, bool [word]; the one at which it was cut counts as lost."""
     whole = np.zeros(words, dtype=bool)
     whole[sorted(set(places) - {NO_WORD})] = True
     if end != NO_WORD:
@@ -246,7 +246,7 @@ def _cut(trees: Iterable[Tree], whole: Sequence[Bools], limit: int) -> tuple[str
 def _rarest(
     words: Sequence[tuple[str, ...]], whole: Sequence[Bools], frequencies: Frequencies | str
 ) -> tuple[Rows, tuple[str, ...]]:
-    """Of every word, whether it is the least frequent of those that are there; and what to know."""
+    """For every word, whether it is the least frequent of those that are there; and notes."""
     if isinstance(frequencies, str):
         return [[0] * len(found) for found in words], (f"Rare words are not judged: {frequencies}.",)
     out: Rows = []
@@ -260,19 +260,19 @@ def _padded(model: Model, tokens: dict[str, Any]) -> Callable[[Ints], dict[str, 
     return lambda rows: pad(model, tokens, rows)
 
 
-# What the tokens and words of a batch are asked: where each should look, and how often chance would be right.
+# Questions about the tokens and words of a batch: where each should attend, and how often chance is right.
 
-# Among what the largest weight is sought: all real tokens, those that are no special ones, these without the sentence's
-# first (where attention without an aim goes), or words.
+# Keys among which the largest weight is sought: all real tokens, those that are not special, these without the first
+# of the sentence (where idle attention goes), or words.
 Among = Literal["all", "inner", "aimed", "words"]
 
 
 @dataclass(frozen=True)
 class Question:
-    """One role, put to a batch.
+    """One role, asked of a batch.
 
     right: bool [row, query, key].  asked: bool [row, query].  chance: float64 [row, query], share of the targets that
-    are right, or 0 and 1 of a fixed offset.  Queries and keys are words for `among` "words", else tokens.
+    are right, or 0 or 1 for a fixed offset.  Queries and keys are words if `among` is "words", else tokens.
     """
 
     role: str
@@ -284,12 +284,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Scene:
-    """A stack's side of a batch: who looks, what can be looked at.
+    """One stack's view of a batch: the queries, and the keys they can attend to.
 
-    looking: bool [row, query], real tokens.  targets: {among: bool [row, query, key]}.
-    merge: of words, what turns weights into theirs: [row, word, query] (mean over a word's tokens) and
-    [row, key, word] (sum); None where no words are known.  separator, first: bool [row, key].  counted: bool
-    [row, key], targets of confidence.  square: whether queries and keys are the same tokens.
+    looking: bool [row, query], real tokens.  targets: {among: bool [row, query, key]}.  merge: matrices that turn token
+    weights into word weights: [row, word, query] (mean over a word's tokens) and [row, key, word] (sum); None if no
+    words are known.  separator, first: bool [row, key].  counted: bool [row, key], targets of confidence.  square:
+    whether queries and keys are the same tokens.
     """
 
     looking: torch.Tensor
@@ -303,9 +303,9 @@ class Scene:
 
 
 def scene(model: Model, given: Given, batch: Batch, stack: str, exclude: str, offsets: Mapping[str, int]) -> Scene:
-    """A batch as one stack sees it, with everything it is asked.
+    """A batch as one stack sees it, with all its questions.
 
-    exclude: see `excluded_ids`.  offsets: {syntactic role: the fixed offset it is measured against}.
+    exclude: see `excluded_ids`.  offsets: {syntactic role: the fixed offset it is compared with}.
     """
     (ids, looking), (keys, real) = sides(model, batch.inputs, stack)
     square = stack != "cross"
@@ -333,7 +333,7 @@ def scene(model: Model, given: Given, batch: Batch, stack: str, exclude: str, of
 
 
 def _induction(given: Given, batch: Batch, ids: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
-    """Of sentences given twice: the token after an earlier one like one's own. The first time asks nothing."""
+    """For repeated sentences: the token after an earlier copy of the query token. First copies are not asked."""
     here = torch.arange(ids.shape[1], device=ids.device)
     same = ids[:, :, None] == ids[:, None, :]
     right = torch.zeros_like(same)
@@ -352,7 +352,7 @@ def _of_words(
     asking: torch.Tensor,
     offsets: Mapping[str, int],
 ) -> tuple[tuple[torch.Tensor, torch.Tensor] | None, list[Question]]:
-    """What merges a stack's tokens to words, and the questions about words; none where the words are not known."""
+    """The matrices that merge a stack's tokens into words, and the questions about words; none if words are unknown."""
     if stack != given.stacks[0] or not any(given.words):
         return None, []
     place = _placed(given.places, batch, asking.shape[1], NO_WORD)
@@ -386,13 +386,13 @@ def _rare(given: Given, batch: Batch, place: torch.Tensor, targets: torch.Tensor
     for row, sentence in enumerate(batch.rows.tolist()):
         of_word = torch.tensor(
             [*given.rare[sentence], 0], dtype=torch.bool, device=place.device
-        )  # the last: of no word
+        )  # the last: for tokens of no word
         rare[row] = of_word[place[row]]
     return _uniform(RARE, "inner", rare[:, None, :] & targets, targets, asking)
 
 
 def _uniform(role: str, among: Among, right: torch.Tensor, targets: torch.Tensor, asking: torch.Tensor) -> Question:
-    """A question whose chance is to pick any target alike; asked where some but not all targets are right."""
+    """A question whose chance is a uniform pick among the targets; asked where some but not all of them are right."""
     chance = right.sum(dim=2, dtype=torch.float64) / targets.sum(dim=2, dtype=torch.float64).clamp(min=1)
     return Question(role, among, right, asking & (chance > 0) & (chance < 1), chance)
 
@@ -412,7 +412,7 @@ def _syntax(given: Given, batch: Batch, targets: torch.Tensor, offsets: Mapping[
 
 
 def _merging(place: torch.Tensor, causal: bool) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Matrices that merge tokens to words, and which word may look at which."""
+    """Matrices that merge tokens into words, and which word may attend to which."""
     words = torch.arange(int(place.max()) + 1 if bool((place >= 0).any()) else 1, device=place.device)
     sums = (place[:, :, None] == words).float()
     means = sums.transpose(1, 2) / sums.sum(dim=1).clamp(min=1)[:, :, None]
@@ -422,14 +422,14 @@ def _merging(place: torch.Tensor, causal: bool) -> tuple[tuple[torch.Tensor, tor
 
 
 def _special(model: Model, given: Given, batch: Batch, stack: str, ids: torch.Tensor) -> torch.Tensor:
-    """Which tokens of a side are special, bool [row, token]; padding counts as such."""
+    """Which tokens of a side are special, bool [row, token]; padding counts as special."""
     if stack == "decoder" and model.module.config.is_encoder_decoder:
         return torch.isin(ids, torch.tensor(sorted(special_ids(model)), device=ids.device))
     return _placed(given.special, batch, ids.shape[1], 1).bool()
 
 
 def _placed(rows: Sequence[Sequence[int]], batch: Batch, width: int, filler: int) -> torch.Tensor:
-    """Numbers of every token of a batch, int [row, token], as wide as its tensors and padded on the same side."""
+    """Values per token of a batch, int [row, token], as wide as its tensors and padded on the same side."""
     real = batch.inputs["attention_mask"].bool().cpu()
     out = torch.full((len(batch.rows), width), filler)
     for row, sentence in enumerate(batch.rows.tolist()):

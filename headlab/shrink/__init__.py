@@ -1,4 +1,4 @@
-"""Models that really shrink: heads taken out of the weights, with a proof that the answers stay."""
+"""Models that really shrink: heads removed from the weights, with a proof that the outputs do not change."""
 
 from headlab.models.shrunk_classes import make_known
 from headlab.shrink.model import Shrunk, shrink_model

@@ -1,4 +1,4 @@
-"""The folder of a shrunk model: written beside its place, read back, proved, and only then put there."""
+"""The folder of a shrunk model: written beside its target, read back, proved, and only then moved into place."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from headlab.shrink.model import Shrunk, bytes_in, check_numbers, rounded, store
 from headlab.shrink.proof import Inputs, Proof, Speed, card, prove, short_name
 from headlab.training.atomic_folder import Writer, built, check_replaced, files_of, require_folder, resolved
 
-# The place of a shrunk model: what may stand there before, and how its files are left.
+# The folder of a shrunk model: what it may replace, and the state its files are left in.
 
 PROOF, MASK, CARD, CONFIG = "proof.json", "mask.json", "README.md", "config.json"
 SHRINK = Writer("shrink", ((CONFIG, PROOF, MASK),), PROOF, "give the model a folder of its own, like --out smaller")
 
 
 def check_out(out: Path, model: str | None = None) -> None:
-    """Raise HeadlabError unless this is a new name, an empty folder, or a shrunk model as it was written.
+    """Raise HeadlabError unless `out` is a new name, an empty folder, or a shrunk model as it was written.
 
-    model: name or folder of the model that is read, which its own smaller one does not replace.
+    model: name or folder of the model to shrink, which must not be replaced.
     """
     require_folder(out, SHRINK.do)
     place = resolved(out)
@@ -45,8 +45,8 @@ def check_out(out: Path, model: str | None = None) -> None:
 
 
 def finish(folder: Path) -> None:
-    """Let whoever may read one of its files read all, and have every one on the disk."""
-    mode = (folder / PROOF).stat().st_mode  # as new files are made here; safetensors gives its own to the owner only
+    """Give all files the same permissions and flush them to disk."""
+    mode = (folder / PROOF).stat().st_mode  # the default of new files; safetensors makes its own private
     for path in folder.rglob("*"):
         if not path.is_dir():
             path.chmod(mode)
@@ -59,7 +59,7 @@ PROOF_VERSION = 1
 
 @dataclass(frozen=True)
 class Written:
-    """A folder that was written: where, what the proof saw, the model's fingerprint, and all that proof.json holds."""
+    """A folder that was written: its path, the proof, the model's fingerprint, and the contents of proof.json."""
 
     folder: Path
     proof: Proof
@@ -71,13 +71,13 @@ def write_shrunk(
     model: Model, shrunk: Shrunk, out: Path, inputs: Inputs, *, of: Mapping[str, Any], speed: Speed | None = None,
     onnx: bool = False, dtype: str | None = None,
 ) -> Written:  # fmt: skip
-    """Write model, tokenizer, mask, model card and proof; the folder is there whole or not at all.
+    """Write model, tokenizer, mask, model card and proof atomically.
 
     inputs: batches of real examples.  of: what they are (task, languages, ...), for the record.  speed: what was
-    measured, for the card.  onnx: also model.onnx, compared with the masked model on the same inputs.  dtype: numbers
-    of the weights that are written; None takes the checkpoint's own.  The model is read back from the new folder and
-    compared, in the numbers that `model` was loaded in, with the masked one before the folder gets its name.  Raises
-    HeadlabError where they differ by more than rounding, or `out` holds something else.
+    measured, for the card.  onnx: also write model.onnx, compared with the masked model on the same inputs.  dtype: of
+    the written weights; None: the checkpoint's own.  Before the folder gets its name, the model is read back from it
+    and compared, in the dtype that `model` was loaded in, with the masked one.  Raises HeadlabError if they differ by
+    more than rounding, or `out` holds something else.
     """
     check_out(out, model.name if model.checkpoint.revision == "folder" else None)
     check_numbers(dtype)
@@ -103,9 +103,9 @@ def write_shrunk(
 
 
 def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedModel:
-    """The model of a folder that `headlab shrink` wrote, in evaluation mode, its weights trainable.
+    """The model in a folder that `headlab shrink` wrote, in evaluation mode, its weights trainable.
 
-    device: as in `headlab.load`.  Raises HeadlabError if the folder holds no such model, or not all of it.
+    device: as in `headlab.load`.  Raises HeadlabError if the folder holds no such model, or only part of it.
     """
     place, path = pick_device(device), Path(folder)
     if not (path / PROOF).is_file():
@@ -132,7 +132,7 @@ def _save(shrunk: Shrunk, model: Model, build: Path, numbers: str) -> None:
 def _proved(
     model: Model, shrunk: Shrunk, again: Checkpoint, inputs: Inputs, out: Path, numbers: str
 ) -> tuple[Proof, Proof | None]:
-    """The comparison with the masked model, and that of the cut alone where weights were rounded besides."""
+    """The comparison with the masked model, and, if weights were rounded too, that of head removal alone."""
     torch.nn.Module.to(again.module, device=model.device, dtype=model.module.dtype)
     again.module.eval()
     with rounded(model.module, numbers) as changed:
@@ -153,7 +153,7 @@ def _proved(
 def _record(
     model: Model, shrunk: Shrunk, proofs: tuple[Proof, Proof | None], again: Checkpoint, of: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """proof.json, but for the ONNX file's part, the sizes and the list of files."""
+    """proof.json without the ONNX file's part, the sizes and the list of files."""
     proof, cut = proofs
     return {
         "format": "headlab-proof", "version": PROOF_VERSION, **proof.record(),
@@ -168,7 +168,7 @@ def _record(
 
 
 def _sizes(model: Model, shrunk: Shrunk, build: Path, numbers: str) -> dict[str, Any]:
-    """Numbers of the weights and their bytes, before and after; before as one file of all of them has."""
+    """Dtype and size of the weights, before and after; bytes before are computed from the number of parameters."""
     before = stored(model)
     return {
         "dtype_before": before,

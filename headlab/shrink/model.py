@@ -1,4 +1,4 @@
-"""A smaller model that answers as the masked one does, and the numbers that its weights are written in."""
+"""A smaller model with the masked model's outputs, and the dtype that its weights are written in."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from headlab.models.shrunk_classes import is_shrunk, make_known, plain_config, s
 from headlab.models.shrunk_cut import FAMILIES, HEADS, MASKED, PREFIX, Layers, Unit, base_type, cut_state, units
 from headlab.records import Bools, Head
 
-# The numbers that weights are written in: the checkpoint's own, unless others are asked for.
+# The dtype that weights are written in: the checkpoint's own, unless another is given.
 
 
 def check_numbers(name: str | None) -> None:
-    """Raise HeadlabError unless weights can be written in these numbers; None are the checkpoint's own."""
+    """Raise HeadlabError unless weights can be written in this dtype; None is the checkpoint's own."""
     if name is not None and name not in DTYPES:
         raise HeadlabError(
             f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}, or leave it out for the model's own",
@@ -37,14 +37,14 @@ def check_numbers(name: str | None) -> None:
 
 
 def stored(model: Model) -> str:
-    """The numbers that a model's checkpoint has, whatever it was loaded in."""
+    """Dtype of a model's checkpoint, whatever it was loaded in."""
     found: Any = model.module.config.dtype
     name = str(found).removeprefix("torch.")
     return name if name in DTYPES else model.dtype
 
 
 def written_in(model: Model) -> str:
-    """The numbers to write a model in: those of its checkpoint, if they hold its weights and are no wider."""
+    """The dtype to write a model in: its checkpoint's, if that holds its weights exactly and is no wider."""
     own = stored(model)
     narrow = DTYPES[own].itemsize <= DTYPES[model.dtype].itemsize
     return own if narrow and not any(_changed(t, own) for t in _weights(model.module)) else model.dtype
@@ -52,7 +52,7 @@ def written_in(model: Model) -> str:
 
 @contextmanager
 def rounded(module: PreTrainedModel, numbers: str) -> Iterator[bool]:
-    """Within the block, every weight has the value it has in these numbers. Gives whether that changes any."""
+    """Round every weight to this dtype within the block. Yields whether that changes any."""
     with torch.no_grad():
         kept = [(weight, weight.clone()) for weight in _weights(module) if _changed(weight, numbers)]
         for weight, _ in kept:
@@ -66,7 +66,7 @@ def rounded(module: PreTrainedModel, numbers: str) -> Iterator[bool]:
 
 
 def bytes_in(parameters: int, numbers: str) -> int:
-    """Size of so many parameters."""
+    """Size in bytes of this many parameters."""
     return parameters * DTYPES[numbers].itemsize
 
 
@@ -79,7 +79,7 @@ def _changed(weight: torch.Tensor, numbers: str) -> bool:
     return not torch.equal(there.nan_to_num(), weight.nan_to_num())
 
 
-# A smaller model that answers as the masked one does.
+# A smaller model with the masked model's outputs.
 
 RECORDED = ("model_type", "transformers_version", "architectures", HEADS, MASKED)
 
@@ -88,8 +88,8 @@ RECORDED = ("model_type", "transformers_version", "architectures", HEADS, MASKED
 class Shrunk:
     """A model without the heads of a mask, and what became of them.
 
-    module: transformers module of its own, in evaluation mode; the model it was made from is as it was.  masked:
-    heads that had to stay as others of their group need the same key and value; they give nothing.
+    module: transformers module of its own, in evaluation mode; the original is unchanged.  masked: removed heads whose
+    weights stay because others of their group need the same key and value; their output is 0.
     """
 
     module: PreTrainedModel
@@ -100,16 +100,16 @@ class Shrunk:
 
     @property
     def gone(self) -> int:
-        """Heads whose weights are gone."""
+        """Number of heads whose weights were removed."""
         return len(self.mask.removed) - len(self.masked)
 
 
 def shrink_model(model: Model, mask: Mask) -> Shrunk:
-    """Take the heads that a mask removes out of a copy of the model: it answers as the model does under the mask.
+    """Remove a mask's heads from a copy of the model, whose outputs are then those of the model under the mask.
 
-    Layers may keep any number of heads, or none.  Query heads that share keys and values go in whole groups only; the
-    others stay and give nothing.  Raises HeadlabError for another model's mask, a mask chosen under mean ablation, and
-    a family that cannot be shrunk.
+    Layers may keep any number of heads, or none.  Query heads that share keys and values are removed in whole groups
+    only; the others stay and output 0.  Raises HeadlabError for another model's mask, a mask chosen under mean
+    ablation, and a family that cannot be shrunk.
     """
     mask.check(model.grid, model.fingerprint)
     require_zero(mask)
@@ -127,12 +127,12 @@ def shrink_model(model: Model, mask: Mask) -> Shrunk:
 
 
 def count(module: torch.nn.Module) -> int:
-    """Parameters, shared ones once."""
+    """Number of parameters, shared ones counted once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def require_zero(mask: Mask) -> None:
-    """Raise HeadlabError for a mask chosen under mean ablation, which is not what removal does."""
+    """Raise HeadlabError for a mask chosen under mean ablation, as a removed head outputs 0."""
     if not {"mean", "mixed"}.isdisjoint(_ablations(mask.chosen)):
         raise HeadlabError(
             "this mask, or one it was made of, was chosen under mean ablation: its heads give their mean, but a "
@@ -143,7 +143,7 @@ def require_zero(mask: Mask) -> None:
 
 
 def _ablations(chosen: Mapping[str, Any]) -> Iterator[str | None]:
-    """What a mask was chosen under, and those it was combined of."""
+    """The ablation a mask was chosen under, and those of the masks it was combined from."""
     yield ablation_of(chosen)
     parts = chosen.get("combined")
     for part in parts if isinstance(parts, list | tuple) else ():
@@ -152,7 +152,7 @@ def _ablations(chosen: Mapping[str, Any]) -> Iterator[str | None]:
 
 
 def require_family(model: Model) -> None:
-    """Raise HeadlabError unless heads can be taken out of models of this family."""
+    """Raise HeadlabError unless heads can be removed from models of this family."""
     family = base_type(model.module.config)
     if family not in FAMILIES:
         raise HeadlabError(
@@ -163,7 +163,7 @@ def require_family(model: Model) -> None:
 
 
 def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
-    """Every attention layer with its heads kept, bool [head]; layers that had no heads need be no row of the grid."""
+    """Every attention layer with its heads kept, bool [head]; layers without heads need not be in the grid."""
     rows = {
         stack.name: [np.asarray(row) for row in np.split(mask.kept[at : at + stack.size], np.cumsum(stack.heads)[:-1])]
         for stack, at in zip(model.grid.stacks, np.cumsum([0, *(s.size for s in model.grid.stacks)]), strict=False)
@@ -184,7 +184,7 @@ def _by_unit(model: Model, mask: Mask) -> list[tuple[Unit, Bools]]:
 
 
 def _layers(kept: Sequence[tuple[Unit, Bools]], choose: Any) -> dict[str, list[list[int]]]:
-    """{stack: [layer][heads]} of what a function picks of each layer."""
+    """{stack: [layer][heads]} that a function picks in each layer."""
     out: dict[str, list[list[int]]] = {}
     for unit, row in kept:
         out.setdefault(unit.stack, []).append(choose(unit, row))
@@ -192,13 +192,13 @@ def _layers(kept: Sequence[tuple[Unit, Bools]], choose: Any) -> dict[str, list[l
 
 
 def _whole_groups(unit: Unit, row: Bools) -> list[int]:
-    """Heads that stay: all of a group in which any is kept."""
+    """Heads that stay: all heads of a group in which any is kept."""
     groups = {int(head) // unit.group for head in np.flatnonzero(row)}
     return [head for head in range(unit.heads) if head // unit.group in groups]
 
 
 def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedModel:
-    """The smaller model with its weights, on the same device and of the same numbers."""
+    """The smaller model with its weights, on the same device and in the same dtype."""
     family = base_type(module.config)
     make_known(PREFIX + family)
     config = plain_config(module, stay) or _config(module.config, family, stay, closed)
@@ -221,12 +221,12 @@ def _build(module: PreTrainedModel, stay: Layers, closed: Layers) -> PreTrainedM
 
 
 def _whole_class(module: PreTrainedModel) -> Any:
-    """The class of transformers that a model is of, shrunk before or not."""
+    """The transformers class of a model, whether it was shrunk before or not."""
     return next(c for c in type(module).__mro__ if c.__module__.startswith("transformers."))
 
 
 def _config(old: PretrainedConfig, family: str, stay: Layers, closed: Layers) -> PretrainedConfig:
-    """The family's configuration with the heads that are left, by their numbers in the model before any cut."""
+    """The family's configuration with the remaining heads, numbered as in the model before any removal."""
     before: Layers | None = getattr(old, HEADS, None) if is_shrunk(old) else None
     masked: Layers | None = getattr(old, MASKED, None) if is_shrunk(old) else None
 

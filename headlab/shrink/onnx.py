@@ -36,7 +36,7 @@ class Exported:
     versions: Mapping[str, str]
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """The record, ready for JSON."""
         return asdict(self) | {"inputs": list(self.inputs), "versions": dict(self.versions)}
 
 
@@ -55,7 +55,7 @@ class Logits(nn.Module):
 
 
 def require_onnx(dtype: str) -> None:
-    """Raise HeadlabError, saying what to do, unless a model of these numbers can be written and run as ONNX here."""
+    """Raise HeadlabError, with advice, unless a model of this dtype can be written and run as ONNX here."""
     if dtype == "bfloat16":
         raise HeadlabError(
             "onnxruntime computes no bfloat16 on a processor; load the model in float32 to write it as ONNX",
@@ -73,8 +73,8 @@ def require_onnx(dtype: str) -> None:
 def write_onnx(module: PreTrainedModel, folder: Path, model: Model, mask: Mask, inputs: Inputs) -> Exported:
     """Write model.onnx into a folder and compare it with the model under the mask on the same inputs.
 
-    Rows and tokens may be any number.  Raises HeadlabError where the extra is missing, the model cannot be exported, or
-    the answers differ by more than rounding.
+    Numbers of rows and tokens are dynamic.  Raises HeadlabError if a package is missing, the model cannot be exported,
+    or the logits differ by more than rounding.
     """
     require_onnx(model.dtype)
     import onnxruntime
@@ -94,7 +94,7 @@ def write_onnx(module: PreTrainedModel, folder: Path, model: Model, mask: Mask, 
 
 
 def widest(inputs: Inputs) -> dict[str, torch.Tensor]:
-    """A batch to trace with: of two rows or more, as torch takes a dimension of 1 for one that never changes."""
+    """A batch to trace with, of two rows or more: torch treats a dimension of 1 as constant."""
     batch = max(inputs, key=lambda b: b["input_ids"].numel())
     return {name: t.repeat(2, 1)[: max(2, len(t))].cpu() for name, t in batch.items()}
 
@@ -121,13 +121,13 @@ def _export(module: PreTrainedModel, path: Path, batch: dict[str, torch.Tensor])
 
 
 def _small(module: nn.Module) -> bool:
-    """Whether all weights fit into one ONNX file, which may have 2 GB."""
+    """Whether all weights fit into one ONNX file, which is limited to 2 GB."""
     return sum(p.numel() * p.element_size() for p in module.parameters()) < 1 << 30
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the exporter from reporting what it does without torchvision, and from warning of its own old calls."""
+    """Silence the exporter's messages about missing torchvision and about its own deprecated calls."""
     import warnings
 
     log = logging.getLogger("torch.onnx")

@@ -1,4 +1,4 @@
-"""The proof that a smaller model answers as the masked one, and the model card that shows it."""
+"""The proof that a smaller model has the masked model's outputs, and the model card that shows it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from headlab.models.allattention.config import MODEL_TYPE
 from headlab.models.shrunk_classes import is_shrunk
 from headlab.shrink.model import Shrunk
 
-# The proof that a smaller model answers as the masked one: both run on the same real inputs.
+# The proof that a smaller model has the masked model's outputs: both run on the same real inputs.
 
 Inputs = Sequence[Mapping[str, torch.Tensor]]
-# Largest difference that rounding makes, for each 1 + largest logit: float sums in another order.
+# Largest difference due to rounding (float sums in another order), relative to 1 + largest logit.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 1e-2}
 HASHED = 16  # hex digits of the inputs' sha256
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What the comparison saw.
+    """Result of the comparison.
 
-    max_logit_difference: largest difference between masked and shrunk, over all logits of real tokens.  tolerance: the
-    most that is taken for rounding.  max_logit: largest logit of the masked model.  mask_changes: largest difference
-    between untouched and masked, so that one can see that the mask does something on these inputs.  other_answers:
-    rows or tokens with another largest logit.  examples: different rows compared.  inputs: sha256 of their token ids,
-    shortened.
+    max_logit_difference: largest difference between masked and shrunk, over all logits of real tokens.  tolerance:
+    largest difference that counts as rounding.  max_logit: largest logit of the masked model.  mask_changes: largest
+    difference between untouched and masked, which shows that the mask has an effect on these inputs.  other_answers:
+    rows or tokens with a different largest logit.  examples: distinct rows compared.  inputs: sha256 of their token
+    ids, shortened.
     """
 
     max_logit_difference: float
@@ -48,15 +48,15 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the smaller model answers as the masked one."""
+        """Whether the smaller model's outputs are the masked model's, up to rounding."""
         return self.max_logit_difference <= self.tolerance < math.inf
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """The record, ready for JSON."""
         return asdict(self) | {"holds": self.holds}
 
     def check(self, what: str) -> None:
-        """Raise HeadlabError, naming what was compared, unless it holds."""
+        """Raise HeadlabError unless the proof holds. what: name of what was compared."""
         if not math.isfinite(self.tolerance + self.mask_changes):
             raise HeadlabError(
                 f"{what} cannot be compared: the original itself answers NaN or inf on these examples, so nothing was "
@@ -72,9 +72,10 @@ class Proof:
 
 
 def prove(model: Model, mask: Mask, module: nn.Module, inputs: Inputs, *, numbers: str | None = None) -> Proof:
-    """Compare a model under a mask with a module that should answer the same, on batches of model inputs.
+    """Compare a model under a mask with a module that should have the same outputs, on batches of model inputs.
 
-    numbers: that the module's weights were rounded to; None are the model's.  Raises HeadlabError if there is no batch.
+    numbers: dtype that the module's weights were rounded to; None: the model's.  Raises HeadlabError if there is no
+    batch.
     """
 
     def other(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -88,7 +89,7 @@ def compare(
     model: Model, mask: Mask, other: Callable[[Mapping[str, torch.Tensor]], torch.Tensor], inputs: Inputs, *,
     numbers: str | None = None,
 ) -> Proof:  # fmt: skip
-    """The same, with a function from a batch to logits."""
+    """The same as `prove`, with a function from a batch to logits."""
     if not inputs:
         raise HeadlabError("there is no example to compare the models on; give one or more", code="shrink.no_examples")
     largest = changes = difference = 0.0
@@ -116,12 +117,12 @@ def logits_of(module: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Ten
 
 
 def first_tensor(out: Mapping[str, Any]) -> torch.Tensor:
-    """What a model answers with, behind its loss if it has one: a tensor of two dimensions or more."""
+    """The first tensor of two dimensions or more in a model's output, which skips a loss."""
     return next(value for value in out.values() if isinstance(value, torch.Tensor) and value.dim() >= 2)
 
 
 def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torch.Tensor:
-    """bool, which rows of the logits [row, label] or tokens of [row, token, label] are no padding."""
+    """bool, which rows of logits [row, label] or tokens of [row, token, label] are not padding."""
     shape = logits.shape[:-1]
     mask = batch.get("decoder_attention_mask" if "decoder_input_ids" in batch else "attention_mask")
     if mask is None or mask.shape != shape:
@@ -130,7 +131,7 @@ def real_tokens(batch: Mapping[str, torch.Tensor], logits: torch.Tensor) -> torc
 
 
 def rows_of(batch: Mapping[str, torch.Tensor]) -> set[bytes]:
-    """The rows of a batch, without padding, each once."""
+    """The distinct rows of a batch, without padding."""
     ids, mask = batch["input_ids"].cpu(), batch.get("attention_mask")
     real = torch.ones_like(ids).bool() if mask is None else mask.cpu().bool()
     return {row[there].numpy().tobytes() for row, there in zip(ids, real, strict=True)}
@@ -162,13 +163,13 @@ model = headlab.load("FOLDER")  # the same with its heads known, for headlab eva
 
 `from headlab.shrink import make_known; make_known()` lets transformers' `AutoModel` classes read it. Without headlab
 they refuse it, by its model type; a class called by its name (`BertModel.from_pretrained` and the like) refuses it
-as well, whatever its family: `config.json` has sentences where such a class wants numbers."""
+as well, whatever its family: `config.json` has strings where such a class expects numbers."""
 PLAIN = """It is an ordinary model of its family: transformers loads it without headlab, and so does
 `headlab.load_shrunk("FOLDER")`."""
 
 
 class Speed(NamedTuple):
-    """Time of the smaller model over that of the untouched one, with its interval, and how it was measured."""
+    """Time of the smaller model divided by that of the untouched one, with its interval, and how it was measured."""
 
     ratio: float
     low: float
@@ -177,12 +178,12 @@ class Speed(NamedTuple):
 
 
 def short_name(model: Model) -> str:
-    """The model's name without the place of its folder on this machine."""
+    """The model's name without a local path."""
     return Path(model.name).name if model.checkpoint.revision == "folder" else model.name
 
 
 def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed | None) -> str:
-    """The text of README.md. record: what proof.json holds."""
+    """The text of README.md. record: the contents of proof.json."""
     name = cell(short_name(model))
     removed, masked = shrunk.gone, len(shrunk.masked)
     config = shrunk.module.config
@@ -203,7 +204,7 @@ def card(model: Model, shrunk: Shrunk, record: Mapping[str, Any], speed: Speed |
 
 
 def _numbers(record: Mapping[str, Any]) -> str:
-    """What became of the weights that stay."""
+    """What happened to the remaining weights."""
     before, after = record["dtype_before"], record["dtype_after"]
     if record["cut_alone"] is not None:
         return f"the others were rounded from {before} to {after}"
@@ -213,7 +214,7 @@ def _numbers(record: Mapping[str, Any]) -> str:
 
 
 def size_words(count: int) -> str:
-    """Bytes in a unit that people read."""
+    """A number of bytes in MB or kB."""
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
@@ -224,7 +225,7 @@ def _before_after(
     yield "| | before | after |"
     yield "| --- | ---: | ---: |"
     yield f"| parameters | {before:,} | {after:,} ({(after - before) / before:+.1%}) |"
-    yield f"| numbers of the weights | {record['dtype_before']} | {record['dtype_after']} |"
+    yield f"| dtype of the weights | {record['dtype_before']} | {record['dtype_after']} |"
     yield f"| weights | {size_words(record['bytes_before'])} | {size_words(record['bytes_after'])} |"
     yield f"| attention heads | {model.grid.size} | {model.grid.size - shrunk.gone} |"
     layers = [n for stack in model.grid.stacks for n in stack.heads]
@@ -235,7 +236,7 @@ def _before_after(
 
 
 def layers_left(model: Model, shrunk: Shrunk) -> int:
-    """Attention layers that still have a head."""
+    """Number of attention layers that still have a head."""
     there = set(model.grid.heads) - (set(shrunk.mask.removed) - set(shrunk.masked))
     return len({(head.stack, head.layer) for head in there})
 
@@ -262,10 +263,13 @@ def _same(record: Mapping[str, Any], masked: int) -> str:
 
 
 def _accuracies(mask: Mask) -> Iterator[str]:
-    """What the mask file says it was worth, split by split."""
+    """The accuracies recorded in the mask file, split by split."""
     for split, part in dict(mask.chosen.get("evaluated") or {}).items():
         yield f"## Accuracy on {split} of task {cell(part['task'])}\n"
-        yield "As the mask file carries it: measured with the heads switched off, which the proof makes the same.\n"
+        yield (
+            "As recorded in the mask file: measured with the heads switched off; the proof shows that the outputs are "
+            "the same.\n"
+        )
         yield "| language | before | after | difference, points | n |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         for language, figure in part["languages"].items():
@@ -275,7 +279,7 @@ def _accuracies(mask: Mask) -> Iterator[str]:
 
 
 def _figures(figure: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Accuracy before and after and their difference, where the mask file has them."""
+    """Accuracy before and after and their difference, as far as the mask file has them."""
     after = f"{figure['accuracy']:.1%}"
     if "accuracy_low" in figure and "accuracy_high" in figure:
         after += f" [{figure['accuracy_low']:.1%}, {figure['accuracy_high']:.1%}]"
@@ -289,7 +293,7 @@ def _figures(figure: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def cell(text: object) -> str:
-    """A name from outside as plain text in Markdown."""
+    """A name from outside, escaped for Markdown."""
     plain = " ".join(str(text).split())
     for mark in "\\`*_[]<>|#":
         plain = plain.replace(mark, f"\\{mark}")

@@ -1,4 +1,4 @@
-"""Intervals, tests and agreement: pure functions of arrays, no model in sight."""
+"""Intervals, tests and agreement: pure functions of arrays, independent of any model."""
 
 from headlab.stats.agreement import (
     Agreement,

@@ -1,4 +1,4 @@
-"""Rank correlation of rows of values, the tree it gives, how far noise lets the rows agree, and shared picks."""
+"""Rank correlation of rows of values, clustering by it, noise ceilings, and the overlap of chosen heads."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from scipy.stats import hypergeom, rankdata
 from headlab.records import Bools, Floats, Ints
 from headlab.stats.betting import Interval
 
-# Rank correlation of rows of values, the tree it gives, and how far noise lets the rows agree.
-
-# Rank correlation of rows, under any resampling of their items, and the tree that it gives.
+# Rank correlation of rows, under any resampling of their items, and the cluster tree based on it.
 
 DRAWS = 2000
-BLOCK = 1 << 19  # numbers of an array at once: what stays in a processor's cache
+BLOCK = 1 << 19  # array elements handled at once: as many as fit in a CPU's cache
 
 
 def spearman(values: Floats) -> Floats:
     """Rank correlation of every pair of rows: float [row, item] -> [row, row], 1 on the diagonal.
 
-    A row without any differences correlates with nothing: its entries are NaN off the diagonal.
+    A constant row has no correlations: its entries are NaN off the diagonal.
     """
     ranks = rankdata(values, axis=1)
     centred = ranks - ranks.mean(axis=1, keepdims=True)
@@ -38,7 +36,7 @@ def spearman(values: Floats) -> Floats:
 
 
 class _Order(NamedTuple):
-    """Rows sorted, int [row, item] each: which item stands where, where an item stands, and its ties' ends."""
+    """Sorted rows, int [row, item] each: the item at each place, each item's place, and first and last of its ties."""
 
     order: Ints
     place: Ints
@@ -59,10 +57,10 @@ def _ordered(values: Floats) -> _Order:
 
 
 def spearman_of_counts(values: Floats, counts: Ints) -> Floats:
-    """`spearman` where item i stands `counts[draw, i]` times in each row: float [draw, row, row].
+    """`spearman` with item i repeated `counts[draw, i]` times in each row: float [draw, row, row].
 
-    values: float [row, item].  counts: int [draw, item].  A row that a draw leaves without differences correlates
-    0 with others there.
+    values: float [row, item].  counts: int [draw, item].  A row that is constant in a draw has correlation 0
+    with the others there.
     """
     ordered, rows = _ordered(values), max(1, BLOCK // values.size)
     parts = [counts[at : at + rows].astype(np.float64) for at in range(0, len(counts), rows)]
@@ -75,7 +73,7 @@ def _weighted(ordered: _Order, counts: Floats) -> Floats:
     upto = np.cumsum(often, axis=2)
     below = np.take_along_axis(upto - often, ordered.first[None], axis=2)
     upto = np.take_along_axis(upto, ordered.last[None], axis=2)
-    # Twice a rank is below + upto + 1, and twice the mean rank is 1 more than there are items.
+    # Twice a rank is below + upto + 1, and twice the mean rank is the number of items + 1.
     centred = np.take_along_axis(below + upto - counts.sum(axis=1)[:, None, None], ordered.place[None], axis=2)
     centred *= np.sqrt(counts)[:, None, :]
     products = centred @ centred.transpose(0, 2, 1)
@@ -87,12 +85,12 @@ def _weighted(ordered: _Order, counts: Floats) -> Floats:
 
 
 def resamples(items: int, rng: np.random.Generator, draws: int = DRAWS) -> Ints:
-    """How often each item is drawn when as many are drawn with replacement: int [draw, item]."""
+    """How often each item is drawn in a resample of the same size with replacement: int [draw, item]."""
     return np.asarray(rng.multinomial(items, np.full(items, 1 / items), size=draws), dtype=np.int64)
 
 
 def left_out(items: int) -> Ints:
-    """Counts that leave out one item after another: int [item, item]."""
+    """Jackknife counts, each leaving out one item: int [item, item]."""
     return 1 - np.eye(items, dtype=np.int64)
 
 
@@ -111,7 +109,7 @@ def bca(point: Floats, resampled: Floats, jackknife: Floats, level: float = 0.95
     ranked = np.sort(resampled, axis=0)
     ends = []
     for z in ndtri([(1 - level) / 2, (1 + level) / 2]):
-        # Linear between order statistics, as numpy's quantile.
+        # Linear between order statistics, as in numpy's quantile.
         at = ndtr(bias + (bias + z) / np.maximum(1 - skew * (bias + z), 1e-6)) * (draws - 1)
         lower = np.floor(at).astype(np.int64)[None]
         low, high = (np.take_along_axis(ranked, np.minimum(i, draws - 1), axis=0)[0] for i in (lower, lower + 1))
@@ -124,8 +122,7 @@ def spearman_interval(
 ) -> tuple[Floats, Interval]:
     """`spearman` with an interval for every pair of rows, by resampling items: each float [row, row].
 
-    values: float [row, item].  The interval says how much the correlation hangs on which items there are, not
-    how noisy their values are.
+    values: float [row, item].  The interval reflects the choice of items, not the noise in their values.
     """
     rho, items = spearman(values), values.shape[1]
     drawn, without = (spearman_of_counts(values, c) for c in (resamples(items, rng, draws), left_out(items)))
@@ -133,9 +130,9 @@ def spearman_interval(
 
 
 def cluster_tree(rho: Floats) -> Floats:
-    """Average linkage on 1 - rho: float [merge, 4] as `scipy.cluster.hierarchy.linkage` has it.
+    """Average linkage on 1 - rho: float [merge, 4] in the form of `scipy.cluster.hierarchy.linkage`.
 
-    rho: float [row, row], NaN counts as 0.  Similar rows stand side by side (Bar-Joseph et al. 2001).
+    rho: float [row, row], NaN counts as 0.  Similar rows are placed side by side (Bar-Joseph et al. 2001).
     """
     return np.asarray(linkage(_distances(rho), "average", optimal_ordering=True), dtype=np.float64)
 
@@ -154,7 +151,7 @@ def cluster_order(rho: Floats) -> Ints:
 
 
 def clusters(tree: Floats) -> list[frozenset[int]]:
-    """The rows below each merge of a tree, in the order of its merges."""
+    """The rows below each merge of a tree, in merge order."""
     below = [frozenset({row}) for row in range(len(tree) + 1)]
     for left, right, *_ in tree:
         below.append(below[int(left)] | below[int(right)])
@@ -162,9 +159,9 @@ def clusters(tree: Floats) -> list[frozenset[int]]:
 
 
 def cluster_support(tree: Floats, resampled: Floats) -> Floats:
-    """Share of resamples whose own tree has the same cluster, [merge] (Felsenstein 1985).
+    """Share of resamples whose own tree contains the same cluster, [merge] (Felsenstein 1985).
 
-    resampled: float [draw, row, row], correlations.  The last merge holds every row, so its support is 1.
+    resampled: float [draw, row, row], correlations.  The last merge contains every row, so its support is 1.
     """
     wanted, count = clusters(tree), np.zeros(len(tree))
     for rho in resampled:
@@ -173,14 +170,14 @@ def cluster_support(tree: Floats, resampled: Floats) -> Floats:
     return np.asarray(count / len(resampled))
 
 
-# How far rows of noisy values agree, beside how far their noise lets them, and which row stands apart.
+# Agreement of rows of noisy values, its noise ceiling, and the outlier among the rows.
 
-# Below such a ceiling's lower end the noise decides what a correlation is.
+# If a ceiling's lower end is below this, noise dominates the correlation.
 LOWEST_CEILING = 0.5
 
 
 class Estimate(NamedTuple):
-    """Values with the interval around each; three arrays of one shape."""
+    """Values with an interval around each; three arrays of one shape."""
 
     value: Floats
     low: Floats
@@ -190,8 +187,8 @@ class Estimate(NamedTuple):
 class Outlier(NamedTuple):
     """The row that agrees least with the others.
 
-    row, next: the lowest and the second lowest mean correlation.  share: [row] of resamples in which each row is
-    the lowest.  gap: mean correlation of `next` minus that of `row`, with its interval.
+    row, next: rows with the lowest and second lowest mean correlation.  share: [row], share of resamples in which each
+    row is the lowest.  gap: mean correlation of `next` minus that of `row`, with its interval.
     """
 
     row: int
@@ -202,13 +199,13 @@ class Outlier(NamedTuple):
 
 @dataclass(frozen=True)
 class Noise:
-    """What noise leaves to be seen of the correlations; NaN where a row has no halves.
+    """Effect of noise on the correlations; NaN where a row has no halves.
 
     reliability: [row], expected rank correlation with a second measurement of the same size.  ceiling: [row,
-    row], what two rows that rank alike would correlate.  corrected: [row, row], correlation over ceiling.  across:
-    [row, row], the same from halves of other draws only, which share no noise; NaN where the halves of two rows do
-    not match.  clear: bool [row, row], whether the ceiling is surely above LOWEST_CEILING.  outlier: by `across`;
-    None unless all are clear and known.
+    row], expected correlation of two rows with the same true ranks.  corrected: [row, row], correlation / ceiling.
+    across: [row, row], the same from halves with different draws only, which share no noise; NaN where the halves of
+    two rows do not match.  clear: bool [row, row], whether the ceiling's interval is above LOWEST_CEILING.  outlier: by
+    `across`; None unless all are clear and known.
     """
 
     reliability: Estimate
@@ -224,7 +221,7 @@ class Agreement:
     """Rank correlations of rows.
 
     rho: [row, row].  mean: [row], mean correlation with the other rows.  tree: [merge, 4], average linkage on
-    1 - rho, with the share of resamples that have each cluster too.  outlier: None of fewer than three rows.
+    1 - rho.  support: [merge], share of resamples that contain each cluster.  outlier: None for fewer than three rows.
     """
 
     rho: Estimate
@@ -236,15 +233,15 @@ class Agreement:
 
 
 def stepped_up(half: Floats) -> Floats:
-    """Reliability of the whole from the correlation of its halves, in [0, 1] (Spearman 1910; Brown 1910).
+    """Full-length reliability from the correlation r of two halves, in [0, 1] (Spearman 1910; Brown 1910).
 
-    2 r / (1 + r), and 0 where the halves do not agree at all.
+    2 r / (1 + r), and 0 for a correlation of 0 or below.
     """
     return np.asarray(np.clip(2 * half / np.maximum(1 + half, 1e-9), 0.0, 1.0))
 
 
 def noise_ceiling(reliability: Floats) -> Floats:
-    """What two rows of the same true ranks would correlate: sqrt(r_a r_b) of every pair (Spearman 1904).
+    """Expected correlation of two rows with the same true ranks: sqrt(r_a r_b) for every pair (Spearman 1904).
 
     reliability: float [..., row] -> float [..., row, row], 1 on the diagonal.
     """
@@ -255,7 +252,7 @@ def noise_ceiling(reliability: Floats) -> Floats:
 
 
 class _Draws(NamedTuple):
-    """A statistic of the data [1, ...], of its resamples [draw, ...] and without each item [item, ...]."""
+    """A statistic of the data [1, ...], of its resamples [draw, ...] and of its jackknife samples [item, ...]."""
 
     point: Floats
     resampled: Floats
@@ -269,10 +266,10 @@ class _Draws(NamedTuple):
 
 
 def reliability(halves: Floats, rng: np.random.Generator, draws: int = DRAWS, level: float = 0.95) -> Estimate:
-    """How well rows would rank their items again: Spearman's rho of two halves, stepped up to full length.
+    """Split-half reliability of the rows' ranks: Spearman's rho of two halves, stepped up to full length.
 
-    halves: float [row, half, item], values from each half of the examples alone.  Noise is that of which examples
-    and which samples there were.  Returns [row]; NaN where halves are.
+    halves: float [row, half, item], values from each half of the examples alone.  The noise is that from the choice
+    of examples and of samples.  Returns [row]; NaN where halves are NaN.
     """
     rows, _, items = halves.shape
     return _correlations(halves.reshape(2 * rows, items), rng, draws).of(_own).of(stepped_up).estimate(level)
@@ -287,11 +284,11 @@ def agreement(
     *,
     matched: Bools | None = None,
 ) -> Agreement:
-    """Everything about the agreement of rows, with intervals by resampling items.
+    """Agreement of rows, with intervals by resampling items.
 
-    values: float [row, item].  halves: float [row, half, item], NaN where a row has none; None where no row has.
-    matched: bool [row, row], whether the first half of one row and the second of the other have no draw in common;
-    None if all are such.
+    values: float [row, item].  halves: float [row, half, item], NaN where a row has none; None if no row has any.
+    matched: bool [row, row], whether the first half of one row and the second half of the other share no draws;
+    None if this holds for all.
     """
     rows = len(values)
     matched = np.ones((rows, rows), bool) if matched is None else matched | np.eye(rows, dtype=bool)
@@ -310,7 +307,7 @@ def agreement(
 
 
 def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Draws:
-    """Correlations of all rows, [..., row, row]; NaN in the data where a row has no differences."""
+    """Correlations of all rows, [..., row, row]; NaN in the data where a row is constant."""
     items = values.shape[1]
     counts = (np.ones((1, items), np.int64), resamples(items, rng, draws), left_out(items))
     found = _Draws(*(spearman_of_counts(values, drawn) for drawn in counts))
@@ -320,22 +317,22 @@ def _correlations(values: Floats, rng: np.random.Generator, draws: int) -> _Draw
 
 
 def _own(of_halves: Floats) -> Floats:
-    """Correlation of each row's two halves, [..., row], among those of all halves [..., 2 row, 2 row]."""
+    """Correlation of each row's two halves, [..., row], from those of all halves [..., 2 row, 2 row]."""
     first = np.arange(0, of_halves.shape[-1], 2)
     return np.asarray(of_halves[..., first, first + 1])
 
 
 def _across(of_halves: Floats) -> Floats:
-    """Correlation of one row's half with the other row's other half, over that of equal ranks: [..., row, row].
+    """Correlation of one row's half with the other row's opposite half, divided by its noise ceiling: [..., row, row].
 
-    Matched halves are of other examples and draws, so what two rows share by chance is in neither.
+    Matched halves use different examples and draws, so they share no noise.
     """
     mean = (of_halves[..., ::2, 1::2] + of_halves[..., 1::2, ::2]) / 2
     return _over(mean, noise_ceiling(np.maximum(_own(of_halves), 0)))
 
 
 def _over(rho: Floats, ceiling: Floats) -> Floats:
-    """Correlation over ceiling, in [-1, 1], 1 on the diagonal; NaN where the ceiling is 0."""
+    """Correlation / ceiling, in [-1, 1], 1 on the diagonal; NaN where the ceiling is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         out = np.where(ceiling > 0, np.clip(rho / ceiling, -1, 1), np.nan)
     rows = np.arange(rho.shape[-1])
@@ -344,7 +341,7 @@ def _over(rho: Floats, ceiling: Floats) -> Floats:
 
 
 def _mean_to_others(rho: Floats) -> Floats:
-    """Mean correlation of each row with the others, [..., row]; 0 stands where there is none."""
+    """Mean correlation of each row with the others, [..., row]; missing ones count as 0."""
     return np.asarray((np.nan_to_num(rho).sum(axis=-1) - 1) / max(1, rho.shape[-1] - 1))
 
 
@@ -377,16 +374,16 @@ def _noise(rho: _Draws, of_halves: _Draws, matched: Bools, level: float) -> Nois
 
 
 def _filled(draws: _Draws) -> _Draws:
-    """Resamples without any agreement between halves say nothing of the rest: the data's value stands for them."""
+    """Resamples without any agreement between halves (NaN) take the data's value."""
     point = np.nan_to_num(draws.point)
     return _Draws(draws.point, *(np.where(np.isnan(part), point, part) for part in draws[1:]))
 
 
-# How many heads two choices share, and how many they would share by chance: the hypergeometric distribution.
+# Number of heads that two selections share by chance: the hypergeometric distribution.
 
 
 class Chance(NamedTuple):
-    """Heads shared with a random choice: their mean, and the range that holds at least `level` of all choices."""
+    """Number of heads shared with a random choice: mean, and a range that covers at least `level` of all choices."""
 
     mean: float
     low: int
@@ -394,12 +391,12 @@ class Chance(NamedTuple):
 
 
 def by_chance(heads: int, one: int, other: int, level: float = 0.95) -> Chance:
-    """What `one` chosen heads and `other` drawn at random share, of `heads` in all (Feller 1968, section II.6)."""
+    """Overlap of `one` chosen heads and `other` random ones out of `heads` (Feller 1968, section II.6)."""
     law = hypergeom(heads, one, other)
     low, high = (int(law.ppf(share)) for share in ((1 - level) / 2, (1 + level) / 2))
     return Chance(one * other / heads, low, high)
 
 
 def chance_of_more(heads: int, one: int, other: int, shared: int) -> float:
-    """Probability that `one` chosen heads and `other` drawn at random share `shared` or more (Fisher 1935)."""
+    """Probability that `one` chosen heads and `other` random ones share `shared` or more (Fisher 1935)."""
     return min(1.0, float(hypergeom.sf(shared - 1, heads, one, other)))

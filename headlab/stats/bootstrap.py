@@ -10,13 +10,13 @@ from scipy.stats import beta, t
 
 from headlab.records import Bools, Floats, Ints
 
-# Intervals by resampling whole groups of examples, and the p-values that go with them.
+# Intervals by resampling whole groups of examples, and their p-values.
 
 DRAWS = 10_000
-# A bin of a multinomial takes as long as picking so many groups one by one (benchmarks/bootstrap.py).
+# One bin of a multinomial costs as much as picking this many groups one by one (benchmarks/bootstrap.py).
 BIN_PICKS = 24
-BLOCK = 1 << 17  # groups picked at once: what stays in a processor's cache
-# To so many digits are resamples compared with 0: sums that cancel out do so whatever their last bits are.
+BLOCK = 1 << 17  # groups picked at once: as many as fit in a CPU's cache
+# Digits to which resamples are rounded before they are compared with 0, so that sums that cancel give exactly 0.
 DIGITS = 12
 
 
@@ -40,9 +40,9 @@ def group_bootstrap(
     """Percentile intervals for the means of several rows, by resampling whole groups of examples.
 
     values: float [row, example].  groups: label [example]; examples of one group are drawn together.
-    made_up: two values added to the pool as examples of their own, so that rows without any
-    difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's answer depends on
-    that row and the state of `rng` alone: rows share a stream of numbers, not the groups that are drawn.
+    made_up: two values added to the pool as pseudo-examples, so that rows without any
+    difference do not get an interval of length 0 (after Agresti & Min 2005).  A row's result depends only on
+    that row and the state of `rng`: rows share a random stream, not the groups that are drawn.
     """
     return _summary(resampled_means(values, groups, rng, made_up=made_up, draws=draws), level)
 
@@ -55,11 +55,11 @@ def stratified_bootstrap(
     draws: int = DRAWS,
     level: float = 0.95,
 ) -> Bootstrap:
-    """Percentile intervals for the mean over strata of their means, each stratum resampled for itself.
+    """Percentile intervals for the mean over strata of their means, each stratum resampled separately.
 
-    strata: values [row, example] and groups [example] of each, as many rows in all.  Every stratum counts alike and
-    keeps its size, has its own made-up values and its own stream of `rng`.  The rest as in `group_bootstrap`, which
-    one stratum equals.
+    strata: values [row, example] and groups [example] of each, all with the same rows.  Strata have equal weight; each
+    keeps its size, and has its own pseudo-examples and its own stream of `rng`.  The rest is as in `group_bootstrap`,
+    which gives the same result for one stratum.
     """
     found = [resampled_means(values, groups, rng, made_up=made_up, draws=draws) for values, groups in strata]
     return _summary(np.mean(found, axis=0), level)
@@ -86,8 +86,8 @@ def _summary(resampled: Floats, level: float) -> Bootstrap:
 def _resampled(sums: Sequence[Floats], sizes: Floats, seed: int, draws: int) -> list[Floats]:
     """Means of each row over resamples of as many groups, drawn with replacement: float [draw], row by row.
 
-    Groups of one sum and one size are alike, so how many of each kind are drawn is multinomial: the same
-    distribution, at a cost that does not grow with the number of groups. Rows of too many kinds pick groups.
+    Groups with the same sum and size are interchangeable, so the number drawn of each kind is multinomial: the same
+    distribution, at a cost that does not grow with the number of groups. Rows with too many kinds pick groups instead.
     """
     kinds = [np.unique(row + 1j * sizes, return_counts=True) for row in sums]
     many = [i for i, (kind, _) in enumerate(kinds) if len(kind) * BIN_PICKS > len(sizes)]
@@ -98,7 +98,7 @@ def _resampled(sums: Sequence[Floats], sizes: Floats, seed: int, draws: int) -> 
 
 
 def _counted(kinds: Any, count: Ints, seed: int, draws: int) -> Floats:
-    """Means of resamples [draw] of groups of a few kinds, written as sum + i size."""
+    """Means of resamples [draw] of groups of a few kinds, each encoded as sum + i size."""
     groups = int(count.sum())
     drawn = np.random.default_rng(seed).multinomial(groups, count / groups, size=draws).astype(np.float64)
     return np.asarray((drawn @ kinds.real) / (drawn @ kinds.imag))
@@ -145,19 +145,19 @@ def paired_bootstrap(
 def share_interval(
     correct: Bools, groups: tuple[str, ...], rng: np.random.Generator, level: float = 0.95
 ) -> tuple[float, float]:
-    """Interval for an accuracy, by resampling whole groups; one example right and one wrong are made up."""
+    """Interval for an accuracy, by resampling whole groups; one right and one wrong pseudo-example are added."""
     low, high, _ = group_bootstrap(correct[None].astype(np.float64), groups, rng, made_up=(1.0, 0.0), level=level)
     return float(low[0]), float(high[0])
 
 
-# Shares of answers that come in sentences: ratios of sums, with the sentence as the cluster.
+# Shares of answers that are clustered by sentence: ratios of sums, with the sentence as the cluster.
 
-# What is summed over sentences that were asked: 1, h, n, c and their products.
+# Terms summed over sentences with answers: 1, h (hits), n (answers), c (hits expected by chance) and products.
 TERMS = ("1", "h", "n", "c", "hh", "hn", "nn", "hc", "nc", "cc")
 
 
 class Ratio(NamedTuple):
-    """A share and its interval, each float [...] in 0..1; NaN where nothing was asked."""
+    """A share and its interval, each float [...] in 0..1; NaN where there are no answers."""
 
     share: Floats
     low: Floats
@@ -174,9 +174,9 @@ class Excess(NamedTuple):
 
 
 def ratio_sums(hits: Floats, asked: Floats, chance: Floats) -> Floats:
-    """The sums of some sentences, float [..., TERMS].
+    """Sums over some sentences, float [..., TERMS].
 
-    hits: [..., sentence].  asked, chance: [sentence].  A sentence that was asked nothing does not count.
+    hits: [..., sentence].  asked, chance: [sentence], answers, expected hits.  Sentences without answers are omitted.
     """
     there = asked > 0
     h, n, c = hits[..., there], asked[there], chance[there]
@@ -191,9 +191,9 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
     """Share R = sum h / sum n, between the Clopper-Pearson bounds of its effective sample size.
 
     The linearised variance is v = S / (S - 1) * sum (h_s - R n_s)^2 / (sum n)^2 over S sentences (Cochran 1977,
-    chapter 6); R (1 - R) / v answers drawn one by one would have it, and no more than were asked. Where all sentences
-    agree (R is 0 or 1) v says nothing, and each counts as one answer. The sample size is reduced for the few degrees
-    of freedom, S - 1 (Korn & Graubard 1998, Survey Methodology 24).
+    chapter 6); the effective sample size is R (1 - R) / v, the number of independent answers with that variance, and at
+    most sum n. Where all sentences agree (R is 0 or 1) v is uninformative, and each sentence counts as one answer. The
+    sample size is reduced for the few degrees of freedom, S - 1 (Korn & Graubard 1998, Survey Methodology 24).
     """
     count, h, n, hh, hn, nn = (sums[..., TERMS.index(name)] for name in ("1", "h", "n", "hh", "hn", "nn"))
     tail = (1 - level) / 2
@@ -215,8 +215,8 @@ def ratio_interval(sums: Floats, level: float = 0.95) -> Ratio:
 def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
     """How far the share is above chance, (sum h - sum c) / sum n, with a t interval of its linearised variance.
 
-    Two made-up sentences of the mean size are added, one all hits against none by chance and one the other way
-    round (after Agresti & Min 2005), so that a few sentences that agree do not make a certainty.
+    Two pseudo-sentences of the mean size are added, one with all hits and none by chance and one the other way
+    round (after Agresti & Min 2005), so that a few sentences that agree do not give certainty.
     """
     count, h, n, c, hh, hn, nn, hc, nc, cc = np.moveaxis(sums, -1, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -235,7 +235,7 @@ def ratio_excess(sums: Floats, level: float = 0.95) -> Excess:
 
 
 def holm(p: Floats) -> Floats:
-    """Holm's adjusted p-values: controls the chance of any false claim (Holm 1979)."""
+    """Holm's adjusted p-values, which control the family-wise error rate (Holm 1979)."""
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
     out = np.empty_like(p)
@@ -244,7 +244,7 @@ def holm(p: Floats) -> Floats:
 
 
 def benjamini_hochberg(p: Floats) -> Floats:
-    """Benjamini–Hochberg adjusted p-values: controls the share of false claims (1995)."""
+    """Benjamini–Hochberg adjusted p-values, which control the false discovery rate (1995)."""
     order = np.argsort(p, kind="stable")[::-1]
     steps = np.minimum.accumulate(p[order] * len(p) / np.arange(len(p), 0, -1))
     out = np.empty_like(p)

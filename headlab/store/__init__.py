@@ -1,4 +1,4 @@
-"""Results on disk: one folder a run, named by what the run depends on, written whole or not at all."""
+"""Results on disk: one folder per run, named by the hash of its spec and written atomically."""
 
 from headlab.store.codecs import (
     ANSWERS,

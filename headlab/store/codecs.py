@@ -1,4 +1,4 @@
-"""Each kind of result as the bytes of its file, and read back trusting nothing."""
+"""Every kind of result as the bytes of its file, validated when read back."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from headlab.store.folder import (
 from headlab.tables import Report
 from headlab.tasks.base import Example
 
-# Answers under a mask, one file a mask: written to bytes, and read back trusting nothing.
+# Answers under a mask, one file per mask.
 
 ANSWERS = "answers"
 COUNTS = (np.uint8, np.uint16, np.uint32)
 
 
 def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapping[str, Any]) -> bytes:
-    """A whole evaluation as npz bytes: right or wrong a bit, predictions in as few bytes as hold them.
+    """A complete evaluation as npz bytes: right or wrong as bits, predictions in the smallest integer type.
 
-    digest: of the mask.  units: int [example], answers an example asks for.  spec: of the run folder.
-    Raises HeadlabError for an evaluation that is still under way.
+    digest: of the mask.  units: int [example], answers per example.  spec: of the run folder.
+    Raises HeadlabError for an incomplete evaluation.
     """
     if not evaluation.done:
         raise HeadlabError(
@@ -66,9 +66,9 @@ def pack_evaluation(digest: str, evaluation: Evaluation, units: Ints, spec: Mapp
 
 
 def read_evaluation(path: Path, digest: str, spec: Mapping[str, Any], examples: Sequence[Example]) -> Evaluation:
-    """Inverse of `pack_evaluation`, on the task's own examples.
+    """Inverse of `pack_evaluation`.  examples: those of the task.
 
-    Raises HeadlabError if the file is torn, or of another run, mask or set of examples.
+    Raises HeadlabError if the file is damaged, or belongs to another run, mask or set of examples.
     """
     arrays = read_arrays(path)
     about = _about(arrays)
@@ -137,7 +137,7 @@ def _sha256(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-# Scores as a run's result: written to bytes, and read back trusting nothing.
+# Scores as the result of a run.
 
 SCORE_FLOATS = ("values", "low", "high", "p_values")
 SCORE_ARRAYS = (*SCORE_FLOATS, "samples", "halves")
@@ -149,7 +149,7 @@ SCORE_FIELDS = {
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its scores, and what is known of how it was made."""
+    """A finished run: its scores, and metadata about how they were made."""
 
     key: str
     folder: Path
@@ -158,7 +158,7 @@ class Result:
 
 
 def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
-    """A result as npz bytes: float64 arrays and one JSON text. Raises HeadlabError for what is not a number."""
+    """Scores as npz bytes: arrays and one JSON text. Raises HeadlabError if a value is not finite."""
     given = {name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None}
     if not all(np.isfinite(array).all() for array in given.values()):
         raise HeadlabError(
@@ -176,7 +176,7 @@ def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
 
 
 def read_result(folder: Path) -> Result:
-    """Read one run folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    """Read and validate one run folder. Raises HeadlabError naming it, the problem and the remedy."""
     with telling(folder, "score"):
         return _read(folder)
 
@@ -200,7 +200,7 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     fields = {name: read_field(about, name, kind) for name, kind in SCORE_FIELDS.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _scored(spec):
-        raise HeadlabError("its values do not match what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
     return scores
 
 
@@ -209,7 +209,7 @@ def _scored(spec: Mapping[str, Any]) -> tuple[str, Any]:
     return spec["task"]["language"], method.get("name") if isinstance(method, dict) else None
 
 
-# Pruning curves as a run's result: written to bytes, and read back trusting nothing.
+# Pruning curves as the result of a run.
 
 CURVE = "curve"
 CURVE_FLOATS = ("low", "high", "p_values")
@@ -220,7 +220,7 @@ CURVE_FIELDS = {
 
 @dataclass(frozen=True)
 class CurveResult:
-    """A finished curve, and what is known of how it was made."""
+    """A finished curve, and metadata about how it was made."""
 
     key: str
     folder: Path
@@ -229,12 +229,12 @@ class CurveResult:
 
 
 def pack_answers(correct: Bools) -> Array:
-    """Answers, bool [point, answer] -> uint8 [point, byte], eight answers a byte."""
+    """Answers, bool [point, answer] -> uint8 [point, byte], eight answers per byte."""
     return np.packbits(correct, axis=1)
 
 
 def unpack_answers(packed: Array, points: int, answers: int) -> Bools:
-    """Inverse of `pack_answers`. Raises HeadlabError if the shape or the type is another."""
+    """Inverse of `pack_answers`. Raises HeadlabError if the shape or type is wrong."""
     check_array("correct", packed, (points, -(-answers // 8)), np.uint8)
     return np.unpackbits(packed, axis=1, count=answers).astype(bool)
 
@@ -252,7 +252,7 @@ def pack_curve(curve: Curve, meta: Mapping[str, Any]) -> bytes:
 
 
 def read_curve(folder: Path) -> CurveResult:
-    """Read one curve's folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    """Read and validate one curve's folder. Raises HeadlabError naming it, the problem and the remedy."""
     with telling(folder, "curve"):
         spec = read_spec(folder)
         if kind_of(spec) != CURVE:
@@ -278,12 +278,12 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if curve.values_sha256() != about.get("values_sha256") or _said(curve) != _curve_named(spec):
-        raise HeadlabError("its values do not match what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
     return curve
 
 
 def _check_counts(arrays: Arrays, size: int) -> None:
-    """Raise HeadlabError unless the order names every head once, and the counts rise from none to all."""
+    """Raise HeadlabError unless the order has every head once and the counts rise from 0 to all heads."""
     order, removed = arrays["order"], arrays["removed"]
     if not np.array_equal(np.sort(order), np.arange(size)):
         raise HeadlabError("its order does not name every head once", code="curve.order_invalid")
@@ -303,14 +303,14 @@ def _curve_named(spec: Mapping[str, Any]) -> tuple[object, ...]:
     return spec["task"]["language"], spec["task"]["split"], method, spec.get("removed")
 
 
-# Reports of experiments as a run's result: written to bytes, and read back trusting nothing.
+# Reports of experiments as the result of a run.
 
 REPORT = "report"
 
 
 @dataclass(frozen=True)
 class ReportResult:
-    """A finished report, and what is known of how it was made."""
+    """A finished report, and metadata about how it was made."""
 
     key: str
     folder: Path
@@ -319,7 +319,7 @@ class ReportResult:
 
 
 def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
-    """A report as npz bytes: one JSON text. Raises HeadlabError for what is not a number."""
+    """A report as npz bytes: one JSON text. Raises HeadlabError for a value that JSON cannot represent, like NaN."""
     content = {name: value for name, value in report.to_json().items() if name != "spec"}
     try:
         about = {"format": FORMAT, "report": content, "sha256": content_key(content), "meta": dict(meta)}
@@ -333,7 +333,7 @@ def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
 
 
 def read_report(folder: Path) -> ReportResult:
-    """Read one report's folder, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    """Read and validate one report's folder. Raises HeadlabError naming it, the problem and the remedy."""
     with telling(folder, "experiment"):
         spec = read_spec(folder)
         if kind_of(spec) != REPORT:
@@ -346,10 +346,10 @@ def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     content = about.get("report")
     try:
         good = isinstance(content, dict) and about.get("sha256") == content_key(content)
-    except ValueError:  # half a surrogate pair, or a number too large for one
+    except ValueError:  # a lone surrogate, or a number that overflows
         good = False
     if not good or not isinstance(content, dict):
-        raise HeadlabError("its tables do not match what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its tables do not match the stored checksum or spec", code="result.values_mismatch")
     report = Report.from_json({**content, "spec": {}})
     if report.name != spec.get("experiment"):
         raise HeadlabError(
@@ -358,7 +358,7 @@ def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     return replace(report, spec=spec)
 
 
-# Learned gates as a run's result: written to bytes, and read back trusting nothing.
+# Learned gates as the result of a run.
 
 GATES = "gates"
 GATES_FIELDS = {"language": str, "weight": float, "example_forwards": int, "seconds": float}
@@ -368,7 +368,7 @@ PARTS = ("temperature", "low", "high")
 
 @dataclass(frozen=True)
 class GatesResult:
-    """Gates whose learning is finished, and what is known of how that was done."""
+    """Gates whose training is finished, and metadata about how they were made."""
 
     key: str
     folder: Path
@@ -377,7 +377,7 @@ class GatesResult:
 
     @property
     def trained_folder(self) -> Path | None:
-        """Where the model that was trained along is, or None: it stayed as it was, or was written elsewhere."""
+        """Folder of the jointly trained model; None if the model was not trained or was written elsewhere."""
         name = self.gates.trained.get("folder")
         if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
             return None
@@ -386,9 +386,9 @@ class GatesResult:
 
 
 def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
-    """Learned gates as npz bytes: arrays of the heads that have a gate, and one JSON text.
+    """Learned gates as npz bytes: arrays of the gated heads, and one JSON text.
 
-    Raises HeadlabError for a value that is not a number.
+    Raises HeadlabError if a value is not finite.
     """
     gated = np.flatnonzero(gates.gated).astype(np.int64)
     arrays: dict[str, Array] = {
@@ -425,7 +425,7 @@ def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
 
 
 def read_gates(folder: Path) -> GatesResult:
-    """Read one folder of gates, trusting nothing. Raises HeadlabError that names it, what is wrong and what to do."""
+    """Read and validate one folder of gates. Raises HeadlabError naming it, the problem and the remedy."""
     with telling(folder, GATES):
         spec = read_spec(folder)
         if kind_of(spec) != GATES:
@@ -453,12 +453,12 @@ def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
         spec["task"]["language"],
         named,
     ):
-        raise HeadlabError("its values do not match what is written beside them", code="result.values_mismatch")
+        raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
     return gates
 
 
 def _check(arrays: Arrays, grid: HeadGrid) -> None:
-    """Raise HeadlabError unless the arrays are of one history of some of the grid's heads."""
+    """Raise HeadlabError unless the arrays form one history of some of the grid's heads."""
     lacking = {"steps", "gated", "log_alpha", "loss", "penalty"} - set(arrays)
     if lacking:
         raise HeadlabError(f"its result lacks {', '.join(sorted(lacking))}", code="result.fields_missing")
@@ -485,15 +485,15 @@ def _concrete(value: Any) -> HardConcrete:
 
 
 def _told(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told beside the arrays: measured, trained, notes."""
+    """The fields stored beside the arrays: measured, trained, notes. Raises HeadlabError if they are invalid."""
     told = about.get("told")
     try:
         good = isinstance(told, dict) and about.get("told_sha256") == content_key(told)
-    except ValueError:  # half a surrogate pair, or a number too large for one
+    except ValueError:  # a lone surrogate, or a number that overflows
         good = False
     if not good or not isinstance(told, dict) or set(told) != set(TOLD):
         raise HeadlabError(
-            "what was measured does not match what is written beside it", code="result.measured_mismatch"
+            "what was measured does not match the stored checksum or spec", code="result.measured_mismatch"
         )
     measured, trained, notes = (told[name] for name in TOLD)
     split = isinstance(measured, dict) and all(isinstance(part, dict) for part in measured.values())

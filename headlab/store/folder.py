@@ -1,4 +1,4 @@
-"""What every run folder is checked for, and arrays as npz files, read without unpickling anything."""
+"""Checks shared by all run folders, and arrays as npz files, read without unpickling anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headlab.errors import HeadlabError
 from headlab.files import parse_json, read_json
 from headlab.records import HeadGrid, content_key
 
-# Arrays as npz files: plain ones, as numpy.savez writes them, and never an unpickled object.
+# Arrays as npz files, as numpy.savez writes them; objects are never unpickled.
 
 MAX_ARRAY_BYTES = 64 << 20
 Array = np.ndarray[Any, Any]
@@ -32,9 +32,9 @@ def npz(arrays: Arrays) -> bytes:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Arrays of an npz file, never unpickling. Raises HeadlabError if it is torn, too large or not one."""
+    """Arrays of an npz file, without unpickling. Raises HeadlabError if it is damaged, too large or not an npz file."""
     try:
-        if not path.is_file():  # a pipe would be waited for, a device read for ever
+        if not path.is_file():  # reading a pipe or a device might never end
             raise HeadlabError(f"{path.name} is missing or is not a file", code="arrays.missing")
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -51,7 +51,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
-    """One array, read whole and against its checksum before a byte of it is interpreted."""
+    """One array; its data is read in full and its checksum verified before any of it is interpreted."""
     if entry.compress_type != zipfile.ZIP_STORED:
         raise ValueError("compressed, which headlab's files are not")
     data = archive.read(entry)
@@ -60,16 +60,16 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
         raise ValueError("not the version of the npy format that headlab writes")
     try:
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except (SyntaxError, TypeError, tokenize.TokenError) as error:  # of the parser that numpy hands the header to
+    except (SyntaxError, TypeError, tokenize.TokenError) as error:  # from the parser numpy uses for the header
         raise ValueError("a header that is not numpy's") from error
-    # numpy makes room for what the header claims before it reads.
+    # numpy allocates what the header claims before it reads.
     if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
         raise ValueError("another size than its header says")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
 
 
-# What every run folder is checked for, whatever kind of result it holds.
+# Checks of run folders that do not depend on the kind of result.
 
 FORMAT = 1
 SCORE = "score"
@@ -77,7 +77,7 @@ SCORE = "score"
 
 @contextmanager
 def telling(folder: Path, command: str) -> Iterator[None]:
-    """Name the folder in an error about what it holds, and say what to do; command: what makes such a result."""
+    """Add the folder and the remedy to an error about its contents; command: the one that makes such a result."""
     try:
         yield
     except HeadlabError as error:
@@ -87,12 +87,12 @@ def telling(folder: Path, command: str) -> Iterator[None]:
 
 
 def kind_of(spec: Any) -> str:
-    """What a spec's run results in: "score" unless it says otherwise; empty for what is not a spec."""
+    """The kind of result of a spec: "score" unless it names another; empty if it is not a spec."""
     return str(spec.get("kind", SCORE)) if isinstance(spec, dict) else ""
 
 
 def read_spec(folder: Path) -> dict[str, Any]:
-    """The spec of a run folder. Raises HeadlabError unless the folder is named by it and it is complete."""
+    """The spec of a run folder. Raises HeadlabError unless it is complete and its hash is the folder's name."""
     spec = read_json(folder / "spec.json")
     if not isinstance(spec, dict) or spec.get("format") != FORMAT:
         raise HeadlabError(
@@ -118,15 +118,15 @@ def read_spec(folder: Path) -> dict[str, Any]:
 def _key(spec: Mapping[str, Any]) -> str:
     try:
         return content_key(spec)
-    except ValueError:  # half a surrogate pair: JSON may spell it, but no text file holds it
+    except ValueError:  # a lone surrogate: valid in JSON, but not in UTF-8
         return ""
 
 
 def read_content(folder: Path) -> tuple[dict[str, Any], Arrays]:
-    """What is written beside the arrays of a result, and the arrays, read-only. Raises HeadlabError if torn."""
+    """The description of a result, and its arrays, read-only. Raises HeadlabError if the file is damaged."""
     arrays = read_arrays(folder / "result.npz")
     for array in arrays.values():
-        array.flags.writeable = False  # a store gives what it has read to all who ask
+        array.flags.writeable = False  # a store shares what it has read among its callers
     text = arrays.get("about")
     if text is None or text.shape != () or text.dtype.kind != "U":
         raise HeadlabError("its result has no description", code="result.about_missing")
@@ -147,7 +147,7 @@ def read_grid(value: Any) -> HeadGrid:
 
 
 def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float]) -> Any:
-    """A field of the text about a result, of one type (a float may be written as an int)."""
+    """A field of a result's description (a float may be stored as an int). Raises HeadlabError for another type."""
     value = about.get(name)
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise HeadlabError(f"its {name} is {value!r:.60}, not a {kind.__name__}", code="result.field_invalid")
@@ -158,7 +158,7 @@ def read_field(about: Mapping[str, Any], name: str, kind: type[str | int | float
 
 
 def check_array(name: str, array: np.ndarray[Any, Any], shape: tuple[int, ...], kind: type[np.generic]) -> None:
-    """Raise HeadlabError unless an array is of this shape and type, and finite."""
+    """Raise HeadlabError unless an array has this shape and type, and is finite."""
     if array.shape != shape or array.dtype != kind:
         raise HeadlabError(
             f"its {name} is {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}", code="result.array_mismatch"

@@ -1,4 +1,4 @@
-"""Runs and the folder that holds them."""
+"""Runs, and the store that holds them."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from headlab.tasks.base import Example
 
 R = TypeVar("R")
 Stamp = tuple[tuple[int, int, int], ...]
-SETTLED = 2_000_000_000  # nanoseconds: a file written within them may change once more and keep its time
-OWNER = "run"  # in a checkpoint: the key of the run it is of
-CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
+SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
+OWNER = "run"  # array of a checkpoint that holds the key of its run
+CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
 Record = HeadScores | Curve | Report | LearnedGates
 
 
 def default_root() -> Path:
-    """Where results are kept: $HEADLAB_CACHE, or the folder cache/ where one works."""
+    """Where results are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
     return Path(os.environ.get("HEADLAB_CACHE", "cache"))
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Every readable score, and a sentence for everything that was skipped."""
+    """Every readable score, and a sentence for each one that was skipped."""
 
     results: tuple[Result, ...]
     problems: tuple[str, ...]
@@ -63,7 +63,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class CurveListing:
-    """Every readable curve, and a sentence for every one that was skipped."""
+    """Every readable curve, and a sentence for each one that was skipped."""
 
     results: tuple[CurveResult, ...]
     problems: tuple[str, ...]
@@ -71,7 +71,7 @@ class CurveListing:
 
 @dataclass(frozen=True)
 class ReportListing:
-    """Every readable report, and a sentence for every one that was skipped."""
+    """Every readable report, and a sentence for each one that was skipped."""
 
     results: tuple[ReportResult, ...]
     problems: tuple[str, ...]
@@ -79,7 +79,7 @@ class ReportListing:
 
 @dataclass(frozen=True)
 class GatesListing:
-    """All readable learned gates, and a sentence for each that was skipped."""
+    """All readable learned gates, and a sentence for each one that was skipped."""
 
     results: tuple[GatesResult, ...]
     problems: tuple[str, ...]
@@ -99,11 +99,11 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether a result is there, readable or not."""
+        """Whether a result exists, readable or not."""
         return (self.folder / "result.npz").exists()
 
     def open(self) -> None:
-        """Make the folder and write its spec, if they are not there; another spec in its place is told in the log."""
+        """Make the folder and write its spec if they are missing; a wrong spec is replaced, which is logged."""
         path = self.folder / "spec.json"
         try:
             if read_json(path) == self.spec:
@@ -116,25 +116,25 @@ class Run:
             self.log(f"spec.json written again: {problem}")
 
     def result(self) -> Result | None:
-        """The finished scores, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        """The finished scores, or None. Raises HeadlabError if a file exists but is invalid."""
         return read_result(self.folder) if self.finished else None
 
     def curve(self) -> CurveResult | None:
-        """The finished curve, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        """The finished curve, or None. Raises HeadlabError if a file exists but is invalid."""
         return read_curve(self.folder) if self.finished else None
 
     def report(self) -> ReportResult | None:
-        """The finished report, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        """The finished report, or None. Raises HeadlabError if a file exists but is invalid."""
         return read_report(self.folder) if self.finished else None
 
     def gates(self) -> GatesResult | None:
-        """The finished gates, or None. Raises HeadlabError if a file is there but cannot be trusted."""
+        """The finished gates, or None. Raises HeadlabError if a file exists but is invalid."""
         return read_gates(self.folder) if self.finished else None
 
     def kept_report(self) -> Report | None:
         """The finished report, or None.
 
-        None also where the file cannot be trusted, with the reason in the log: it is to be made again.
+        Also None if the file is invalid, with the reason in the log, so that the report is made again.
         """
         try:
             found = self.report()
@@ -144,20 +144,20 @@ class Run:
         return None if found is None else found.report
 
     def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
-        """Write the result whole, then drop the checkpoint."""
+        """Write the result atomically, then delete the checkpoints."""
         data = _packed(record, meta)
         self.open()
         write_atomic(self.folder / "result.npz", data)
         for name in CHECKPOINTS:
             try:
                 (self.folder / name).unlink(missing_ok=True)
-            except OSError as error:  # the result is there: what is left does no harm
+            except OSError as error:  # the result is written, so a leftover does no harm
                 self.log(f"{name} stays ({error.strerror})")
 
     def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
-        """Answers under the mask of that digest on the run's examples, or None.
+        """Answers under the mask with this digest on the run's examples, or None.
 
-        None also where the file is torn or foreign, with the reason in the log: it is to be made again.
+        Also None if the file is damaged or foreign, with the reason in the log, so that the answers are made again.
         """
         path = self.folder / f"{digest}.npz"
         if not os.path.lexists(path):
@@ -169,13 +169,13 @@ class Run:
             return None
 
     def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
-        """Keep a whole evaluation; units: int [example], answers an example asks for."""
+        """Store a complete evaluation; units: int [example], answers per example."""
         data = pack_evaluation(digest, evaluation, units, self.spec)
         self.open()
         write_atomic(self.folder / f"{digest}.npz", data)
 
     def checkpoint(self) -> dict[str, Array] | None:
-        """Arrays saved by an interrupted run, or None (also when the file is torn or foreign: the run starts over)."""
+        """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
         path = self.folder / "checkpoint.npz"
         if not os.path.lexists(path):
             return None
@@ -189,7 +189,7 @@ class Run:
         return arrays
 
     def save(self, arrays: Arrays) -> None:
-        """Keep arrays for a later run of the same spec."""
+        """Store arrays as the checkpoint from which the run can resume."""
         self.open()
         write_atomic(self.folder / "checkpoint.npz", npz({**arrays, OWNER: np.array(self.key)}))
 
@@ -227,11 +227,11 @@ class Store:
             yield from sorted(names)
 
     def scan(self) -> Listing:
-        """Read every score; a torn, foreign or older folder becomes a sentence, other kinds of results are left."""
+        """Read every score; a damaged, foreign or older folder gives a sentence, other kinds of results are ignored."""
         results, problems = [], []
         for folder in self.folders():
             if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
-                continue  # begun, not finished: nothing is wrong with it
+                continue  # started but not finished, which is not a problem
             if self._read(_kind, folder) not in (SCORE, ""):
                 continue
             try:
@@ -241,15 +241,15 @@ class Store:
         return Listing(tuple(results), tuple(problems))
 
     def curves(self) -> CurveListing:
-        """Read every finished curve; a torn or foreign one becomes a sentence instead."""
+        """Read every finished curve; a damaged or foreign one gives a sentence instead."""
         return CurveListing(*self._finished(CURVE, read_curve))
 
     def reports(self) -> ReportListing:
-        """Read every finished report; a torn or foreign one becomes a sentence instead."""
+        """Read every finished report; a damaged or foreign one gives a sentence instead."""
         return ReportListing(*self._finished(REPORT, read_report))
 
     def gates(self) -> GatesListing:
-        """Read all finished gates; torn or foreign ones become a sentence instead."""
+        """Read all finished gates; damaged or foreign ones give a sentence instead."""
         return GatesListing(*self._finished(GATES, read_gates))
 
     def _finished(self, kind: str, read: Callable[[Path], R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
@@ -263,7 +263,7 @@ class Store:
         return tuple(results), tuple(problems)
 
     def _read(self, read: Callable[[Path], R], folder: Path) -> R:
-        """What a folder holds, read again only when its files have changed."""
+        """The contents of a folder, cached until its files change."""
         stamp = _stamp(folder)
         seen = self._seen.get((read, folder))
         if seen is not None and seen[0] == stamp:
@@ -286,16 +286,16 @@ class Store:
 
 
 def _stamp(folder: Path) -> Stamp:
-    """Inode, time and size of each file that makes a result; nothing for one that is not there."""
+    """Inode, modification time and size of each file of a result; missing files are skipped."""
     stats = []
     for name in ("spec.json", "result.npz"):
-        with suppress(OSError):  # which the reader tells of
+        with suppress(OSError):  # the reader reports it
             stats.append((folder / name).stat())
     return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
 
 
 def _kind(folder: Path) -> str:
-    """What a folder says it holds; empty where it cannot be read, which is for `scan` to tell."""
+    """The kind of result in a folder; empty if its spec cannot be read, which `scan` reports."""
     try:
         return kind_of(read_json(folder / "spec.json"))
     except HeadlabError:
@@ -303,7 +303,7 @@ def _kind(folder: Path) -> str:
 
 
 def matches(result: Result, model: str | None, task: str | None, method: str | None, language: str | None) -> bool:
-    """Whether a result is of this model, task, method and language (None: any)."""
+    """Whether a result has this model, task, method and language (None: any)."""
     spec = result.scores.spec
     have = (spec["model"]["name"], spec["task"]["name"], result.scores.method, result.scores.language)
     return all(want is None or want == got for want, got in zip((model, task, method, language), have, strict=True))

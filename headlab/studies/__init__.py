@@ -1,3 +1,3 @@
-"""One question a file: the analyses of the papers, put together from pieces that are kept (docs/experiments.md)."""
+"""The analyses of the papers, one question per file, assembled from stored pieces (docs/experiments.md)."""
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ PAIR_FORMATS = ("", "", *[RHO] * 10, "")
 class Compared:
     """The rank agreement of several languages' scores.
 
-    names: languages, in the order of `found`'s rows.  heads: how many there are.  sizes: dev examples of each
-    language, None where that is not known.
+    names: languages, in the order of `found`'s rows.  heads: number of heads.  sizes: number of dev examples per
+    language, None where unknown.
     """
 
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class Compared:
 
     @property
     def unmatched(self) -> bool:
-        """Whether languages have unequally many examples, and so halves of other draws."""
+        """Whether the languages differ in their number of examples, so that their halves hold different draws."""
         return len(set(self.sizes)) > 1
 
 
@@ -57,20 +57,20 @@ def compare_languages(scores: Mapping[str, HeadScores], seed: int = 0) -> Compar
     known = any(s.halves is not None for s in every)
     halves = np.stack([blank if s.halves is None else s.halves for s in every]) if known else None
     sizes = tuple(s.spec.get("task", {}).get("size") for s in every)
-    # Which half a draw falls into hangs on how many examples there are.
+    # Which half a draw falls into depends on the number of examples.
     matched = np.array([[one == other for other in sizes] for one in sizes])
     found = agreement(values, halves, np.random.default_rng([seed, 5]), matched=matched)
     return Compared(tuple(scores), values.shape[1], found, sizes)
 
 
 def agreement_tables(compared: Compared) -> tuple[Table, ...]:
-    """Pairs, languages, clusters and, of three languages or more, the outlier."""
+    """Tables of pairs, languages, clusters and, for three languages or more, the outlier."""
     tables = (pair_table(compared), language_table(compared), cluster_table(compared))
     return (*tables, outlier_table(compared)) if compared.found.outlier else tables
 
 
 def _cells(estimate: Estimate, *at: int) -> tuple[float | None, ...]:
-    """Value, low and high at a place; None for NaN."""
+    """Value, low and high at an index; None for NaN."""
     return tuple(None if np.isnan(part[at]) else float(part[at]) for part in estimate)
 
 
@@ -89,7 +89,7 @@ def pair_rows(compared: Compared) -> list[tuple[Cell, ...]]:
 
 
 def pair_table(compared: Compared) -> Table:
-    """A row a pair of languages, each pair once."""
+    """One row per pair of languages, each pair once."""
     return Table(
         "agreement", f"Spearman correlation of the scores of {compared.heads} heads, every pair of languages",
         PAIR_COLUMNS, PAIR_FORMATS, tuple(pair_rows(compared)), pair_notes(compared),
@@ -97,7 +97,7 @@ def pair_table(compared: Compared) -> Table:
 
 
 def pair_notes(compared: Compared) -> tuple[str, ...]:
-    """What the columns of `pair_table` are."""
+    """Notes that explain the columns of `pair_table`."""
     resampled = "low, high: 95 % interval by resampling heads (2,000 times)."
     if compared.found.noise is None:
         return (resampled, no_halves())
@@ -115,7 +115,7 @@ def pair_notes(compared: Compared) -> tuple[str, ...]:
 
 
 def unmatched_halves(compared: Compared) -> str:
-    """Which languages have how many examples, and why some pairs have no value across halves."""
+    """How many examples each language has, and why some pairs have no value across halves."""
     counts = ", ".join(f"{name} {size or 'unknown'}" for name, size in zip(compared.names, compared.sizes, strict=True))
     return (
         "across halves: no value for two languages with unequally many examples, as a draw may then be in the first "
@@ -125,16 +125,17 @@ def unmatched_halves(compared: Compared) -> str:
 
 
 def no_halves(names: Sequence[str] = ()) -> str:
-    """Why there is no noise ceiling (names: of these languages only), and how to get one."""
+    """Why there is no noise ceiling and how to get one. names: the languages without one; empty means all."""
     whose = f"the scores of {', '.join(names)}" if names else "these scores"
     return (
-        f"The noise ceiling is not known: {whose} do not keep what each half of the examples says. Newer scores by "
-        "shapley (not estimand=shapley), monte-carlo and leave-one-out do: delete old results and compute them again."
+        f"The noise ceiling is not known: {whose} do not store the values from each half of the examples. Newer scores "
+        "by shapley (not estimand=shapley), monte-carlo and leave-one-out do: delete old results and compute them "
+        "again."
     )
 
 
 def language_table(compared: Compared) -> Table:
-    """A row a language, similar ones side by side."""
+    """One row per language, similar ones side by side."""
     found, noise, rows = compared.found, compared.found.noise, []
     for place, i in enumerate(order(compared), 1):
         reliability = _cells(noise.reliability, i) if noise else (None,) * 3
@@ -156,7 +157,7 @@ def language_table(compared: Compared) -> Table:
 
 
 def order(compared: Compared) -> list[int]:
-    """Rows in the order of the tree's leaves."""
+    """Row indices in the order of the tree's leaves."""
     tree = compared.found.tree
     placed: list[list[int]] = [[i] for i in range(len(compared.names))]
     for left, right, *_ in tree:
@@ -169,7 +170,7 @@ def _share(outlier: Outlier | None, row: int) -> float | None:
 
 
 def cluster_table(compared: Compared) -> Table:
-    """A row a merge of the tree, nearest first, as `scipy.cluster.hierarchy.linkage` numbers them."""
+    """One row per merge of the tree, nearest first, numbered as in `scipy.cluster.hierarchy.linkage`."""
     tree, names = compared.found.tree, compared.names
     rows = [
         (merge, int(left), int(right), ", ".join(names[i] for i in order(compared) if i in members), len(members),
@@ -188,7 +189,7 @@ def cluster_table(compared: Compared) -> Table:
 
 
 def outlier_table(compared: Compared) -> Table:
-    """The language that agrees least with the others: by rho, and by what noise leaves of it."""
+    """The language that agrees least with the others, by rho and by rho corrected for noise."""
     noise = compared.found.noise
     kinds = {"rho": compared.found.outlier, "across halves": noise.outlier if noise else None}
     rows = [
@@ -205,7 +206,7 @@ def outlier_table(compared: Compared) -> Table:
 
 
 def outlier_words(compared: Compared) -> str:
-    """Which language stands apart and how sure that is, in a sentence or two; empty of fewer than three."""
+    """One or two sentences on which language stands apart and how sure that is; empty for fewer than three."""
     table = outlier_table(compared) if compared.found.outlier else None
     if table is None:
         return ""
@@ -226,7 +227,7 @@ def outlier_words(compared: Compared) -> str:
 
 
 def square(compared: Compared, estimate: Estimate) -> Floats:
-    """An estimate's values, [language, language], in the order that puts similar languages side by side."""
+    """An estimate's values, float [language, language], ordered so that similar languages are adjacent."""
     at = order(compared)
     return np.asarray(estimate.value[np.ix_(at, at)])
 
@@ -235,7 +236,7 @@ Report = Callable[[str], None]
 
 
 def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Rank correlations of every pair of languages beside what noise allows, the clusters and the outlier.
+    """Rank correlations of every pair of languages with their noise ceilings, the clusters and the outlier.
 
     options: method, method_options.
     """

@@ -1,4 +1,4 @@
-"""Pruning curves: heads leave one after another, and the accuracy is watched."""
+"""Pruning curves: accuracy as heads are removed one after another."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from headlab.stats import Bootstrap, group_bootstrap
 from headlab.store import Run, Store, pack_answers, unpack_answers
 from headlab.tasks.base import Split, Task
 
-# What a curve depends on: which heads leave in which order, and where that is measured.
+# What a curve depends on: the order in which heads are removed, and the examples it is measured on.
 
 ORDERED_BY_CHANCE = "random"
 
 
 def check_scores(scores: HeadScores, model: Model) -> None:
-    """Raise HeadlabError, with the reason, unless the scores are of this model and can order its heads."""
+    """Raise HeadlabError unless the scores are of this model and can order its heads."""
     if scores.grid != model.grid:
         raise HeadlabError(
             f"the scores are of a model with {scores.grid}; {model.name} has {model.grid}. Score this model first",
@@ -56,7 +56,7 @@ def check_scores(scores: HeadScores, model: Model) -> None:
 def curve_spec(
     evaluator: Evaluator, scores: HeadScores, *, points: int | None = None, ablation: str = "zero", seed: int = 0
 ) -> dict[str, Any]:
-    """Everything a curve depends on; its sha256 names the run."""
+    """Spec of a curve: everything it depends on; its sha256 names the run."""
     base = make_spec(evaluator, METHODS[ORDERED_BY_CHANCE], {}, seed, ablation)
     order = {
         "method": scores.method,
@@ -75,7 +75,7 @@ def curve_spec(
 
 
 def caution_of(spec: Mapping[str, Any]) -> str:
-    """What to know before believing a curve of this spec, or empty."""
+    """Caveats about a curve of this spec, or empty."""
     order, task, notes = spec["order"], spec["task"], []
     if order["method"] != ORDERED_BY_CHANCE:
         if order["split"] is None:
@@ -92,20 +92,19 @@ def caution_of(spec: Mapping[str, Any]) -> str:
     return "; ".join(notes)
 
 
-# A curve under way: block by block of examples, point by point, kept as it goes.
+# A curve being measured: block by block of examples, point by point, with checkpoints.
 
-# Memory for the layer inputs of a block: on a GPU a step of less would be over before it is saved.
+# Bytes for the layer inputs of a block: on a GPU, a smaller step would take less time than saving it.
 ROOM = {"cpu": STATE_BYTES, "cuda": 4 << 30}
 Report = Callable[[Progress], None]
 
 
 @dataclass
 class Walk:
-    """All points of one block of examples, then of the next.
+    """Measures all points on one block of examples, then on the next.
 
-    A block is small enough for the inputs of its layers to be kept, so that every point starts at the first
-    layer that lost a head; kept for all examples at once they would not fit.  done: steps made, of one
-    point on one block each.
+    A block is small enough to cache its layer inputs, so that every point starts at the first layer that lost a
+    head; those of all examples would not fit in memory.  done: steps finished; a step is one point on one block.
     """
 
     evaluator: Evaluator
@@ -125,7 +124,7 @@ class Walk:
 
     @cached_property
     def blocks(self) -> list[slice]:
-        """Examples that are walked together."""
+        """Slices of the examples that are measured together."""
         evaluator = self.evaluator
         if not evaluator.model.resumable or self.spec["ablation"] != "zero":
             return [slice(0, len(evaluator.examples))]
@@ -140,7 +139,7 @@ class Walk:
         return [slice(a, b) for a, b in zip(edges, [*edges[1:], len(evaluator.examples)], strict=True)]
 
     def go(self, report: Report, tick: Callable[[], None]) -> Curve:
-        """Make the steps that are lacking."""
+        """Run the remaining steps and return the curve."""
         before, started = self.seconds, time.perf_counter()
         report(self._progress(self._forwards))
         with saving(self.save) as saver:
@@ -156,7 +155,7 @@ class Walk:
 
     @property
     def _forwards(self) -> int:
-        """Forwards that the steps made so far took."""
+        """Forward passes that the steps so far took."""
         number, point = divmod(self.done, len(self.removed))
         if number == len(self.blocks):
             return len(self.evaluator.examples) * len(self.removed)
@@ -164,7 +163,7 @@ class Walk:
         return int(block.start * len(self.removed) + point * (block.stop - block.start))
 
     def _part(self, block: slice, report: Report, tick: Callable[[], None]) -> Evaluator:
-        """An evaluator of a block's examples, which counts forwards on from where the walk is."""
+        """An evaluator of a block's examples, whose count of forward passes continues that of the walk."""
         whole = self.evaluator
         part = whole
         if len(self.blocks) > 1:
@@ -198,7 +197,7 @@ class Walk:
         return Progress(min(forwards, total), total, note)
 
     def save(self, arrays: Arrays) -> None:
-        """Keep what there is so far, where the walk is kept at all."""
+        """Save a checkpoint, if the walk has a run to save it in."""
         if self.run is not None:
             self.run.save(arrays)
 
@@ -242,20 +241,20 @@ class Walk:
 
 
 def _width(evaluator: Evaluator) -> int:
-    """Numbers that a token is between two layers."""
+    """Size of a token's hidden state between two layers."""
     config = evaluator.model.module.config.get_text_config()
     return int(getattr(config, "hidden_size", None) or getattr(config, "d_model", None) or 1024)
 
 
 def _intervals(correct: Bools, groups: Ints, seed: int) -> Bootstrap:
-    """Of each point's difference to the untouched model, which is 0 by definition where no head is gone."""
+    """Intervals of each point's difference from the untouched model, 0 by definition where no head is removed."""
     gain = correct.astype(np.float64) - correct[0]
     low, high, p = group_bootstrap(gain, labels(groups), np.random.default_rng(seed))
     low[0], high[0], p[0] = 0.0, 0.0, 1.0
     return Bootstrap(low, high, p)
 
 
-# `headlab.prune_curve`: looked up, or measured and kept.
+# `headlab.prune_curve`: looked up in the store, or measured and stored.
 
 
 def prune_curve(
@@ -273,15 +272,15 @@ def prune_curve(
     tick: Callable[[], None] | None = None,
     seed: int = 0,
 ) -> Curve:
-    """Accuracy while heads leave, lowest score first, from the whole model down to none.
+    """Accuracy as heads are removed, lowest score first, from the whole model down to none.
 
-    scores: what orders the heads; of equal ones the last in the grid goes first, as `masks.removal_order`
-    has it.  size: examples of the split, None for all.  points: how many counts of removed heads are
-    measured, evenly spaced with none and all among them; None for every count.  seed: of the bootstrap.
-    store: where a finished curve is looked up and kept, and where an interrupted one goes on after its
-    last whole point; None keeps nothing.  on_progress: called between batches, counted in forwards.
-    tick: called between batches; either may raise to stop.  Raises HeadlabError for scores of another
-    model and for anything else that does not fit.
+    scores: used to order the heads; of equal ones the last in the grid is removed first, as in
+    `masks.removal_order`.  size: examples of the split, None for all.  points: how many counts of removed heads
+    to measure, evenly spaced and including none and all; None for every count.  seed: of the bootstrap.
+    store: where a finished curve is looked up and stored, and where an interrupted one resumes after its last
+    complete point; None stores nothing.  on_progress: called between batches, counted in forward passes.
+    tick: called between batches; either may raise to stop.  Raises HeadlabError for scores of another model and
+    for any other invalid argument.
     """
     check_scores(scores, model)
     if seed < 0:

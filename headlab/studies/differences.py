@@ -1,4 +1,4 @@
-"""Differences in accuracy with intervals and tests, and which heads go: those that harm, or as many of the lowest."""
+"""Which heads to remove, and differences in accuracy with intervals and tests."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headlab.records import Bools, Evaluation, Floats
 from headlab.scores import HeadScores, kept_without
 from headlab.stats import group_bootstrap, holm, stratified_bootstrap
 
-# Which heads go: those that harm, or as many of the lowest.
+# Which heads to remove: the harmful ones or the k lowest.
 
 
 def without_harmful(scores: HeadScores) -> Bools:
-    """Heads kept, bool [head], when those leave whose interval lies below 0."""
+    """Heads kept, bool [head], without those whose interval lies below 0."""
     return ~scores.harmful
 
 
 def without_lowest(scores: HeadScores, k: int) -> Bools:
-    """Heads kept, bool [head], when the k lowest scores leave. Raises HeadlabError if there are not so many."""
+    """Heads kept, bool [head], without the k lowest scores. Raises HeadlabError if k is out of range."""
     if not 0 <= k <= scores.grid.size:
         raise HeadlabError(
             f"k is {k}; the model has {scores.grid.size} heads ({scores.grid})", code="head.count_out_of_range"
@@ -32,20 +32,20 @@ def without_lowest(scores: HeadScores, k: int) -> Bools:
 
 
 def chosen(scores: HeadScores, k: int | None) -> Bools:
-    """Heads kept: without the harmful ones (k None), or without the k lowest."""
+    """Heads kept, bool [head]: without the harmful ones (k None), or without the k lowest."""
     return without_harmful(scores) if k is None else without_lowest(scores, k)
 
 
 def removed(kept: Bools) -> int:
-    """Heads that are gone."""
+    """Number of heads removed."""
     return int((~kept).sum())
 
 
 def caution(kept: Bools) -> str:
-    """What to know before believing a mask, or empty."""
+    """A caveat about a mask, or empty."""
     if removed(kept) <= RISKY_SHARE * kept.size:
         return ""
-    return f"{removed(kept)} of {kept.size} heads go; few models keep their accuracy beyond half"
+    return f"{removed(kept)} of {kept.size} heads are removed; few models keep their accuracy beyond half"
 
 
 # Differences in accuracy with intervals and tests, in one language and over several.
@@ -58,8 +58,8 @@ Groups = tuple[str, ...]
 class Gain(NamedTuple):
     """What each answer gains, float [answer] in [-1, 1], and the groups that are resampled together, [answer].
 
-    runs: values are multiples of 1 / runs, 0 if of nothing: resampled as whole numbers, those of equal sum and size
-    are alike, whatever their last bits.
+    runs: values are multiples of 1 / runs; 0 if they are not.  Multiples are resampled as whole numbers, so that
+    rounding does not tell apart groups of equal sum and size.
     """
 
     values: Floats
@@ -68,9 +68,9 @@ class Gain(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A mean gain with its 95 % interval and a two-sided p; shares, 0.01 is one point.
+    """A mean gain with its 95 % interval and a two-sided p; as shares, 0.01 is one point.
 
-    Where nothing was changed the mean is 0 by definition, and interval and p are None.
+    If nothing was changed, the mean is 0 by definition, and interval and p are None.
     """
 
     mean: float
@@ -85,7 +85,7 @@ class Difference(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Which way it goes where p is below 0.05, else empty."""
+        """Direction of the difference if p is below 0.05, else empty."""
         if self.p is None or self.p >= ALPHA:
             return ""
         return "higher" if self.mean > 0 else "lower"
@@ -97,13 +97,13 @@ FORMATS = ("+.2f", "+.2f", "+.2f", ".4f")
 
 
 def gain_of(before: Evaluation, after: Sequence[Evaluation]) -> Gain:
-    """What a change gains on each answer; of several runs of it, their mean, answer by answer."""
+    """What a change gains on each answer; the mean over its runs, answer by answer."""
     right = np.mean([one.correct for one in after], axis=0)
     return Gain(np.asarray(right - before.correct, dtype=np.float64), before.groups, len(after))
 
 
 def minus(one: Gain, other: Gain) -> Gain:
-    """What one change gains more than another on the same answers."""
+    """What one change gains over another on the same answers."""
     return Gain(one.values - other.values, one.groups, math.lcm(one.runs, other.runs))
 
 
@@ -117,25 +117,25 @@ def difference(gain: Gain, seed: int) -> Difference:
 
 
 def _scaled(gain: Gain, runs: int) -> Floats:
-    """Its values as whole numbers of 1 / runs; as they are if runs is 0."""
+    """The values as integer multiples of 1 / runs; unchanged if runs is 0."""
     return np.rint(gain.values * runs) if runs else gain.values
 
 
 def over_languages(gains: Mapping[str, Gain], seed: int, *, aligned: bool) -> Difference:
-    """Mean over languages of the mean gains: every language counts alike, however many answers it has.
+    """Mean over languages of the mean gains: every language has equal weight, however many answers it has.
 
-    aligned: groups of one name are the same texts in every language, and so are drawn together; else each language
-    is resampled for itself, so that how many answers are drawn of which is no noise.
+    aligned: groups of the same name are the same texts in every language and are drawn together; otherwise each
+    language is resampled separately, so that the number of answers drawn from each adds no noise.
     """
     return difference(pooled(list(gains.values())), seed) if aligned else _stratified(list(gains.values()), seed)
 
 
 def pooled(gains: Sequence[Gain]) -> Gain:
-    """Answers of all languages as one, groups of one name together; their mean is the mean over the languages."""
+    """Answers of all languages as one Gain, groups of the same name merged; its mean is the mean over languages."""
     sizes = [len(gain.values) for gain in gains]
     parts = [gain.values * (sum(sizes) / (len(gains) * size)) for gain, size in zip(gains, sizes, strict=True)]
     names = tuple(label for gain in gains for label in gain.groups)
-    # Of unequally many answers the weighted values are whole numbers of nothing.
+    # With unequal numbers of answers the weighted values have no common divisor.
     return Gain(np.concatenate(parts), names, _common_runs(gains) if len(set(sizes)) == 1 else 0)
 
 
@@ -144,7 +144,7 @@ def _common_runs(gains: Sequence[Gain]) -> int:
 
 
 def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
-    """The mean over languages, each resampled for itself."""
+    """The mean over languages, each resampled separately."""
     runs = _common_runs(gains)
     scale, values = runs or 1, [_scaled(gain, runs) for gain in gains]
     strata = [(v[None], gain.groups) for v, gain in zip(values, gains, strict=True)]
@@ -155,17 +155,17 @@ def _stratified(gains: Sequence[Gain], seed: int) -> Difference:
 
 
 def adjusted(found: Sequence[Difference]) -> list[float | None]:
-    """Holm's p-values over those that have one."""
+    """Holm-adjusted p-values of the differences that have one; None for the others."""
     given = [d.p for d in found if d.p is not None]
     corrected = iter(holm(np.array(given)).tolist() if given else [])
     return [None if d.p is None else next(corrected) for d in found]
 
 
 def apart(one: Difference, other: Difference) -> Difference:
-    """One mean minus another of other examples, from their own intervals; no p.
+    """One mean minus another on different examples, with an interval from their two intervals; no p.
 
-    Zou & Donner 2008, equation 5: each end is as far from the difference as the root of the squared distances of
-    the ends that pull there.
+    Zou & Donner 2008, equation 5: the distance of each end from the difference is the root of the summed squares
+    of the two distances that move it that way.
     """
     mean = one.mean - other.mean
     if one.low is None or one.high is None or other.low is None or other.high is None:

@@ -1,4 +1,4 @@
-"""How honest dev is: what the same mask gains on dev and on test, and which heads stay harmful under correction."""
+"""Dev against test: what the same mask gains on either, and which heads stay harmful after correction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MEAN, ALL = "mean", "all"
 
 
 class Measured(NamedTuple):
-    """One mask of a language, and what each answer of either split gains by it."""
+    """One mask of a language, and what it gains on each answer of either split."""
 
     language: str
     rule: str
@@ -46,12 +46,12 @@ class Measured(NamedTuple):
 
     @property
     def heads(self) -> int:
-        """Heads that are gone."""
+        """Number of heads removed."""
         return removed(self.kept)
 
 
 def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Gains on dev and on test, and the heads that stay harmful when all are judged together."""
+    """Gains on dev and on test, and the heads that stay harmful when all are tested together."""
     scores: dict[str, HeadScores] = {}
     found: list[Measured] = []
     for number, language in enumerate(pieces.languages, 1):
@@ -81,13 +81,13 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
 
 
 def masks_of(scores: HeadScores, k: int | None) -> dict[str, Bools]:
-    """Kept heads by rule: the harmful ones gone, and as many (or k) of the lowest."""
+    """Kept heads by rule: without the harmful ones, and without as many (or k) of the lowest."""
     kept = without_harmful(scores)
     return {HARMFUL: kept, LOWEST: without_lowest(scores, removed(kept) if k is None else k)}
 
 
 def gap_table(found: Sequence[Measured], pieces: Pieces) -> Table:
-    """A row per language and rule: gain on dev, gain on test, and how far apart they are."""
+    """One row per language and rule: gain on dev, gain on test, and their difference."""
     rows: list[tuple[Cell, ...]] = []
     for rule in (HARMFUL, LOWEST):
         mine = [one for one in found if one.rule == rule]
@@ -120,7 +120,7 @@ def _mean(mine: Sequence[Measured], split: Split, pieces: Pieces) -> Difference:
 
 
 def heads_table(scores: Mapping[str, HeadScores]) -> Table:
-    """A row a language: heads whose interval lies below 0, and those that stay harmful under either correction."""
+    """One row per language: heads whose interval lies below 0, and those that stay harmful under each correction."""
     rows: list[tuple[Cell, ...]] = []
     for language, one in scores.items():
         rows.append((language, one.grid.size, removed(without_harmful(one)), *_stay([one])))
@@ -140,7 +140,7 @@ def heads_table(scores: Mapping[str, HeadScores]) -> Table:
 
 
 def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
-    """Heads with a negative value that stay significant by Benjamini–Hochberg and by Holm; None without p-values."""
+    """Number of significantly negative heads by Benjamini–Hochberg and by Holm; None without p-values."""
     given = [one.p_values for one in scores if one.p_values is not None]
     if len(given) < len(scores):
         return None, None
@@ -151,7 +151,7 @@ def _stay(scores: Sequence[HeadScores]) -> tuple[int | None, int | None]:
 
 
 def notes(found: Sequence[Measured], scores: Mapping[str, HeadScores], options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to know before believing the tables."""
+    """Caveats about the tables."""
     method, bare = options["method"], [m.language for m in found if m.rule == HARMFUL and not m.heads]
     out = [
         f"Heads are chosen on dev by {method}. Gains are differences to the untouched model, with 95 % intervals of "

@@ -1,4 +1,4 @@
-"""Section 5 of Held & Yang (EACL 2023): heads that matter in every language, and heads whose sign differs."""
+"""Section 5 of Held & Yang (EACL 2023): heads that matter in every language, and heads whose sign varies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headlab.studies.pieces import Ask, Pieces
 
 
-# Heads that all languages share and heads of a few, as tables: pure functions of head scores, without a model.
+# Tables of language-agnostic and language-specific heads: pure functions of head scores, without a model.
 
 Scores = Mapping[str, HeadScores]
 RAW, BH, HOLM = "raw", "Benjamini–Hochberg", "Holm"
@@ -27,7 +27,7 @@ ADJUSTED = {BH: benjamini_hochberg, HOLM: holm}
 
 
 class Signs(NamedTuple):
-    """Where a head's sign is claimed, bool [language, head] each."""
+    """Where a head is claimed to help or to harm, bool [language, head] each."""
 
     helps: Bools
     harms: Bools
@@ -44,7 +44,7 @@ def has_intervals(scores: Scores) -> bool:
 
 
 def estimated(scores: Scores) -> Signs:
-    """Signs of the values themselves, noise and all."""
+    """Signs of the values themselves, noise included."""
     values = np.stack([s.values for s in scores.values()])
     return Signs(values > 0, values < 0)
 
@@ -52,7 +52,7 @@ def estimated(scores: Scores) -> Signs:
 def claimed(scores: Scores) -> dict[str, Signs]:
     """Signs that may be claimed, by correction: raw intervals, and p-values adjusted over all heads and languages.
 
-    Without intervals there is none; without p-values only the raw ones.
+    Without intervals the result is empty; without p-values it holds only the raw signs.
     """
     every = list(scores.values())
     if not has_intervals(scores):
@@ -69,18 +69,18 @@ def claimed(scores: Scores) -> dict[str, Signs]:
 
 
 def expected_shared(heads: int, languages: int, k: int) -> float:
-    """How many heads would be in every language's top k if the rankings had nothing in common."""
+    """Expected number of heads in every language's top k if the rankings were unrelated."""
     return float(heads * (k / heads) ** languages)
 
 
 def heads_tables(scores: Scores, top: int, few: int) -> tuple[Table, ...]:
-    """Counts of every kind of head, then the heads themselves."""
+    """The table of counts of every kind of head, then tables of the heads themselves."""
     tables = (count_table(scores, top, few), shared_table(scores, top), specific_table(scores))
     return (*tables, few_table(scores, few))
 
 
 def count_table(scores: Scores, top: int, few: int) -> Table:
-    """How many heads there are of each kind: by the values, and as may be claimed with and without correction."""
+    """Number of heads of each kind: by the values, and as may be claimed with and without correction."""
     signs = {"values": estimated(scores)} | claimed(scores)
     size = next(iter(scores.values())).grid.size
     shared, chance = int(in_every_top(scores, top).sum()), expected_shared(size, len(scores), top)
@@ -99,7 +99,7 @@ def count_table(scores: Scores, top: int, few: int) -> Table:
 
 
 def count_notes(scores: Scores) -> tuple[str, ...]:
-    """What the corrections are, and whether the p-values are fine enough for them."""
+    """Notes on the corrections, and on whether the p-values are fine enough for them."""
     level = 100 * next(iter(scores.values())).level
     out = ["values: by the sign of the value, noise and all. by chance: what unrelated rankings would give."]
     if not has_intervals(scores):
@@ -126,14 +126,14 @@ def in_every_top(scores: Scores, top: int) -> Bools:
 
 
 def _few(signs: Signs, few: int) -> Bools:
-    """Heads with the one sign in 1 to `few` languages and the other in all others, bool [head]."""
+    """Heads that help in 1 to `few` languages and harm in all others, bool [head]."""
     often = signs.helps.sum(axis=0)
     others = (signs.helps | signs.harms).all(axis=0) & signs.harms.any(axis=0)
     return np.asarray((often >= 1) & (often <= few) & others)
 
 
 def _values(scores: Scores) -> tuple[Floats, str]:
-    """Values of all languages, float [language, head], and their unit, as shown."""
+    """Values of all languages, float [language, head], in the unit shown, and that unit."""
     (factor, unit), *_ = (shown_unit(s.unit) for s in scores.values())
     return factor * np.stack([s.values for s in scores.values()]), unit
 
@@ -143,7 +143,7 @@ def _heads(scores: Scores) -> tuple[Head, ...]:
 
 
 def shared_table(scores: Scores, top: int) -> Table:
-    """Heads among the `top` highest of every language, the best worst rank first."""
+    """Heads among the `top` highest of every language, sorted by their worst rank."""
     ranks, (values, unit), heads = _ranks(scores), _values(scores), _heads(scores)
     signs = claimed(scores)
     chosen = np.flatnonzero(in_every_top(scores, top))
@@ -162,7 +162,7 @@ def shared_table(scores: Scores, top: int) -> Table:
 
 
 def few_table(scores: Scores, few: int) -> Table:
-    """Heads with a positive value in 1 to `few` languages and a negative one in all others, the surest first."""
+    """Heads with a positive value in 1 to `few` languages and a negative one in all others, most certain first."""
     signs, sure = estimated(scores), claimed(scores).get(RAW)
     added = () if sure is None else ("surely positive in", "surely negative in")
     rows = []
@@ -191,16 +191,16 @@ def _head_cells(scores: Scores, i: int) -> tuple[Cell, ...]:
 
 
 def _sign_cells(scores: Scores, i: int, signs: Signs) -> tuple[Any, ...]:
-    """In how many languages a head has which sign, its extreme values, and the languages."""
+    """In how many languages a head has each sign, its extreme values, and the languages."""
     values, languages = _values(scores)[0][:, i], np.array(list(scores))
     sides = [languages[side[:, i]] for side in signs]
     return (*map(len, sides), float(values.min()), float(values.max()), *map(", ".join, sides))
 
 
 def specific_table(scores: Scores) -> Table:
-    """Heads that help in one language and harm in another, as far as each correction lets one claim it."""
+    """Heads that help in one language and harm in another, by the strictest correction that supports the claim."""
     rows, seen = [], np.zeros(len(_heads(scores)), dtype=bool)
-    for name, signs in reversed(claimed(scores).items()):  # what the strictest claims need not be told again
+    for name, signs in reversed(claimed(scores).items()):  # strictest first; a head is listed once
         found = [(i, _sign_cells(scores, i, signs)) for i in np.flatnonzero(signs.both & ~seen).tolist()]
         found.sort(key=lambda pair: pair[1][:2], reverse=True)
         rows += [(*_head_cells(scores, i), name, *cells) for i, cells in found]
@@ -218,9 +218,9 @@ Report = Callable[[str], None]
 
 
 def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Counts of language-agnostic and language-specific heads, and which they are.
+    """Counts and lists of language-agnostic and language-specific heads.
 
-    options: method, method_options, top (the paper's 20), few (languages that a head may be positive in).
+    options: method, method_options, top (20 in the paper), few (languages that a head may be positive in).
     """
     scores = {}
     for number, language in enumerate(pieces.languages, 1):

@@ -1,4 +1,4 @@
-"""Figure 3 of Held & Yang (EACL 2023): accuracy on test while heads leave, by what orders them."""
+"""Figure 3 of Held & Yang (EACL 2023): accuracy on test as heads are removed, for several orderings."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from headlab.studies.pieces import Ask, Pieces
 
 
-# Pruning curves of several orderings as tables: points, areas, paired differences. Pure functions, without a model.
+# Tables of pruning curves by ordering: points, areas, paired differences. Pure functions, without a model.
 
 RANDOM, LOSS = "random", 1.0
-Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves, of which random has several
+Curves = Mapping[str, Sequence[Curve]]  # ordering: its curves; random has several
 
 
 class Walked(NamedTuple):
-    """Curves of one language by ordering, and the group of each answer, [answer]."""
+    """Curves of one language by ordering, and the group label of each answer, [answer]."""
 
     curves: Curves
     groups: Groups
 
 
 class Pair(NamedTuple):
-    """One ordering minus another: difference in area, its interval, all in points, and p.
+    """One ordering minus another: difference in area and its interval, in points, and p.
 
-    below: how many random orders have the smaller area; None where the other ordering is none of chance.
+    below: how many random orders have the smaller area; None if the other ordering is not random.
     """
 
     ordering: str
@@ -49,18 +49,18 @@ class Pair(NamedTuple):
 
 
 def walked(curves: Curves) -> Walked:
-    """Curves of one language, their groups under numbers."""
+    """Curves of one language, with their groups' numbers as labels."""
     (first, *_), *_ = curves.values()
     return Walked(curves, labels(first.groups))
 
 
 def mean_areas(curves: Sequence[Curve]) -> Floats:
-    """The same, as the mean over several curves."""
+    """`areas`, as the mean over several curves."""
     return np.asarray(np.mean([areas(curve) for curve in curves], axis=0))
 
 
 def point_table(found: Mapping[str, Curves], name: str) -> Table:
-    """A row per language, ordering and count of heads removed."""
+    """One row per language, ordering and count of heads removed."""
     rows: list[tuple[Cell, ...]] = []
     for language, curves in found.items():
         for ordering, of in curves.items():
@@ -79,7 +79,7 @@ def point_table(found: Mapping[str, Curves], name: str) -> Table:
 
 
 def _line(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Floats]:
-    """Accuracy with what encloses it, [point] each."""
+    """Accuracy and the ends of the band around it, float [point] each."""
     if ordering == RANDOM:
         spread = band(curves)
         return spread.median, spread.low, spread.high
@@ -89,7 +89,7 @@ def _line(ordering: str, curves: Sequence[Curve]) -> tuple[Floats, Floats, Float
 
 
 def area_table(found: Mapping[str, Curves], seed: int, loss: float, name: str) -> Table:
-    """A row per language and ordering: the area with its interval, and how many heads can go for `loss` points."""
+    """One row per language and ordering: area with its interval, and heads removable at a loss of `loss` points."""
     return Table(
         name,
         f"Area under the curves, and how many heads can go before more than {loss:g} points are lost",
@@ -126,10 +126,10 @@ def pairs_of(
     aligned: bool = False,
     level: float = 0.95,
 ) -> list[Pair]:
-    """One ordering's area minus another's, paired over the answers: the mean over languages, which count alike.
+    """One ordering's area minus another's, paired over the answers: the mean over languages, equally weighted.
 
-    found: a language each.  aligned: groups of one name are the same texts in every language, and so are drawn
-    together; else each language is resampled for itself.  level: of each interval for itself.
+    found: one per language.  aligned: groups of the same name are the same texts in every language and are drawn
+    together; otherwise each language is resampled separately.  level: of each single interval.
     """
     if not pairs:
         return []
@@ -151,7 +151,7 @@ def _resampled(
     made_up: tuple[float, float] = (1.0, -1.0),
     level: float = 0.95,
 ) -> tuple[Floats, Bootstrap]:
-    """Means over languages, [row], and what resampling says of them; gains are [row][language]."""
+    """Means over languages, float [row], and their bootstrap. gains: [row][language]."""
     rows = [[pooled(row)] if aligned else row for row in gains]
     strata = [(np.stack([row[at].values for row in rows]), one.groups) for at, one in enumerate(rows[0])]
     mean = np.mean([values.mean(axis=1) for values, _ in strata], axis=0)
@@ -159,7 +159,7 @@ def _resampled(
 
 
 def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
-    """How many random orders have the smaller area, as the mean over languages."""
+    """How many random orders have a smaller area, averaged over languages; None if `other` is not random."""
     if other != RANDOM:
         return None
     own, *chance = (
@@ -170,7 +170,7 @@ def _beaten(found: Sequence[Walked], ordering: str, other: str) -> int | None:
 
 
 def pair_table(found: Mapping[str, Sequence[Pair]], name: str, note: str) -> Table:
-    """A row per language (or mean) and pair of orderings: the difference in area."""
+    """One row per language (or mean) and pair of orderings: the difference in area."""
     rows = [(language, *pair) for language, pairs in found.items() for pair in pairs]
     adjusted = holm(np.array([row[6] for row in rows], float)) if rows else ()
     return Table(
@@ -184,7 +184,7 @@ def pair_table(found: Mapping[str, Sequence[Pair]], name: str, note: str) -> Tab
     )  # fmt: skip
 
 
-# What orders the heads of a model, and the curves on test that this gives, piece by piece.
+# The scores that order a model's heads, and the resulting curves on test, piece by piece.
 
 SHAPLEY, MONTE_CARLO = "shapley", "monte-carlo"
 POINTS, RUNS = 25, 10
@@ -194,14 +194,14 @@ Plan = Mapping[str, list[Run]]
 
 
 class Order(NamedTuple):
-    """Scores that order the heads, and the curve as they leave."""
+    """Scores that order the heads, and the curve of removing them in that order."""
 
     scores: HeadScores
     curve: Curve
 
 
 def plan_of(names: Iterable[str], options: Mapping[str, Any], seed: int) -> dict[str, list[Run]]:
-    """{ordering: (method, seed, options of the method) of every run}; random has several, by seed.
+    """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed.
 
     options: runs, method_options (of shapley), monte_carlo_options.
     """
@@ -220,7 +220,7 @@ def plan_of(names: Iterable[str], options: Mapping[str, Any], seed: int) -> dict
 def orders_of(
     pieces: Pieces, language: str, plan: Plan, points: int | None, report: Report, title: str
 ) -> dict[str, list[Order]]:
-    """Every run's scores and curve in one language, by ordering.  title: what `report` is told first."""
+    """Every run's scores and curve in one language, by ordering. title: prefix of what `report` is called with."""
     out: dict[str, list[Order]] = {}
     for name, runs in plan.items():
         out[name] = []
@@ -232,7 +232,7 @@ def orders_of(
 
 
 def asks_of(pieces: Pieces, plan: Plan, points: int | None) -> list[Ask]:
-    """Every ordering's scores and curve in every language."""
+    """The scores and curves of every ordering in every language."""
     asks = []
     for language in pieces.languages:
         for method, seed, own in (run for runs in plan.values() for run in runs):
@@ -247,7 +247,7 @@ DEFAULT = "random,monte-carlo,shapley,gradient,leave-one-out"
 
 
 def orderings(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The orderings asked for. Raises HeadlabError for one that there is not."""
+    """The orderings asked for. Raises HeadlabError for an unknown one, or for none."""
     names = tuple(name.strip() for name in str(options.get("orderings", DEFAULT)).split(",") if name.strip())
     unknown = [name for name in names if name not in ORDERINGS]
     if unknown or not names:
@@ -259,12 +259,12 @@ def orderings(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def plan(options: Mapping[str, Any], seed: int) -> dict[str, list[Run]]:
-    """{ordering: (method, seed, options of the method) of every run}; random has several, by seed."""
+    """{ordering: (method, seed, options of the method) of every run}; random has several runs, one per seed."""
     return plan_of(orderings(options), options, seed)
 
 
 def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Every ordering's curve in every language: the points, and areas and heads that can go.
+    """Every ordering's curve in every language: points, areas and the number of heads that can be removed.
 
     options: orderings, runs, points, loss, method_options (of shapley), monte_carlo_options.
     """
@@ -289,17 +289,17 @@ def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tup
 
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
-    """Every ordering's scores and curve in every language."""
+    """The scores and curves of every ordering in every language."""
     return asks_of(pieces, plan(options, pieces.seed), options.get("points", POINTS))
 
 
 def summary_table(found: Mapping[str, Curves], seed: int, loss: float = LOSS) -> Table:
-    """A row per language and ordering: the area with its interval, and how many heads can go for `loss` points."""
+    """One row per language and ordering: area with its interval, and heads removable at a loss of `loss` points."""
     return area_table(found, seed, loss, "iterative-summary")
 
 
 def difference_table(found: Mapping[str, Curves], seed: int) -> Table:
-    """A row per language, ordering and what it is compared with: the difference in area, paired over the answers."""
+    """One row per language and pair of orderings: the difference in area, paired over the answers."""
     pairs = {
         language: [
             (name, other)

@@ -1,4 +1,4 @@
-"""Do the methods agree on the heads of a model, and by which score is it pruned best?"""
+"""Do the methods agree on a model's heads, and which score is the best to prune it by?"""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headlab.studies.pieces import Ask, Pieces
 
 
-# Whether methods agree, as tables: rank correlations and shared heads. Pure functions of scores, without a model.
+# Tables of agreement between methods: rank correlations and shared heads. Pure functions of scores, without a model.
 
 MEAN = "mean"
 HIGHEST, LOWEST = "highest", "lowest"
@@ -46,7 +46,7 @@ Scores = Mapping[str, Mapping[str, HeadScores]]  # language, method
 
 
 def agreement_table(scores: Scores, seed: int) -> Table:
-    """A row per language (and their mean) and pair of methods: Spearman's rho, and what noise lets it be."""
+    """One row per language (and their mean) and pair of methods: Spearman's rho and its noise ceiling."""
     compared = {language: compare_languages(of, seed) for language, of in scores.items()}
     rows: list[tuple[Cell, ...]] = [(name, *row) for name, one in compared.items() for row in pair_rows(one)]
     first = next(iter(compared.values()))
@@ -62,7 +62,7 @@ def agreement_table(scores: Scores, seed: int) -> Table:
 
 
 def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
-    """What the columns are, and of which methods there are no halves."""
+    """Notes that explain the columns, and name the methods without halves or without a sign."""
     halved = {name for of in scores.values() for name, one in of.items() if one.halves is not None}
     bare = [name for name in first.names if name not in halved]
     out = [f"low, high: 95 % interval by resampling heads ({DRAWS:,} times), the same heads for every language."]
@@ -84,12 +84,12 @@ def agreement_notes(scores: Scores, first: Compared) -> tuple[str, ...]:
 
 
 def _signed(scores: Scores, name: str) -> bool:
-    """Whether a method tells heads that help from heads that harm."""
+    """Whether a method distinguishes heads that help from heads that harm."""
     return METHODS[next(iter(scores.values()))[name].method].signed
 
 
 def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
-    """Mean over languages of the methods' rank correlations, [method, method], heads resampled for all at once."""
+    """Mean over languages of the methods' rank correlations, [method, method]; all languages share the resamples."""
     values = [np.stack([one.values for one in of.values()]) for of in scores.values()]
     items, rng = values[0].shape[1], np.random.default_rng([seed, 5])
     point = np.mean([spearman(value) for value in values], axis=0)
@@ -101,7 +101,7 @@ def mean_rho(scores: Scores, seed: int, draws: int = DRAWS) -> Estimate:
 
 
 def overlap_table(scores: Scores, k: int) -> Table:
-    """A row per language, pair of methods and end of the ranking: how many of the k heads both choose."""
+    """One row per language, pair of methods and end of the ranking: how many of the k heads both choose."""
     rows: list[tuple[Cell, ...]] = []
     for language, of in scores.items():
         size = next(iter(of.values())).grid.size
@@ -129,11 +129,11 @@ def _chosen(scores: HeadScores, k: int, end: str) -> Bools:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them: a, b and c."""
+    """Names joined as in a sentence: a, b and c."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
-# Which score to trust for a model: the one by which pruning keeps most accuracy, and how sure that is.
+# Which score to trust for a model: the one whose pruning order keeps the most accuracy, and how sure that is.
 
 LEVEL = 0.95
 Ends = tuple[float, float, float]  # a difference in points, and its interval
@@ -142,8 +142,8 @@ Ends = tuple[float, float, float]  # a difference in points, and its interval
 class Verdict(NamedTuple):
     """The method whose curve has the largest area, against the next one and against random orders.
 
-    areas: in percent, by method.  peers: methods that cannot be told from the best.  below: of `orders` random
-    orders, how many have the smaller area.  worse: methods that are surely below random orders.
+    areas: in percent, by method.  peers: methods indistinguishable from the best.  below: how many of the
+    `orders` random orders have a smaller area.  worse: methods that are surely below random orders.
     """
 
     best: str
@@ -168,22 +168,22 @@ class Verdict(NamedTuple):
 
 
 def named_pairs(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Every pair once: each method with random, then each with those before it."""
+    """Every pair once: each method with random, then each method with those before it."""
     return [(name, RANDOM) for name in methods] + [(b, a) for a, b in combinations(methods, 2)]
 
 
 def level_of(methods: Sequence[str]) -> float:
-    """Level of one interval, so that those of all pairs hold together at 95 % (Bonferroni; Dunn 1961)."""
+    """Level of a single interval such that all pairs hold jointly at 95 % (Bonferroni; Dunn 1961)."""
     return 1 - (1 - LEVEL) / len(named_pairs(methods))
 
 
 def compare(found: Sequence[Walked], methods: Sequence[str], seed: int, *, aligned: bool = False) -> list[Pair]:
-    """All differences in area, with intervals that hold together; arguments as in `pairs_of`."""
+    """All differences in area, with intervals that hold jointly; arguments as in `pairs_of`."""
     return pairs_of(found, named_pairs(methods), seed, aligned=aligned, level=level_of(methods))
 
 
 def verdict(found: Sequence[Walked], methods: Sequence[str], pairs: Sequence[Pair]) -> Verdict:
-    """The best method and what the differences say of it; pairs as `compare` gives them."""
+    """The best method and how sure that is. pairs: as `compare` returns them."""
     areas = {name: 100 * float(np.mean([mean_areas(of.curves[name]).mean() for of in found])) for name in methods}
     best, following, *_ = sorted(methods, key=lambda name: -areas[name])
     between = {(pair.ordering, pair.other): pair for pair in pairs}
@@ -197,7 +197,7 @@ def verdict(found: Sequence[Walked], methods: Sequence[str], pairs: Sequence[Pai
 
 
 def _ends(between: Mapping[tuple[str, str], Pair], one: str, other: str) -> Ends:
-    """One area minus another, whichever way round it was compared."""
+    """One area minus another with its interval, whichever way round the pair was compared."""
     if (one, other) in between:
         pair = between[one, other]
         return pair.difference, pair.low, pair.high
@@ -206,7 +206,7 @@ def _ends(between: Mapping[tuple[str, str], Pair], one: str, other: str) -> Ends
 
 
 def verdict_table(found: Mapping[str, Verdict], level: float) -> Table:
-    """A row per language (and their mean): the best method, the next, chance, and whether that is settled."""
+    """One row per language (and their mean): the best method against the next and against random orders."""
     rows: list[tuple[Cell, ...]] = [
         (language, v.best, v.areas[v.best], v.following, *v.ahead, *v.above, v.below, ", ".join(v.peers), v.settled)
         for language, v in found.items()
@@ -226,7 +226,7 @@ def verdict_table(found: Mapping[str, Verdict], level: float) -> Table:
 
 
 def trust_words(found: Mapping[str, Verdict]) -> str:
-    """Which score to trust for this model, and how sure that is: of the mean over languages if there are several."""
+    """Which score to trust for this model, and how sure that is, by the mean over languages if there are several."""
     where, v = list(found.items())[-1]
     alone = [one.best == v.best and one.settled for name, one in found.items() if name != MEAN]
     place = f"over {len(alone)} languages" if where == MEAN else f"in {where}"
@@ -236,7 +236,7 @@ def trust_words(found: Mapping[str, Verdict]) -> str:
     if v.settled:
         words = f"For this model, trust {v.best}: {largest}, {ahead}, and {above}."
     else:
-        words = f"Which score to trust for this model the data do not tell: {largest}, "
+        words = f"The data do not show which score to trust for this model: {largest}, "
         words += (
             f"{ahead}, and {above}, but the interval of the difference to {listed(v.peers)} holds 0."
             if v.beats_chance
@@ -263,7 +263,7 @@ def methods_of(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """How the methods' rankings agree, the curve of each beside random orders, and which of them keeps most.
+    """How the methods' rankings agree, each method's curve against random orders, and which keeps most accuracy.
 
     options: methods, top, points, runs, loss, method_options (of shapley), monte_carlo_options.
     """
@@ -287,7 +287,7 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
 
 
 def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> tuple[tuple[Table, ...], str]:
-    """The tables of the curves, and the sentence on which score to trust."""
+    """The tables of the curves, and the sentences on which score to trust."""
     seed, aligned = pieces.seed, pieces.task.aligned
     curves = {language: {name: [one.curve for one in of] for name, of in by.items()} for language, by in orders.items()}
     places = {language: [walked(of)] for language, of in curves.items()}
@@ -308,13 +308,13 @@ def judge(pieces: Pieces, orders: Orders, names: Sequence[str], loss: float) -> 
 
 
 def groups(pieces: Pieces, language: str, numbers: Any) -> tuple[str, ...]:
-    """The names of a curve's groups, [answer], which tell what is one text in all languages of an aligned task."""
+    """The names of a curve's groups, [answer]; in an aligned task a name is the same text in every language."""
     known = np.unique([one.group or one.id for one in pieces.examples(language, "test")])
     return tuple(known[numbers].tolist())
 
 
 def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned: bool) -> Table:
-    """A table of areas with those of the mean over languages below, if there are several."""
+    """A table of areas, with rows for the mean over languages appended if there are several."""
     if found is None:
         return table
     rows: tuple[tuple[Cell, ...], ...] = tuple(
@@ -324,7 +324,7 @@ def with_means(table: Table, found: Sequence[Walked] | None, seed: int, aligned:
 
 
 def difference_note(names: Sequence[str]) -> str:
-    """What the columns of the differences are."""
+    """A note that explains the columns of the differences."""
     return (
         f"Minus random: minus the mean over its orders. low, high: {100 * level_of(names):.4g} % each, so that all of "
         "a language hold together with 95 % (Bonferroni). p (Holm) is adjusted for all rows."
@@ -332,7 +332,7 @@ def difference_note(names: Sequence[str]) -> str:
 
 
 def notes(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to know before believing the tables."""
+    """Caveats about the tables."""
     return (
         "Heads are scored on dev and leave lowest score first; accuracy is of test. The area is the mean accuracy from "
         "no head gone to all of them, so it says which order is good on the whole, not at one size: see the curves.",

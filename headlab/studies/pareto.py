@@ -1,4 +1,4 @@
-"""Smaller models by cost: nested masks, the best of each size, the choice among them, and its tables."""
+"""Pareto front of smaller models: nested masks, the best of each size, the choice among them, and the tables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from headlab.tables import Cell, Report, Table
 
 # Points of a front, and the choice among them: pure functions of numbers.
 
-NEAR = 1e-12  # differences are shares of whole answers: what is nearer is equal
+NEAR = 1e-12  # differences are shares of whole answers: values closer than this are equal
 
 
 @dataclass(frozen=True)
 class Point:
-    """A model with its first `removed` heads of an order gone, against the untouched one, on dev.
+    """A model without the first `removed` heads of an order, compared with the untouched one on dev.
 
-    kept: heads that are left.  parameters: that are left, None where heads cannot be taken out.  By language:
-    accuracy, difference to the untouched model, the ends of its 95 % interval, and bound, one-sided, from below.
-    mean, mean_low, mean_high: of the difference over languages.  0.01 = one point.
+    kept: heads left.  parameters: parameters left, None where heads cannot be removed from the weights.  Per
+    language: accuracy, difference from the untouched model, low and high of its 95 % interval, and bound, its
+    one-sided lower bound.  mean, mean_low, mean_high: of the difference over languages.  0.01 is one point.
     """
 
     order: str
@@ -63,12 +63,12 @@ class Point:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What there should be little of: parameters where they are known, then heads."""
+        """What to minimise: parameters where known, then heads."""
         return (self.kept if self.parameters is None else self.parameters), self.kept
 
 
 def pareto(cost: Floats, value: Floats) -> Bools:
-    """Points that no other one beats: none is as cheap and as good, and better in one of the two; bool [point]."""
+    """Points that no other point dominates, bool [point]. cost: to minimise.  value: to maximise."""
     order = np.lexsort((-value, cost))
     out, best, at = np.zeros(len(cost), bool), -np.inf, -np.inf
     for i in order.tolist():
@@ -80,11 +80,11 @@ def pareto(cost: Floats, value: Floats) -> Bools:
 
 
 def within(points: Sequence[Point], loss: float, by: str) -> Point:
-    """The smallest model that loses no more than `loss` in any language. The untouched one always fits.
+    """The smallest model that loses no more than `loss` in any language; the untouched model always qualifies.
 
-    loss: 0.01 is one point.  by: "estimate", whose differences are all at -loss or above, wherever it stands in its
-    order; "bound", whose lower bounds are, and those of all before it in its order too (a fixed-sequence test: the
-    first count that fails ends it, so that looking at many counts costs nothing; Maurer et al. 1995).
+    loss: 0.01 is one point.  by: "estimate" requires all differences to be at least -loss; "bound" requires this of
+    the lower bounds, and of those of all earlier points of the order (a fixed-sequence test: it stops at the first
+    count that fails, so that testing many counts needs no correction; Maurer et al. 1995).
     """
     fit = [p for p in points if p.worst >= -loss - NEAR] if by == "estimate" else _before_failure(points, loss)
     return min(fit, key=lambda p: (*p.cost, -p.worst, -p.mean))
@@ -101,15 +101,15 @@ def _before_failure(points: Sequence[Point], loss: float) -> list[Point]:
 
 
 def at_heads(points: Sequence[Point], heads: int) -> Point:
-    """The point with so many heads left whose weakest language loses least; of equal ones, the best on average."""
+    """Of the points with `heads` heads left, the one whose weakest language loses least; ties by the mean."""
     return max((p for p in points if p.kept == heads), key=lambda p: (p.worst, p.mean))
 
 
-# Candidate orders in which heads leave, made of the scores in every language.
+# Candidate removal orders, derived from the scores in every language.
 
 
 class Order(NamedTuple):
-    """One nested family of masks. values: float [head], the lowest leaves first.  order: int [head], as they leave."""
+    """One nested family of masks. values: float [head], lowest removed first.  order: int [head], removal order."""
 
     key: str
     values: Floats
@@ -119,7 +119,7 @@ class Order(NamedTuple):
 def candidate_orders(
     names: Sequence[str], scores: Mapping[str, HeadScores], costs: Costs
 ) -> tuple[list[Order], list[str]]:
-    """The orders of these names that differ from each other, and a sentence for each that is left out.
+    """The distinct orders of these names, and a sentence for each one left out.
 
     scores: of every language, by one method.
     """
@@ -139,14 +139,14 @@ def candidate_orders(
 
 
 def no_order_by_cost(costs: Costs) -> str:
-    """Why heads cannot be ordered by what they cost; empty if they can."""
+    """Why heads cannot be ordered by cost; empty if they can."""
     if not costs.layers:
-        return costs.note.rstrip(".") or "what a head of this model costs cannot be told"
+        return costs.note.rstrip(".") or "the cost of this model's heads is unknown"
     return "all heads of this model cost alike" if costs.even else ""
 
 
 def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) -> dict[str, Floats]:
-    """{key: value of every head, the lowest leaves first}. every: scores [language, head]."""
+    """{key: float [head], lowest removed first}. every: scores [language, head]."""
     if name == "own":
         return {f"own {language}": row for language, row in zip(languages, every, strict=True)}
     if name == "weakest":
@@ -157,16 +157,16 @@ def _values(name: str, every: Floats, languages: Sequence[str], costs: Costs) ->
 
 
 def weakest_first(every: Floats) -> Floats:
-    """A head's value by its best rank in any language; of equal ones, the mean of its ranks; [head].
+    """A head's value by its best rank in any language, ties broken by its mean rank, float [head].
 
-    every: scores [language, head].  Ranks rise with the score, from 1; so a head leaves late if any language needs it.
+    every: scores [language, head].  Ranks rise with the score, from 1; a head that any language needs is removed late.
     """
     ranks = np.stack([rankdata(row) for row in every])
     return np.asarray(ranks.max(axis=0) + ranks.mean(axis=0) / (4 * ranks.shape[1]), dtype=np.float64)
 
 
 def per_parameter(values: Floats, costs: Costs) -> Floats:
-    """A head's score per parameter that goes with it, float [head]; heads that leave only together share theirs."""
+    """A head's score per parameter removed with it, float [head]; heads removable only together share one value."""
     out = np.empty_like(values)
     for layer in costs.layers:
         if layer.heads:
@@ -177,14 +177,14 @@ def per_parameter(values: Floats, costs: Costs) -> Floats:
 
 
 def counts_of(size: int, points: int | None, heads: int | None) -> list[int]:
-    """How many heads are gone at each point: evenly spaced, and where just `heads` are left."""
+    """Number of heads removed at each point: evenly spaced counts, and the one that leaves `heads` heads."""
     from headlab.scores import counts
 
     return sorted({*counts(size, None if points is None or points > size else points),
                    *([] if heads is None else [size - heads])})  # fmt: skip
 
 
-# Points of a front from the answers along each order, paired with the untouched model's.
+# Points of a front, from the answers along each order paired with those of the untouched model.
 
 DRAWS, ALPHA, DIGITS = 10_000, 0.05, 12
 MADE_UP = (1.0, -1.0)
@@ -193,11 +193,11 @@ Groups = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Judge:
-    """How points are judged.
+    """How points are tested.
 
-    groups: of every language, the label [answer] of the examples that are resampled together.  orders: how many are
-    looked at, among which the chance of a wrong bound is shared out.  aligned: groups of one name are the same
-    texts in every language.
+    groups: per language, the group label [answer] of the examples that are resampled together.  orders: number of
+    orders tested, among which the chance of a wrong bound is divided.  aligned: whether groups of the same name are
+    the same texts in every language.
     """
 
     groups: Mapping[str, Groups]
@@ -207,12 +207,12 @@ class Judge:
 
     @property
     def tail(self) -> float:
-        """Chance that a lower bound of one order lies above the truth."""
+        """Chance that a lower bound of one order lies above the true value."""
         return ALPHA / self.orders
 
 
 def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs) -> list[Point]:
-    """A point for every count of heads gone. curves: of every language along one order, on the same counts."""
+    """One point per count of removed heads. curves: of every language along one order, at the same counts."""
     languages = tuple(curves)
     gains = {name: gains_of(curve) for name, curve in curves.items()}
     bounds = np.array([_bounds(gains[name], judge.groups[name], judge) for name in languages])
@@ -235,12 +235,12 @@ def points_of(key: str, curves: Mapping[str, Curve], judge: Judge, costs: Costs)
 
 
 def gains_of(curve: Curve) -> Floats:
-    """What each answer gains at every point, float [point, answer] in -1, 0 and 1."""
+    """What each answer gains at every point, float [point, answer]: -1, 0 or 1."""
     return np.asarray(curve.correct.astype(np.float64) - curve.correct[0])
 
 
 def _bounds(gains: Floats, groups: Groups, judge: Judge) -> Floats:
-    """One-sided lower bounds of the mean gains, float [point]; 0 where no head is gone."""
+    """One-sided lower bounds of the mean gains, float [point]; 0 where no head is removed."""
     rng = np.random.default_rng(judge.seed)
     low = group_bootstrap(gains, groups, rng, draws=DRAWS, level=1 - 2 * judge.tail).low
     low[0] = 0.0
@@ -253,7 +253,7 @@ def _mean(gains: Mapping[str, Floats], judge: Judge) -> Difference:
 
 
 def parameters_left(costs: Costs, kept: Bools) -> int | None:
-    """Parameters of the shrunk model; None where heads cannot be taken out."""
+    """Parameters of the shrunk model; None where heads cannot be removed from the weights."""
     return costs.shrunk(kept).parameters if costs.layers else None
 
 
@@ -262,8 +262,8 @@ class Verdict:
     """One language on test: the paired difference with its 95 % interval, and whether a loss is ruled out.
 
     bound: 95 % lower bound, one-sided.  p: two-sided, of "the difference is 0".  p_loss: of "more than `loss` is
-    lost", one-sided; None where no loss was asked about.  Where no head is gone the difference is 0 by definition,
-    and all of these are None.
+    lost", one-sided; None if no loss was given.  If no head is removed, the difference is 0 by definition, and all
+    of these are None.
     """
 
     language: str
@@ -285,7 +285,7 @@ def untouched(language: str, correct: Bools) -> Verdict:
 
 
 def verdict(language: str, before: Bools, after: Bools, groups: Groups, loss: float | None, seed: int) -> Verdict:
-    """Judge a mask in one language. before, after: bool [answer].  loss: 0.01 is one point."""
+    """The verdict on a mask in one language. before, after: bool [answer].  loss: 0.01 is one point."""
     gain = after.astype(np.float64) - before
     means = np.round(
         resampled_means(gain[None], groups, np.random.default_rng(seed), made_up=MADE_UP, draws=DRAWS)[0], DIGITS
@@ -299,7 +299,7 @@ def verdict(language: str, before: Bools, after: Bools, groups: Groups, loss: fl
 
 
 def p_loss(means: Floats, loss: float) -> float:
-    """One-sided p of "more than `loss` is lost" from resampled mean gains [draw]."""
+    """One-sided p of "more than `loss` is lost". means: resampled mean gains, float [draw]."""
     return _tail(int((means <= -loss).sum()), len(means))
 
 
@@ -308,14 +308,14 @@ def _tail(count: int, draws: int) -> float:
 
 
 def corrected(values: Sequence[float | None]) -> list[float | None]:
-    """Holm's p-values of those that are there."""
+    """Holm-adjusted p-values; None stays None."""
     given = [p for p in values if p is not None]
     found = iter(holm(np.array(given)).tolist() if given else [])
     return [None if p is None else next(found) for p in values]
 
 
 def losing(verdicts: Sequence[Verdict]) -> list[str]:
-    """Languages that lose: to name some of many is many claims, so their p-values are Holm's."""
+    """Languages that lose, by Holm-adjusted p-values, since naming each of several languages is a separate claim."""
     adjusted = corrected([one.p for one in verdicts])
     return [
         one.language
@@ -325,15 +325,15 @@ def losing(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def all_within(verdicts: Sequence[Verdict]) -> float:
-    """The p of "more than the loss is lost in some language": the largest of theirs.
+    """The p of "more than the loss is lost in some language": the largest p_loss of all languages.
 
-    The claim that all languages are within is one claim; it is rejected only if each is, so nothing is to be adjusted
-    (an intersection-union test; Berger 1982, Technometrics 24).
+    That all languages are within the loss is a single claim, made only if every language passes, so no adjustment
+    is needed (an intersection-union test; Berger 1982, Technometrics 24).
     """
     return max(one.p_loss for one in verdicts if one.p_loss is not None)
 
 
-# The tables of a front, and what is read back from them: points, orders, the chosen mask.
+# The tables of a front, and the points, orders and chosen mask read back from them.
 
 FRONT, LANGUAGES, ORDERS_TABLE, CHOICE, CONFIRMED = (
     "front", "front-languages", "front-orders", "front-choice", "front-confirmed",
@@ -344,12 +344,12 @@ MEAN = "mean"
 
 
 def cost_of(points: Sequence[Point]) -> Floats:
-    """Parameters left, or heads where parameters are not known; float [point]."""
+    """Parameters left, or heads left where parameters are unknown, float [point]."""
     return np.array([point.cost[0] for point in points], dtype=np.float64)
 
 
 def front_table(points: Sequence[Point]) -> Table:
-    """A row a point: what is left, what the weakest language and the mean lose, and whether another beats it."""
+    """One row per point: what is left, what the weakest language and the mean lose, and whether it is on the front."""
     cost = cost_of(points)
     worst = pareto(cost, np.array([p.worst for p in points]))
     mean = pareto(cost, np.array([p.mean for p in points]))
@@ -373,7 +373,7 @@ def front_table(points: Sequence[Point]) -> Table:
 
 
 def languages_table(points: Sequence[Point]) -> Table:
-    """A row a point and language."""
+    """One row per point and language."""
     rows: list[tuple[Cell, ...]] = []
     for p in points:
         for at, language in enumerate(p.languages):
@@ -389,7 +389,7 @@ def languages_table(points: Sequence[Point]) -> Table:
 
 
 def orders_table(orders: Sequence[Order], grid: HeadGrid) -> Table:
-    """A row a head of every order, in the order they leave: the masks are its beginnings."""
+    """One row per order and head, in removal order: each mask removes the first heads of an order."""
     heads = grid.heads
     rows = [(one.key, place, *heads[i]) for one in orders for place, i in enumerate(one.order.tolist(), 1)]
     columns, forms = ("order", "place", "stack", "layer", "head"), ("", "d", "", "d", "d")
@@ -397,7 +397,7 @@ def orders_table(orders: Sequence[Order], grid: HeadGrid) -> Table:
 
 
 def choice_table(rules: Mapping[str, Point]) -> Table:
-    """A row a rule; the first is the one that was asked for. rules: {the question in words: the answer}."""
+    """One row per rule, the one asked for first. rules: {question in words: answer}."""
     rows: list[tuple[Cell, ...]] = []
     for rule, p in rules.items():
         rows.append((rule, p.order, p.removed, p.kept, p.parameters, p.weakest, 100 * p.worst, 100 * p.worst_bound,
@@ -413,7 +413,7 @@ def choice_table(rules: Mapping[str, Point]) -> Table:
 
 
 def confirmed_table(verdicts: Sequence[Verdict], mean: tuple[float, float | None, float | None, float | None]) -> Table:
-    """A row a language on test, and one for their mean. mean: difference, its 95 % interval and p; 0.01 = one point."""
+    """One row per language on test, and one for their mean. mean: difference, 95 % interval, p; 0.01 is one point."""
     adjusted, losses = corrected([one.p for one in verdicts]), corrected([one.p_loss for one in verdicts])
     rows: list[tuple[Cell, ...]] = []
     for one, p, loss in zip(verdicts, adjusted, losses, strict=True):
@@ -438,7 +438,7 @@ def _percent(shares: Sequence[float | None]) -> list[float | None]:
 
 
 def read_points(report: Report) -> list[Point]:
-    """The points of a report, in its order. Raises HeadlabError for a report that is none of a front."""
+    """The points of a report, in its order. Raises HeadlabError for a report that is not of a front."""
     table, by = report.table(FRONT), _by_point(report.table(LANGUAGES))
     names = ("order", "heads removed", "heads kept", "parameters", *MEANS)
     out = []
@@ -479,7 +479,7 @@ def _by_point(table: Table) -> dict[tuple[str, int], list[tuple[Any, ...]]]:
 
 
 def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
-    """The heads in the order they leave, int [head]. Raises HeadlabError unless it names each of the grid's once."""
+    """The heads in removal order, int [head]. Raises HeadlabError unless it names each head of the grid once."""
     table = report.table(ORDERS_TABLE)
     rows = zip(*(table.column(name) for name in ("order", "place", "stack", "layer", "head")), strict=True)
     own = sorted((place, Head(stack, layer, head)) for order, place, stack, layer, head in rows if order == key)
@@ -493,7 +493,7 @@ def read_order(report: Report, key: str, grid: HeadGrid) -> Ints:
 
 
 def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
-    """The mask without the first heads of an order, with how it was chosen. Raises HeadlabError as `read_order`."""
+    """The mask without the first `removed` heads of an order, and how it was chosen. Raises as `read_order`."""
     spec, gone = report.spec, read_order(report, order, grid)[:removed]
     task, options = spec.get("task", {}), spec.get("options", {})
     chosen = {
@@ -506,7 +506,7 @@ def mask_at(report: Report, order: str, removed: int, grid: HeadGrid) -> Mask:
 
 
 def chosen_mask(report: Report, grid: HeadGrid) -> Mask:
-    """The mask that answers the report's question, with what it is worth on test."""
+    """The mask that answers the report's question, with its measured accuracies on test."""
     table = report.table(CHOICE)
     order, removed = table.column("order")[0], table.column("heads removed")[0]
     mask, options = mask_at(report, order, removed, grid), report.spec.get("options", {})
@@ -525,7 +525,7 @@ def _figures(report: Report) -> dict[str, dict[str, float]]:
     for at, language in enumerate(table.column("language")):
         if language != MEAN:
             found = {name: table.column(column)[at] for name, column in shares.items()}
-            p = table.column("p")[at]  # like the interval not there where no head goes
+            p = table.column("p")[at]  # missing, like the interval, where no head is removed
             out[str(language)] = {name: value / 100 for name, value in found.items() if value is not None}
             out[str(language)] |= {"n": table.column("answers")[at], **({} if p is None else {"p": p})}
     return out

@@ -46,13 +46,13 @@ from headlab.studies.table import BOUND, ESTIMATE
 from headlab.tables import Table
 from headlab.tasks.base import Split
 
-# Accuracy on dev along an order, language by language: curves that are kept, and that go on where they stopped.
+# Accuracy on dev along an order, one language at a time: curves that are stored and resumed after an interruption.
 
 SPLIT: Split = "dev"
 
 
 def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) -> HeadScores:
-    """An order as scores that a curve can be walked by; its spec says what it was made of."""
+    """An order as scores that a curve can follow; the spec records the scores it was made from."""
     first = next(iter(scores.values()))
     used = {language: content_key(dict(one.spec)) for language, one in scores.items()}
     spec = {
@@ -68,27 +68,27 @@ def order_scores(pieces: Pieces, order: Order, scores: dict[str, HeadScores]) ->
 
 
 def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequence[int]) -> dict[str, Any]:
-    """Everything a walk depends on; its sha256 names the run."""
+    """Spec of a walk: everything it depends on; its sha256 names the run."""
     source = Source(pieces.model, pieces.task, language, SPLIT, pieces.examples(language, SPLIT))
     spec = curve_spec(cast(Evaluator, source), scores, points=2, ablation=pieces.ablation, seed=pieces.seed)
     return spec | {"removed": list(removed)}
 
 
 def found_walk(pieces: Pieces, spec: dict[str, Any]) -> Curve | None:
-    """The finished walk if the store has it. Raises HeadlabError for a file that cannot be trusted."""
+    """The finished walk, or None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
     kept = None if pieces.store is None else pieces.store.run(spec).curve()
     return None if kept is None else kept.curve
 
 
 def ask_walk(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Ask:
-    """What a walk will take."""
+    """The cost of a walk."""
     spec = walk_spec(pieces, language, order_scores(pieces, order, scores), removed)
     forwards = 0 if found_walk(pieces, spec) is not None else len(removed) * len(pieces.examples(language, SPLIT))
     return Ask("curve", language, f"dev accuracy in {language} along order {order.key}", forwards)
 
 
 def walked(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Curve:
-    """Answers on dev as heads leave in an order, at these counts: from the store, or measured and kept there."""
+    """Answers on dev along an order, at these counts of removed heads: from the store, or measured and stored."""
     source = order_scores(pieces, order, scores)
     spec = walk_spec(pieces, language, source, removed)
     found = found_walk(pieces, spec)
@@ -115,7 +115,7 @@ def walked(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadSc
 
 @dataclass(frozen=True)
 class Plan:
-    """What a front is made of, once the scores are there."""
+    """What a front is made from, once the scores exist. removed: counts of removed heads."""
 
     options: Mapping[str, Any]
     scores: dict[str, HeadScores]
@@ -128,7 +128,7 @@ class Plan:
 def run(
     pieces: Pieces, options: Mapping[str, Any], say: Callable[[str], None]
 ) -> tuple[Sequence[Table], tuple[str, ...]]:
-    """The front, the choice that answers the question, and what the chosen mask does on test; and notes."""
+    """Tables of the front, the choice that answers the question and the chosen mask's results on test; and notes."""
     plan = plan_of(pieces, options, {name: _scores(pieces, options, name) for name in pieces.languages})
     points: list[Point] = []
     for order in plan.orders:
@@ -152,7 +152,7 @@ def check(pieces: Pieces, options: Mapping[str, Any]) -> None:
             f"heads is {options['heads']}, but {pieces.model.name} has {size}; give {size} or fewer to keep",
             code="front.heads_too_many",
         )
-    if options["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # told before the scores are made
+    if options["orders"] == "cost" and (why := no_order_by_cost(_costs(pieces))):  # before any scores are made
         raise HeadlabError(
             f"orders is cost alone, but there is no order by cost: {why}; name mean or weakest too",
             code="front.no_order",
@@ -160,7 +160,7 @@ def check(pieces: Pieces, options: Mapping[str, Any]) -> None:
 
 
 def plan_of(pieces: Pieces, options: Mapping[str, Any], scores: dict[str, HeadScores]) -> Plan:
-    """Orders and counts that these scores lead to."""
+    """The orders, counts of removed heads and costs that follow from these scores."""
     costs = _costs(pieces)
     orders, notes = candidate_orders(options["orders"].split(","), scores, costs)
     counts = counts_of(pieces.model.grid.size, options["points"], options["heads"])
@@ -184,13 +184,13 @@ def _judge(pieces: Pieces, curves: Mapping[str, Curve], orders: int) -> Judge:
 
 
 def _groups(pieces: Pieces, language: str, curve: Curve) -> tuple[str, ...]:
-    """The groups' names, as the examples have them: a curve keeps their places in the alphabet."""
+    """The names of a curve's groups, as in the examples: a curve stores their indices in sorted order."""
     names = np.unique([example.group or example.id for example in pieces.examples(language, SPLIT)])
     return tuple(names[curve.groups].tolist()) if len(names) > int(curve.groups.max()) else labels(curve.groups)
 
 
 def choices(points: Sequence[Point], options: Mapping[str, Any]) -> dict[str, Point]:
-    """{the question in words: the point that answers it}; the question that was asked comes first."""
+    """{question in words: the point that answers it}, the question asked first."""
     if (heads := options["heads"]) is not None:
         return {f"best with {heads} heads, the weakest language protected": at_heads(points, heads)}
     other = ESTIMATE if options["by"] == BOUND else BOUND
@@ -209,7 +209,7 @@ def _by(by: str) -> str:
 def confirm(
     pieces: Pieces, plan: Plan, chosen: Point
 ) -> tuple[list[Verdict], tuple[float, float | None, float | None, float | None]]:
-    """The chosen mask on test: every language, and their mean with its interval and p."""
+    """The chosen mask on test: a verdict per language, and their mean with its 95 % interval and p."""
     order = next(one for one in plan.orders if one.key == chosen.order)
     kept = kept_without(order.order[: chosen.removed], pieces.model.grid.size)
     loss = None if plan.options["within"] is None else plan.options["within"] / 100
@@ -229,10 +229,10 @@ def confirm(
 def sentences(
     points: Sequence[Point], rules: Mapping[str, Point], verdicts: Sequence[Verdict], options: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """What was found and what is guaranteed, plainly."""
+    """Plain sentences on what was found and what is guaranteed."""
     question, chosen = next(iter(rules.items()))
-    nothing = "no head goes" if options["within"] is None else "no head can go"
-    gone = f"{chosen.removed} heads go, by order {chosen.order}" if chosen.removed else nothing
+    nothing = "no head goes" if options["within"] is None else "no head can be removed"
+    gone = f"{chosen.removed} heads are removed, by order {chosen.order}" if chosen.removed else nothing
     out = [f"{question[0].upper()}{question[1:]}: {gone}; {chosen.kept} are left."]
     if chosen.removed:
         within_points = options["within"]
@@ -250,12 +250,12 @@ def sentences(
 GUARANTEE = (
     "Heads were ordered and the model chosen on dev, so what dev says of it is too good. What holds is the test: this "
     "front judged at most one mask there. Other looks at the same test examples, by another front or any other mask, "
-    "are not counted: if there were some, share the 5 % out by hand."
+    "are not counted: if there were any, divide the 5 % among them yourself."
 )
 
 
 def _loss_words(verdicts: Sequence[Verdict]) -> str:
-    """Who loses, and how much may be lost: no language loses more than the lowest bound (as `all_within`)."""
+    """Which languages lose, and how much at most: no language loses more than the lowest bound (as `all_within`)."""
     bounds = {one.language: one.bound for one in verdicts if one.bound is not None}
     language, lost = min(bounds, key=lambda name: bounds[name]), losing(verdicts)
     named = f"On test it loses in {', '.join(lost)} (p by Holm below 0.05)." if lost else (
@@ -281,7 +281,7 @@ def _verdict_words(verdicts: Sequence[Verdict], within_points: float) -> str:
 
 
 def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
-    """What a front needs: scores, a walk an order and language, the test answers. Raises as `check`."""
+    """What a front needs: scores, a walk per order and language, and the test answers. Raises as `check`."""
     check(pieces, options)
     method, own, asks = str(options["method"]), options["method_options"], list[Ask]()
     found = {name: pieces.found(name, method, **own) for name in pieces.languages}

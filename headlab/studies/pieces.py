@@ -1,4 +1,4 @@
-"""What experiments are put together from: looked up in the store, else computed and kept there."""
+"""The pieces that experiments are assembled from: looked up in the store, or computed and stored there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from headlab.store import ANSWERS, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
-CHANCE = "random"  # scores that are drawn again faster than they are read
-EVALUATORS = 3  # splits whose tokens are kept
-REMEMBERED = 512  # evaluations
+CHANCE = "random"  # scores that are faster to draw again than to read
+EVALUATORS = 3  # splits whose tokens are cached
+REMEMBERED = 512  # evaluations cached in memory
 
 
 @dataclass(frozen=True)
 class Source:
-    """Examples of a language, untokenised: as much of an evaluator as names a run."""
+    """Untokenised examples of a language: the part of an evaluator that a run's spec needs."""
 
     model: Model
     task: Task
@@ -43,10 +43,10 @@ Kind = Literal["scores", "answers", "curve", "passes"]
 
 @dataclass(frozen=True)
 class Ask:
-    """A piece of an experiment.
+    """A piece that an experiment needs.
 
-    what: in words, equal for equal pieces.  forwards: examples to be answered for it; 0 where it is there.
-    kind: whose pace it goes at: scores of `method`, plain answers, a curve's, or other passes.
+    what: description, equal for equal pieces.  forwards: forward passes, one example each; 0 if it is available.
+    kind: what its pace depends on: scores of `method`, plain answers, a curve, or other passes.
     """
 
     kind: Kind
@@ -58,13 +58,13 @@ class Ask:
 
 @dataclass
 class Pieces:
-    """What experiments are put together from: scores, answers under masks and curves.
+    """The pieces that experiments are assembled from: scores, answers under masks and curves.
 
-    Each comes from the store or is computed and kept there, so a second experiment costs nothing for what it
-    shares with the first.  store: None keeps nothing but this object's memory.  dev_size, test_size: examples of
-    each split, None for all.  tick: called between batches; may raise to stop, and every finished piece stays.
-    report: called as computing goes on, with forwards done in this object's life.  forwards: examples
-    answered for what was lacking.
+    Each comes from the store or is computed and stored there, so a second experiment costs nothing for what it
+    shares with the first.  store: None caches in memory only.  dev_size, test_size: examples of each split, None
+    for all.  tick: called between batches; may raise to stop, and finished pieces stay stored.  report: called
+    during computation, with the forward passes done in this object's life.  forwards: forward passes (one example
+    each) spent on missing pieces.
     """
 
     model: Model
@@ -94,20 +94,20 @@ class Pieces:
         return self.task.languages
 
     def size(self, split: Split) -> int | None:
-        """Examples of a split that are asked for, None for all."""
+        """Number of examples to use of a split, None for all."""
         return self.dev_size if split == "dev" else self.test_size
 
     def examples(self, language: str, split: Split) -> tuple[Example, ...]:
-        """The examples of a split that everything here is about."""
+        """The examples used of a split."""
         return self._source(language, split).examples
 
     def data_of(self, language: str, split: Split) -> tuple[int, str]:
-        """How many examples a split gives here, and the sha256 of what they ask."""
+        """Number of examples used of a split, and the sha256 of their content."""
         spec = self._spec(language, split)["task"]
         return spec["size"], spec["data_hash"]
 
     def identity(self) -> dict[str, Any]:
-        """What a result records about the model, its precision included."""
+        """What a result records about the model, including its precision."""
         model: dict[str, Any] = self._spec(self.languages[0], "dev")["model"]
         return model
 
@@ -131,7 +131,7 @@ class Pieces:
         return scores
 
     def found(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores | None:
-        """The same scores if they are there already. Raises HeadlabError for a file that cannot be trusted."""
+        """As `scores`, but None if they are not computed yet. Raises HeadlabError for a file that cannot be trusted."""
         spec = self.score_spec(language, method, seed, options)
         key = content_key(spec)
         if key not in self._scores:
@@ -143,7 +143,7 @@ class Pieces:
         return self._scores.get(key)
 
     def expected(self, language: str, method: str, **options: Any) -> int:
-        """Forwards that these scores will likely take; see `headlab.methods.costs.expected_forwards`."""
+        """Expected forward passes for these scores; see `headlab.methods.costs.expected_forwards`."""
         chosen = method_of(method)
         resolved = chosen.resolve(options)
         seen = [s for s in self.known_scores() if alike(s, chosen, resolved)]
@@ -154,7 +154,7 @@ class Pieces:
     def answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> Evaluation:
         """Answers with some heads switched off. kept: bool [head]; None for the untouched model.
 
-        Raises HeadlabError if it is not of the model's length.
+        Raises HeadlabError if kept does not have one entry per head.
         """
         mask = self._mask(kept)
         found = self._lookup(language, mask, split)
@@ -181,24 +181,24 @@ class Pieces:
         return self._remember((language, split, mask.digest), evaluation)
 
     def all_answers(self, language: str, masks: Sequence[Bools | None], split: Split = "test") -> list[Evaluation]:
-        """Answers under several masks, in their order."""
+        """Answers under several masks, in the order given."""
         return [self.answers(language, kept, split) for kept in masks]
 
     def digest(self, kept: Bools | None) -> str:
-        """What the answers under a mask are kept by."""
+        """The key under which a mask's answers are stored."""
         return self._mask(kept).digest
 
     def compared(self, language: str, kept: Bools, split: Split = "test") -> Comparison:
-        """A mask against the untouched model, paired over the answers and resampled by group."""
+        """A mask compared with the untouched model, paired over the answers and resampled by group."""
         whole = self.answers(language, None, split)
         return compare(whole, self.answers(language, kept, split), self.seed)
 
     def has_answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> bool:
-        """Whether these answers are there already."""
+        """Whether these answers are already available."""
         return self._lookup(language, self._mask(kept), split) is not None
 
     def curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve:
-        """Accuracy on test as heads leave, lowest score first; points and errors as in `headlab.prune_curve`."""
+        """Accuracy on test as heads are removed, lowest score first; arguments and errors as `headlab.prune_curve`."""
         found = self.found_curve(language, scores, points)
         if found is not None:
             return found
@@ -215,14 +215,14 @@ class Pieces:
         return curve
 
     def found_curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve | None:
-        """The same curve if the store has it. Raises HeadlabError for a file that cannot be trusted."""
+        """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
         source = cast(Evaluator, self._source(language, "test"))
         spec = curve_spec(source, scores, points=points, ablation=self.ablation, seed=self.seed)
         kept = None if self.store is None else self.store.run(spec).curve()
         return None if kept is None else kept.curve
 
     def known_scores(self) -> list[HeadScores]:
-        """Scores of this model and task in the store, read once: what forecasts rest on."""
+        """Stored scores of this model and task, read once; forecasts are based on them."""
         if self._known is None:
             listed = [] if self.store is None else self.store.scan().results
             own = self.model.identity()["name"], self.task.name
@@ -232,9 +232,9 @@ class Pieces:
         return self._known
 
     def evaluator(self, language: str, split: Split) -> Evaluator:
-        """An evaluator of the split's examples; those of a few languages stay, with their tokens and nothing else."""
+        """An evaluator of the split's examples; a few are cached, with their tokens but no layer inputs."""
         if (language, split) not in self._evaluators:
-            # Masks of a few heads each seldom leave the first layers alone, so nothing is kept from one to the next.
+            # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
             self._evaluators[language, split] = Evaluator(
                 self.model, self._task, language, split, self.size(split), state_bytes=0
             )
@@ -256,12 +256,12 @@ class Pieces:
         return self._sources[language, split]
 
     def score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
-        """What scores of a language are called in the store: everything that they depend on."""
+        """Spec of a language's scores: everything they depend on; it names them in the store."""
         chosen, source = method_of(method), cast(Evaluator, self._source(language, "dev"))
         return make_spec(source, chosen, chosen.resolve(options), self.seed if seed is None else seed, self.ablation)
 
     def _spec(self, language: str, split: Split) -> dict[str, Any]:
-        """What answers on a split depend on, the mask apart."""
+        """Spec of the answers on a split: everything they depend on except the mask."""
         if (language, split) not in self._specs:
             source = cast(Evaluator, self._source(language, split))
             named = make_spec(source, METHODS[CHANCE], {}, 0, self.ablation)
@@ -293,7 +293,7 @@ class Pieces:
     def ask_scores(
         self, language: str, method: str, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> Ask:
-        """The scores that `self.scores` would give; arguments as there."""
+        """The cost of `self.scores`; arguments as there."""
         chosen, given = method_of(method), dict(options or {})
         what = f"{chosen.key} scores of {language}"
         what += "".join(f", {name} {value}" for name, value in given.items()) + (
@@ -305,9 +305,9 @@ class Pieces:
     def ask_answers(
         self, language: str, masks: Sequence[Bools | None], *, unknown: int = 0, split: Split = "test"
     ) -> Ask:
-        """Answers under these masks, None being the untouched model.
+        """The cost of the answers under these masks; None is the untouched model.
 
-        unknown: further masks that depend on scores which are not there yet.
+        unknown: number of further masks, which depend on scores not computed yet.
         """
         wanted = {} if not masks else {self.digest(kept): kept for kept in masks}
         lacking = unknown + sum(not self.has_answers(language, kept, split) for kept in wanted.values())
@@ -323,7 +323,7 @@ class Pieces:
         options: Mapping[str, Any] | None = None,
         points: int | None = None,
     ) -> Ask:
-        """The curve on test of a method's scores, the scores not counted."""
+        """The cost of the curve on test of a method's scores, without that of the scores."""
         scores = self.found(language, method, seed=seed, **dict(options or {}))
         found = None if scores is None else self.found_curve(language, scores, points)
         steps = len(counts(self.model.grid.size, points))
@@ -332,7 +332,7 @@ class Pieces:
         return Ask("curve", language, what, 0 if found is not None else steps * len(self.examples(language, "test")))
 
     def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
-        """So many plain forward passes for something else."""
+        """The cost of `forwards` plain forward passes for another purpose."""
         return Ask("passes", language, what, forwards)
 
 

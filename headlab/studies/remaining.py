@@ -1,4 +1,4 @@
-"""Roles of the heads that remain at each size when heads leave lowest score first (Voita et al. 2019, figure 8)."""
+"""Roles of the heads left at each size when heads are removed lowest score first (Voita et al. 2019, figure 8)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FORMATS = ("d", "", "d", "d", ".0f", ".1f", "d", "d")
 
 
 def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table:
-    """A row per size and role: how many of the heads that have it are left, and how many random orders would leave.
+    """One row per size and role: how many heads with the role are left, and how many random orders would leave.
 
-    report: of roles.  scores: what orders the heads, as in `headlab.prune_curve`.  sizes: counts of heads that are
-    left.  Raises HeadlabError for another report, for scores of another model and for sizes that do not fit.
+    report: of roles.  scores: used to order the heads, as in `headlab.prune_curve`.  sizes: counts of heads left.
+    Raises HeadlabError for any other report, for scores of another model and for sizes out of range.
     """
     _check(report, scores, sizes)
     size, having = scores.grid.size, heads_by_role(report, scores.grid)
@@ -44,7 +44,7 @@ def remaining(report: Report, scores: HeadScores, sizes: Sequence[int]) -> Table
 
 
 class Staying(NamedTuple):
-    """How many of the heads with a role stay, of how many that might have left, and how many would by chance."""
+    """How many heads with a role are kept, out of how many removable ones, and how many would be by chance."""
 
     role: str
     heads: int
@@ -53,15 +53,15 @@ class Staying(NamedTuple):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """As the columns of `remaining` have them, from the role on."""
+        """The cells of a row of `remaining`, from the role on."""
         return (self.role, self.heads, self.of, 100 * self.heads / self.of, *self.chance)
 
 
 def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[Staying]:
-    """What stays of each role that a free head has.
+    """How many heads are kept of each role that a free head has.
 
-    having: {role: heads that have it}.  kept: heads that stay.  free: heads that may leave at all, as those with a
-    gate: the others stay whatever is chosen, so neither counts nor chance know them.  All bool [head].
+    having: {role: heads that have it}.  kept: heads kept.  free: heads that can be removed at all, such as those
+    with a gate; the others are always kept, so the counts and the chance level ignore them.  All bool [head].
     """
     for role, heads in having.items():
         some = heads & free
@@ -72,7 +72,7 @@ def staying(having: Mapping[str, Bools], kept: Bools, free: Bools) -> Iterator[S
 
 
 def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
-    """Heads that have a role, bool [head], by kind of role; of those that some head has, and last the heads of none."""
+    """{kind of role: heads that have it, bool [head]} for kinds that some head has; last, the heads without a role."""
     judged, having = np.zeros(grid.size, bool), {kind: np.zeros(grid.size, bool) for kind in KINDS}
     table = report.table("roles")
     columns = (table.column(name) for name in ("role", "has it"))
@@ -84,7 +84,7 @@ def heads_by_role(report: Report, grid: HeadGrid) -> Mapping[str, Bools]:
 
 
 def _places(table: Table, grid: HeadGrid) -> Ints:
-    """Flat index of each row's head. Raises HeadlabError for one that the grid does not have."""
+    """Flat index of each row's head, int [row]. Raises HeadlabError for a head that is not in the grid."""
     index = {head: at for at, head in enumerate(grid.heads)}
     heads = [
         Head(str(stack), int(layer), int(head)) for stack, layer, head in zip(*map(table.column, PLACE), strict=True)
@@ -96,7 +96,7 @@ def _places(table: Table, grid: HeadGrid) -> Ints:
 
 
 def same_model(report: Report, spec: Mapping[str, Any], what: str) -> None:
-    """Raise HeadlabError unless a report is of roles, and of the model that a spec says `what` are of."""
+    """Raise HeadlabError unless a report is of roles and of the same model as a spec. what: what the spec is of."""
     if report.name != NAME:
         raise HeadlabError(
             f"this needs a report of roles, but was given one of {report.name}; make one with `headlab roles`",

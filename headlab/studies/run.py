@@ -1,4 +1,4 @@
-"""Running an experiment: what it will cost at the device's pace, its pieces, and the report that is kept of it."""
+"""Running an experiment: its cost at the device's pace, its pieces, and the report that is stored."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from headlab.studies.pieces import Ask, Pieces
 from headlab.studies.table import Experiment, experiment
 from headlab.tables import Report, duration
 
-# How long a forward takes: as stored results took, or as a few batches do that are timed.
+# How long a forward pass takes: from stored results, or by timing a few batches.
 
-EXAMPLES = 48  # of one split; spread over it, since its examples differ in length
-# A forward and its backward pass, in forwards.
+EXAMPLES = 48  # of one split, spread evenly over it, since examples differ in length
+# Cost of a forward and its backward pass, in forward passes.
 BACKWARD = 3.0
 PARTIAL = ("shapley", "leave-one-out", "exact", "monte-carlo")
 
 
 class Pace:
-    """Seconds a forward of a piece takes; what it rests on, in words, grows as it is asked."""
+    """Seconds per forward pass of each piece, with a record, in words, of what the estimates are based on."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
@@ -42,11 +42,11 @@ class Pace:
 
     @property
     def words(self) -> str:
-        """What the answers so far rest on."""
+        """What the estimates so far are based on."""
         return "; ".join(self._rests)
 
     def of(self, ask: Ask) -> float:
-        """Seconds a forward of this piece."""
+        """Seconds per forward pass of this piece."""
         if ask.kind == "scores":
             name = self._pieces.model.identity()["name"]
             seen = pace_of(self._pieces.known_scores(), name, self._pieces.task.name, ask.method)
@@ -60,7 +60,7 @@ class Pace:
 
     @cached_property
     def _curves(self) -> float | None:
-        """Seconds a forward took in the stored curves of the model and task, by their median."""
+        """Median seconds per forward pass in the stored curves of this model and task; None without any."""
         pieces = self._pieces
         own = pieces.model.identity()["name"], pieces.task.name
         listed = [] if pieces.store is None else [r.curve for r in pieces.store.curves().results]
@@ -72,7 +72,7 @@ class Pace:
         return float(np.median(seen)) if seen else None
 
     def _share(self, ask: Ask) -> float:
-        """What a forward costs, in plain ones."""
+        """Cost of one of the piece's forward passes, in plain ones."""
         if ask.kind != "scores":
             return 1.0
         if ask.method in ("gradient", "relevance"):
@@ -93,7 +93,7 @@ class Pace:
 
 
 def timed(evaluator: Evaluator) -> float:
-    """Seconds a plain forward takes on this device now, over examples from the whole split; nothing is kept."""
+    """Seconds per plain forward pass on this device now, on examples from the whole split; nothing is stored."""
     model, count = evaluator.model, len(evaluator.examples)
     rows = np.unique(np.linspace(0, count - 1, min(EXAMPLES, count)).astype(np.int64))
     batches, gates = evaluator.cut(rows), model.grid.gates(np.ones(model.grid.size, bool))
@@ -107,17 +107,17 @@ def _told(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms"
 
 
-# Running an experiment: what it will cost, its pieces, and the report that is kept of it.
+# Running an experiment: its cost, its pieces, and the report that is stored.
 
 SPLITS = ("dev", "test")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an experiment will take.
+    """The expected cost of an experiment.
 
-    forwards: examples to be answered.  seconds: None where the pace is not known.  words: what it rests on.
-    lacking: the pieces that the store lacks.
+    forwards: forward passes, one example each.  seconds: None where the pace is unknown.  words: what the estimate
+    is based on.  lacking: the pieces missing from the store.
     """
 
     forwards: int
@@ -139,14 +139,14 @@ def run_experiment(
     options: Mapping[str, Any] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
-    """The report of an experiment: looked up, or made of its pieces and kept.
+    """The report of an experiment: looked up in the store, or made from its pieces and stored.
 
-    on_progress: called as the work goes on, counted in forwards; the total grows where the forecast was short.
-    Raises HeadlabError for options, languages or a model that do not fit; whatever ends it, the pieces
-    that are finished stay in the store.
+    on_progress: called during the work, counted in forward passes; the total grows if the forecast was too low.
+    Raises HeadlabError for options, languages or a model that do not fit; however it ends, finished pieces stay in
+    the store.
     """
     about, resolved = prepared(key, pieces, options)
-    spec = report_spec(about, pieces, resolved)  # what is lacking is said before the work, not after it
+    spec = report_spec(about, pieces, resolved)  # errors come before the work, not after it
     run = None if pieces.store is None else pieces.store.run(spec)
     kept = None if run is None else run.kept_report()
     if kept is not None:
@@ -163,7 +163,7 @@ def run_experiment(
 
 
 def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None) -> Cost:
-    """What an experiment will cost; times a few batches if the store does not say how long one takes."""
+    """The expected cost of an experiment; times a few batches if the store has no pace to go by."""
     about, resolved = prepared(key, pieces, options)
     if pieces.store is not None and pieces.store.run(report_spec(about, pieces, resolved)).kept_report() is not None:
         return Cost(0, 0.0, "the report is in the cache already")
@@ -176,7 +176,7 @@ def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None)
 
 
 def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tuple[Experiment, dict[str, Any]]:
-    """An experiment and its options in full. Raises HeadlabError for what does not fit."""
+    """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
     about = experiment(key)
     least, given = about.least_languages, len(pieces.languages)
     if given < least:
@@ -190,7 +190,7 @@ def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tup
 
 
 def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything a report depends on; its sha256 names the run."""
+    """Spec of a report: everything it depends on; its sha256 names the run."""
     sizes: dict[str, list[int]] = {}
     hashes: list[str] = []
     for split in ("dev", "test"):
@@ -230,7 +230,7 @@ def _expected(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -> 
 
 
 def _named(lacking: Sequence[Ask]) -> str:
-    """What is lacking, by kind, in words."""
+    """The missing pieces by kind, in words."""
     kinds: dict[str, tuple[int, set[str]]] = {}
     for ask in lacking:
         kind = f"{ask.method} scores" if ask.kind == "scores" else ask.kind
@@ -243,7 +243,7 @@ def _named(lacking: Sequence[Ask]) -> str:
 
 
 class _Watch:
-    """Progress of an experiment: what its pieces tell, under the sentence that it said last."""
+    """Progress of an experiment: what its pieces report, prefixed with the experiment's latest message."""
 
     def __init__(self, pieces: Pieces, expected: int, on_progress: Callable[[Progress], None] | None) -> None:
         self._pieces, self._expected, self._tell = pieces, expected, on_progress or (lambda _: None)
@@ -257,11 +257,11 @@ class _Watch:
         self._pieces.report = self._before
 
     def say(self, text: str) -> None:
-        """A sentence of the experiment's own."""
+        """Set the experiment's message and report it."""
         self._said = text
         self._step(Progress(self._pieces.forwards, 0))
 
     def _step(self, step: Progress) -> None:
-        done = self._most = max(self._most, step.done - self._first)  # a piece may take less than was expected
+        done = self._most = max(self._most, step.done - self._first)  # a piece may take fewer than expected
         note = ": ".join(part for part in (self._said, step.note) if part)
         self._tell(replace(step, done=done, total=max(self._expected, done), note=note))

@@ -1,4 +1,4 @@
-"""What a mask saves: parameters, multiply-accumulates and measured time, as a record and in sentences; no torch."""
+"""What a mask saves: parameters, multiply-accumulates and measured time, as a record and in words; without torch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headlab.errors import HeadlabError
 from headlab.records import Bools, Floats
 from headlab.tables import Cell, Report, Table
 
-# What a model costs, and what would be left of that without some of its heads: arithmetic, no torch and no run.
+# What a model costs with and without some of its heads: arithmetic only, without torch or a forward pass.
 
-TOKENS = 32  # of the text that multiply-accumulates are told for where no text is at hand
+TOKENS = 32  # length of the text that multiply-accumulates are given for, if no real text is available
 
 
 @dataclass(frozen=True)
 class LayerCost:
     """What the heads of one layer cost.
 
-    first: flat index of its first head.  heads: how many it has.  together: heads that leave only with each other
-    (of grouped queries, those that share a key and a value).  Of each such group: parameters; macs_token,
-    multiply-accumulates for every token; macs_pair, for every pair of tokens.  rest: parameters that go with the last
-    of the heads.
+    first: flat index of its first head.  heads: number of heads.  together: size of a group of heads that can only
+    be removed together (with grouped queries, those that share a key and a value).  Per group: parameters;
+    macs_token, multiply-accumulates per token; macs_pair, per pair of tokens.  rest: further parameters removed
+    with the layer's last head.
     """
 
     first: int
@@ -37,16 +37,16 @@ class LayerCost:
     rest: int = 0
 
     def macs(self, tokens: int) -> int:
-        """Multiply-accumulates of one group on a text of so many tokens."""
+        """Multiply-accumulates of one group on a text of `tokens` tokens."""
         return self.macs_token * tokens + self.macs_pair * tokens**2
 
     def gone(self, kept: Bools) -> int:
-        """Groups of which no head is left. kept: bool [head], of the whole grid."""
+        """Number of groups with no head left. kept: bool [head], of the whole grid."""
         own = kept[self.first : self.first + self.heads].reshape(-1, self.together)
         return int((~own.any(axis=1)).sum())
 
     def saved(self, gone: int) -> int:
-        """Parameters that so many groups take with them."""
+        """Parameters saved by removing `gone` groups."""
         return gone * self.parameters + (self.rest if gone and gone == self.heads // self.together else 0)
 
 
@@ -63,9 +63,9 @@ class Left:
 class Costs:
     """A model's costs, and its layers' shares of them.
 
-    macs: multiply-accumulates of a forward pass on one text, by powers of its tokens (1, n, n squared); of a
-    sequence-to-sequence model with a target as long.  layers: by row of the gate array; empty where heads cannot be
-    taken out, and `note` says why.
+    macs: multiply-accumulates of a forward pass on one text of n tokens, as coefficients of 1, n and n squared; for
+    a sequence-to-sequence model the target is as long as the text.  layers: by row of the gate array; empty where
+    heads cannot be removed from the weights, and `note` says why.
     """
 
     parameters: int
@@ -74,13 +74,13 @@ class Costs:
     note: str = ""
 
     def untouched(self, tokens: int = TOKENS) -> Left:
-        """The model as it is."""
+        """The cost of the untouched model on a text of `tokens` tokens."""
         return Left(self.parameters, sum(c * tokens**power for power, c in enumerate(self.macs)), tokens)
 
     def shrunk(self, kept: Bools, tokens: int = TOKENS) -> Left:
-        """The model when the heads that are not kept have been taken out; of grouped queries only whole groups go.
+        """The cost of the model without the heads that are not kept; grouped queries are removed in whole groups.
 
-        kept: bool [head].  Raises HeadlabError where heads of this model cannot be taken out.
+        kept: bool [head].  Raises HeadlabError if heads cannot be removed from this model's weights.
         """
         if not self.layers:
             raise HeadlabError(
@@ -95,12 +95,12 @@ class Costs:
         return Left(whole.parameters - parameters, whole.macs - macs, tokens)
 
     def per_head(self) -> Floats:
-        """A head's part of the parameters, float [head]; a group's are shared out among its heads."""
+        """Parameters per head, float [head]; those of a group are divided among its heads."""
         return np.concatenate([np.full(layer.heads, layer.parameters / layer.together) for layer in self.layers])
 
     @property
     def even(self) -> bool:
-        """Whether every head costs as much as any other."""
+        """Whether all heads cost the same."""
         return len({(layer.parameters / layer.together, layer.together) for layer in self.layers}) <= 1
 
     def to_json(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Costs:
 
     @staticmethod
     def from_json(value: Any) -> Costs:
-        """Inverse of `to_json`. Raises HeadlabError for what is none."""
+        """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
             a, b, c = (_count(v) for v in value["macs"])
             layers = tuple(_layer(row) for row in value["layers"])
@@ -134,7 +134,7 @@ def _count(value: Any) -> int:
 
 
 def saved(before: Left, after: Left) -> Mapping[str, float]:
-    """Shares that are saved, 0..1: of parameters and of multiply-accumulates."""
+    """Shares saved, 0 to 1, of parameters and of multiply-accumulates."""
     return {
         "parameters": 1 - after.parameters / before.parameters,
         "macs": 1 - after.macs / before.macs if before.macs else 0.0,
@@ -147,7 +147,7 @@ LEVEL = 0.95
 
 
 class Ratio(NamedTuple):
-    """Time of one model over that of another, below 1 is faster: median over rounds and its interval at `level`."""
+    """Time of one model over that of another (below 1 is faster): median over rounds and its interval at `level`."""
 
     ratio: float
     low: float
@@ -157,22 +157,22 @@ class Ratio(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether the interval leaves out 1, which is the same speed."""
+        """Whether the interval excludes 1, equal speed."""
         return not self.low <= 1 <= self.high
 
 
 def ratio_of(before: Floats, after: Floats, level: float = LEVEL) -> Ratio:
-    """The median over rounds of after / before, with its interval. before, after: seconds [round]."""
+    """Median over rounds of after / before, with its interval. before, after: seconds, float [round]."""
     ratios = after / before
     low, high = median_interval(ratios, level)
     return Ratio(float(np.median(ratios)), low, high, level, len(ratios))
 
 
 def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Interval for the median of what values [draw] were drawn from, whatever its distribution (the sign test's).
+    """Distribution-free interval for the median of the distribution of `values`, float [draw] (from the sign test).
 
-    Its ends are the values of rank k and n + 1 - k, k as large as 1 - 2 P(Binomial(n, 1/2) < k) >= level allows; it
-    takes draws that do not depend on each other.  Raises HeadlabError where there are too few of them.
+    Its ends are the values of rank k and n + 1 - k, for the largest k with 1 - 2 P(Binomial(n, 1/2) < k) >= level;
+    draws must be independent.  Raises HeadlabError for too few values.
     """
     n = len(values)
     k = int(binom.ppf((1 - level) / 2, n, 0.5))  # the smallest with P(Binomial <= k) at the tail or above
@@ -185,7 +185,7 @@ def median_interval(values: Floats, level: float = LEVEL) -> tuple[float, float]
     return float(ordered[k - 1]), float(ordered[n - k])
 
 
-# What a mask is worth, as a record: counted and timed, with the sentences that go with the numbers.
+# What a mask saves, as a record: counted and timed, with explanatory sentences.
 
 NAME = "worth"
 NO_SPEED = (
@@ -203,9 +203,9 @@ NOISE = (
 class Speed:
     """How long a forward pass takes on one device at one batch size, on real examples.
 
-    tokens: of a row, padding counted.  milliseconds: of a batch through the untouched model, median over rounds.
-    masked, shrunk: time over that of the untouched model, below 1 is faster; shrunk None where heads cannot be
-    taken out.  between: 95 % interval of `milliseconds`, None where it was not measured.
+    rows: batch size.  tokens: per row, padding included.  milliseconds: of a batch through the untouched model,
+    median over rounds.  masked, shrunk: time over that of the untouched model, below 1 is faster; shrunk is None
+    where heads cannot be removed from the weights.  between: 95 % interval of `milliseconds`, None if not measured.
     """
 
     device: str
@@ -217,17 +217,17 @@ class Speed:
     between: tuple[float, float] | None = None
 
     def throughput(self, ratio: float = 1.0) -> float:
-        """Examples a second at so many times the untouched model's time."""
+        """Examples per second at `ratio` times the untouched model's time."""
         return self.rows / (self.milliseconds / 1000 * ratio)
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What a mask is worth.
+    """What a mask saves.
 
-    heads, removed: of the grid, and how many the mask switches off.  untouched, shrunk: counted costs (a masked model
-    costs what the untouched one does); shrunk None where heads cannot be taken out, and `refused` says why.
-    still: heads that are off and yet stay in the shrunk model (part of a group of queries).
+    heads, removed: heads of the grid, and how many the mask switches off.  untouched, shrunk: counted costs (a masked
+    model costs as much as the untouched one); shrunk is None where heads cannot be removed from the weights, and
+    `refused` says why.  still: heads that are off but remain in the shrunk model (part of a group of queries).
     """
 
     heads: int
@@ -240,7 +240,7 @@ class Worth:
     spec: Mapping[str, Any] = field(default_factory=dict)
 
     def sentences(self) -> tuple[str, ...]:
-        """What the numbers say, the worst news first."""
+        """What the numbers say, in sentences, bad news first."""
         out = [NO_SPEED, *(_told(speed) for speed in self.speeds)]
         if self.shrunk is None:
             out.append(f"Its heads cannot be taken out: {self.refused}.")
@@ -255,7 +255,7 @@ class Worth:
         return (*out, *((*_timed_on(self.spec), NOISE) if self.speeds else ()))
 
     def report(self) -> Report:
-        """The same as tables."""
+        """The same as a report with tables."""
         return Report(NAME, (self._sizes(), *((self._times(),) if self.speeds else ())), self.sentences(), self.spec)
 
     def _sizes(self) -> Table:
@@ -313,7 +313,7 @@ class Worth:
 
     @staticmethod
     def from_json(value: Any) -> Worth:
-        """Inverse of `to_json`. Raises HeadlabError for what is none."""
+        """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
             tokens = int(value["tokens"])
             left = {k: (value["parameters"][k], value["macs"][k]) for k in ("untouched", "shrunk")}
@@ -346,7 +346,7 @@ def _read_speed(row: Mapping[str, Any]) -> Speed:
     if ratios[0] is None:
         raise ValueError("no ratio of the masked model")
     counts = (str(row["device"]), int(row["rows"]), int(row["tokens"]), float(row["milliseconds"]))
-    between = row.get("milliseconds_interval")  # not in what was measured earlier
+    between = row.get("milliseconds_interval")  # absent from older measurements
     if between is not None:
         low, high = map(float, between)
         between = low, high
@@ -354,7 +354,7 @@ def _read_speed(row: Mapping[str, Any]) -> Speed:
 
 
 def _timed_on(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Whose examples through which model, where that is told."""
+    """A sentence on the model and examples that were timed, if the spec names them."""
     model = spec.get("model")
     if not isinstance(model, Mapping) or "rounds" not in spec:
         return
@@ -365,7 +365,7 @@ def _timed_on(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _told(speed: Speed) -> str:
-    """One device and batch size in words."""
+    """The timings at one device and batch size, in words."""
     words = [f"On {speed.device} at batch size {speed.rows}: masked, a pass takes {_times(speed.masked)}"]
     if speed.shrunk is not None:
         words.append(f"with the heads taken out {_times(speed.shrunk)}")
@@ -374,4 +374,4 @@ def _told(speed: Speed) -> str:
 
 def _times(ratio: Ratio) -> str:
     told = f"{ratio.ratio:.2f} of the untouched model's time [{ratio.low:.2f}, {ratio.high:.2f}]"
-    return told if ratio.sure else f"{told}, which may as well be the same"
+    return told if ratio.sure else f"{told}, not distinguishable from equal speed"

@@ -1,4 +1,4 @@
-"""Measuring what a mask saves: counts, then passes of the untouched, the masked and the shrunk model in turn."""
+"""Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk model."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from headlab.studies.savings import Costs, LayerCost, Left, Ratio, Speed, Worth,
 from headlab.tasks import task as task_of
 from headlab.tasks.base import Example, Task
 
-# Counting a model's parameters and multiply-accumulates, and each head's part of them, from its modules.
+# Counting a model's parameters and multiply-accumulates, and each head's share of them, from its modules.
 
-FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"  # a processor's; torch's table lacks it
-PROBES = (2, 4, 6)  # tokens: a polynomial of second degree goes through three points
+FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"  # the CPU's; torch's table lacks it
+PROBES = (2, 4, 6)  # tokens: three points determine a polynomial of degree two
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -46,14 +46,14 @@ def costs_of(model: Model) -> Costs:
 
 
 def parameters_of(module: nn.Module) -> int:
-    """Parameters; those that several layers share count once."""
+    """Number of parameters; those shared by several layers count once."""
     return sum(p.numel() for p in module.parameters())
 
 
 def macs_of(module: nn.Module, inputs: Tensors) -> int:
-    """Multiply-accumulates of one forward pass: those of matrix products, attention included, padding too.
+    """Multiply-accumulates of the matrix products of one forward pass, attention and padding included.
 
-    A causal model's attention is counted whole, as a processor computes it.
+    A causal model's attention is counted in full, as a CPU computes it.
     """
     counter = _Counter()
     with torch.no_grad(), counter:
@@ -62,7 +62,7 @@ def macs_of(module: nn.Module, inputs: Tensors) -> int:
 
 
 class _Counter(TorchDispatchMode):
-    """Adds up what torch's own formulas say of each operation; torch's counter hooks every module."""
+    """Sums torch's own formulas over all operations; torch's counter would hook every module."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ class _Counter(TorchDispatchMode):
 
 
 def polynomial(module: PreTrainedModel) -> tuple[int, int, int]:
-    """Multiply-accumulates of one text by powers of its tokens; a target is as long as its source."""
+    """Multiply-accumulates of one text of n tokens, as coefficients of 1, n and n squared; a target has n too."""
     step, (a, b, c) = PROBES[0], (macs_of(module, made_up(module, n)) for n in PROBES)
     square = (c - 2 * b + a) // (2 * step**2)
     line = (b - a) // step - 3 * step * square
@@ -88,7 +88,7 @@ def polynomial(module: PreTrainedModel) -> tuple[int, int, int]:
 
 
 def made_up(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tensor]:
-    """One made-up text of so many tokens, as the model takes it."""
+    """One made-up text of `tokens` tokens, as keyword arguments of the model."""
     config, vocabulary = module.config, int(getattr(module.config.get_text_config(), "vocab_size", 100))
     ids = (torch.arange(tokens, device=module.device) * 7 + 5)[None] % vocabulary
     end = config.eos_token_id
@@ -101,8 +101,8 @@ def made_up(module: PreTrainedModel, tokens: int) -> dict[str, torch.Tensor]:
 def layers_of(model: Model) -> tuple[LayerCost, ...]:
     """What the heads of each layer cost, by row of the gate array.
 
-    Raises HeadlabError for a family whose heads cannot be taken out, or told apart: layers that share their weights,
-    or other projections than one each for query, key and value, or one for all three.
+    Raises HeadlabError if heads cannot be removed from the weights of this family, if layers share their weights, or
+    if query, key and value have neither one projection each nor one for all three.
     """
     if isinstance(model.module, AllAttentionForCausalLM):
         return _all_attention(model.module)
@@ -145,7 +145,7 @@ def _layer(model: Model, name: str, projection: nn.Module, first: int, heads: in
 
 
 def _all_attention(module: AllAttentionForCausalLM) -> tuple[LayerCost, ...]:
-    """Of headlab's own family: a head's persistent vectors go with it, distances and norm with a layer's last one."""
+    """Costs in headlab's own family: persistent vectors go with each head, distances and norm with the layer's last."""
     config, out, first = module.config, list[LayerCost](), 0
     size, persistent, relative = config.head_size, config.persistent, config.positions == RELATIVE
     own, pair = 4 * size * config.hidden_size + 2 * persistent * size, (3 if relative else 2) * size
@@ -159,7 +159,7 @@ def _all_attention(module: AllAttentionForCausalLM) -> tuple[LayerCost, ...]:
 
 
 def _beside(module: nn.Module, name: str, projection: nn.Module) -> list[nn.Linear | Conv1D]:
-    """What makes queries, keys and values for an output projection: in the nearest module above it that has any."""
+    """The projections to queries, keys and values beside an output projection, from its nearest ancestor with any."""
     wide = sides(projection)[0]
     while name:
         name = name.rpartition(".")[0]
@@ -175,7 +175,7 @@ def _products(module: nn.Module) -> Iterator[nn.Linear | Conv1D]:
 
 
 def sides(module: nn.Module) -> tuple[int, int]:
-    """Numbers that go in and come out of a projection."""
+    """Input and output size of a projection. Raises HeadlabError for any other module."""
     if isinstance(module, Conv1D):
         return module.weight.shape[0], module.weight.shape[1]
     if isinstance(module, nn.Linear):
@@ -185,7 +185,7 @@ def sides(module: nn.Module) -> tuple[int, int]:
     )
 
 
-# How long models take, side by side: all of them in every round, so that what slows the machine slows all.
+# How long models take, compared: all of them in every round, so that what slows the machine slows all of them.
 
 Inputs = Sequence[Mapping[str, torch.Tensor]]
 Pass = Callable[[], object]
@@ -197,11 +197,11 @@ def latency_ratio(
     before: nn.Module, after: nn.Module, inputs: Inputs, *, repeats: int = ROUNDS, seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Ratio:  # fmt: skip
-    """Time of `after` over that of `before` on the same batches: below 1 means that `after` is faster.
+    """Time of `after` over that of `before` on the same batches; below 1 means that `after` is faster.
 
-    inputs: batches on the modules' device, called as module(**batch) one after another in a pass.  repeats: rounds, 6
-    or more, in each of which both are timed, in an order drawn by `seed` and turned round in every other one.
-    Raises HeadlabError for fewer rounds or no batch.
+    inputs: batches on the modules' device; a pass calls module(**batch) on each in turn.  repeats: rounds, 6 or
+    more; each times both models, in an order drawn with `seed` and reversed in every other round.  Raises
+    HeadlabError for fewer rounds or no batch.
     """
     if not inputs:
         raise HeadlabError("there is no batch to time; give one or more", code="latency.no_batch")
@@ -216,11 +216,11 @@ def timed(
     clock: Callable[[], float] = time.perf_counter, tick: Callable[[], None] = lambda: None,
     told: Callable[[int], None] = lambda turn: None,
 ) -> list[Floats]:  # fmt: skip
-    """Seconds of every pass of each group in every round, float [round, pass].
+    """Seconds of every pass of each group in every round, one float [round, pass] per group.
 
-    All groups have their turn in every round, and the passes of one, which are compared with each other, follow one
-    another there.  A pass that is timed follows one of the same kind that is not, so that none pays for what another
-    left behind.  tick: called between passes; may raise to stop.  told: called before each round, with those done.
+    Every round runs all groups; the passes of one group, which are compared with each other, run consecutively.
+    Each timed pass follows an untimed one of the same kind, so that none pays for the state another left behind.
+    tick: called between passes; may raise to stop.  told: called before each round with the number of rounds done.
     Raises HeadlabError for too few rounds.
     """
     if rounds < LEAST:
@@ -241,7 +241,7 @@ def timed(
 
 
 def orders(rounds: int, passes: int, seed: int) -> list[Ints]:
-    """Which pass comes when, for each round: an order by lot, then the same the other way round, and so on."""
+    """The order of passes in each round, int [pass]: a random order, then its reverse, and so on."""
     rng, out = np.random.default_rng(seed), list[Ints]()
     while len(out) < rounds:
         drawn = rng.permutation(passes)
@@ -263,7 +263,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-# Batches of real examples to run a model on: of a task, or of the embedded one's sentences for any text model.
+# Batches of real examples to run a model on: of a task, or sentences of the embedded task for any text model.
 
 SENTENCES = "intents"
 POOL = 512  # examples of each language that batches are drawn from
@@ -271,9 +271,9 @@ Batches = list[dict[str, torch.Tensor]]
 
 
 def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: int) -> Batches:
-    """So many batches of dev examples, each of a language drawn by lot and padded to its longest.
+    """`count` batches of `rows` dev examples, each in a randomly drawn language and padded to its longest example.
 
-    task: None takes the sentences of the embedded task as plain texts, whatever the model was made for.  Raises
+    task: None uses the embedded task's sentences as plain texts, whatever the model was made for.  Raises
     HeadlabError if the model does not fit the task.
     """
     rng, source = np.random.default_rng(seed), _source(model, task)
@@ -285,10 +285,9 @@ def batches_of(model: Model, task: Task | None, *, rows: int, count: int, seed: 
 
 
 def different_batches(model: Model, task: Task | None, *, rows: int, size: int, seed: int) -> Batches:
-    """`size` dev examples, none twice, in batches of up to so many rows; fewer where there are no more.
+    """`size` distinct dev examples, or as many as there are, in batches of up to `rows`.
 
-    Languages are drawn by lot, batch by batch; of each, the first `POOL` examples are drawn from.  task and errors as
-    in `batches_of`.
+    Each batch is in a randomly drawn language, from its first `POOL` examples.  task, errors: as in `batches_of`.
     """
     rng, source = np.random.default_rng(seed), _source(model, task)
     languages, pools, met = list(source.languages), dict[str, list[Example]](), set[Any]()
@@ -308,7 +307,7 @@ def different_batches(model: Model, task: Task | None, *, rows: int, size: int, 
 
 
 def _unmet(pool: list[Example], count: int, met: set[Any]) -> list[Example]:
-    """Up to so many examples off the end of a pool whose texts were not met before."""
+    """Up to `count` examples popped off the end of a pool, skipping texts met before; updates `met`."""
     drawn: list[Example] = []
     while pool and len(drawn) < count:
         example = pool.pop()
@@ -341,21 +340,21 @@ def _drawn(task: Task, language: str, count: int, rng: np.random.Generator) -> l
 
 
 def _with_target(model: Model, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A sequence-to-sequence model is given as many target tokens: a pass over a target that is there."""
+    """The inputs; a sequence-to-sequence model also gets them as its target, for one pass over a given target."""
     if not model.module.config.is_encoder_decoder:
         return inputs
     return inputs | {"decoder_input_ids": inputs["input_ids"], "decoder_attention_mask": inputs["attention_mask"]}
 
 
 def tokens_of(batches: Sequence[dict[str, torch.Tensor]]) -> int:
-    """Tokens that a row of the batches has, padding counted: the median over batches."""
+    """Tokens per row, padding included: the median over batches."""
     return int(np.median([batch["input_ids"].shape[1] for batch in batches]))
 
 
-# Measuring what a mask is worth: counts, then passes of the untouched, the masked and the shrunk model in turn.
+# Measuring what a mask saves: counts, then timed passes of the untouched, the masked and the shrunk model.
 
 BATCH_SIZES = (1, 8, 32)
-ROWS = 32  # examples of a pass that is timed: as many whole batches as fit, one at least
+ROWS = 32  # examples per timed pass: as many whole batches as fit, at least one
 Told = Callable[[int, int, str], None]
 
 
@@ -372,10 +371,10 @@ def measure(
 ) -> Worth:
     """Parameters and multiply-accumulates of a model untouched, masked and shrunk, and how long each takes.
 
-    task: whose examples give the lengths; None takes the embedded task's sentences.  rounds: of passes of all three,
-    6 or more.  tick: called between passes; may raise to stop.  told: called with rounds done, their number and a
-    note.  Where the heads cannot be taken out the record says why, and only the mask is timed.  Raises
-    HeadlabError for another model's mask, a batch size below 1 or a task that does not fit.
+    task: provides the examples; None uses the embedded task's sentences.  rounds: of passes of all three models, 6
+    or more.  tick: called between passes; may raise to stop.  told: called with rounds done, rounds in all and a
+    note.  If the heads cannot be removed from the weights, the record says why, and there is no shrunk model to
+    time.  Raises HeadlabError for another model's mask, a batch size below 1 or a task that does not fit.
     """
     mask.check(untouched.grid, untouched.fingerprint)
     if not batch_sizes or min(batch_sizes) < 1:
@@ -408,7 +407,7 @@ def measure(
 
 
 def _shrunk(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:
-    """The model without the mask's heads, and why there is none."""
+    """The model without the mask's heads, or None and why there is none."""
     try:
         return shrink_model(model, mask), ""
     except HeadlabError as error:
@@ -420,7 +419,7 @@ def _counted(module: nn.Module, model: Model, tokens: int) -> Left:
 
 
 def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches) -> Sequence[Pass]:
-    """Passes of the untouched, the masked and, where there is one, the shrunk model over the batches."""
+    """Passes of the untouched, the masked and, if there is one, the shrunk model over the batches."""
     gates = as_gates(model, mask)
 
     def untouched() -> None:
@@ -440,7 +439,7 @@ def _passes(model: Model, mask: Mask, shrunk: nn.Module | None, batches: Batches
 
 
 def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Speed:
-    """What was timed at one batch size. seconds: [round, pass]."""
+    """The timings at one batch size. seconds: float [round, pass]."""
     ratios = [ratio_of(seconds[:, 0], seconds[:, at]) for at in range(1, seconds.shape[1])]
     each = 1000 * seconds[:, 0] / len(batches)
     between = median_interval(each)
@@ -449,7 +448,7 @@ def _speed(device: str, rows: int, batches: Batches, seconds: Floats) -> Speed:
 
 
 def _device(device: torch.device) -> str:
-    """A device by the name people know it by."""
+    """A device's name for display: the GPU's, or the device type with its number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Section 5 of Held & Yang (EACL 2023): how often a head looks at nothing but separators."""
+"""Section 5 of Held & Yang (EACL 2023): how often a head attends to nothing but separators."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ KINDS = ("language-agnostic", "language-specific", "all")
 
 @dataclass(frozen=True)
 class Looks:
-    """Where heads look, sentence by sentence.
+    """Where heads attend, sentence by sentence.
 
     tokens: float [sentence, head], share of a sentence's tokens whose largest weight is on a separator.
-    groups: label [sentence]; sentences of one label are resampled together.
+    groups: label [sentence]; sentences with the same label are resampled together.
     """
 
     tokens: Floats
@@ -44,11 +44,11 @@ class Looks:
 
 
 def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], None] = lambda _: None) -> Looks:
-    """Where every head's tokens look most, for all examples of an evaluator, in one pass.
+    """Where each head's tokens attend most, for all examples of an evaluator, in one pass.
 
-    tokens: what counts as a separator, as in `excluded_ids`.  A token counts if its largest weight on one exceeds
-    that on anything else (a tie does not count); padding neither looks nor is looked at.
-    seen: told after every batch how many sentences are done; may raise to stop.
+    tokens: what counts as a separator, as in `excluded_ids`.  A token counts if its largest weight on a separator
+    exceeds that on anything else (a tie does not count); padding neither attends nor is attended to.
+    seen: called after every batch with the number of sentences done; may raise to stop.
     """
     model = evaluator.model
     ids = torch.tensor(excluded_ids(model.tokenizer, tokens), device=model.device)
@@ -69,7 +69,7 @@ def looks(evaluator: Evaluator, tokens: str = SEPARATOR, seen: Callable[[int], N
 
 
 def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
-    """Share of every sentence's tokens that look at one of `ids` most, float [row, layer, head]."""
+    """Share of every sentence's tokens that attend most to one of `ids`, float [row, layer, head]."""
     out = np.zeros((len(batch.rows), model.grid.layers, model.grid.width))
     stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
 
@@ -88,9 +88,9 @@ def shares_of(model: Model, batch: Batch, ids: torch.Tensor) -> Floats:
 def run(
     pieces: Pieces, options: Mapping[str, Any], report: Callable[[str], None]
 ) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Per head and language the share of sentences in which every token looks at a separator, and for kinds of heads.
+    """Share of sentences in which every token attends to a separator, per head and per kind of head, by language.
 
-    options: method, method_options (what the kinds of heads come from), tokens, top.
+    options: method, method_options (of the scores that define the kinds of heads), tokens, top.
     """
     top, tokens = int(options.get("top", TOP)), str(options.get("tokens", SEPARATOR))
     found = {}
@@ -121,7 +121,7 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
 
 def _looks(pieces: Pieces, language: str, tokens: str) -> Looks:
     evaluator, before = pieces.evaluator(language, "dev"), pieces.forwards
-    evaluator.forget_states()  # their memory is for the weights
+    evaluator.forget_states()  # frees memory for the attention weights
 
     def seen(rows: int) -> None:
         pieces.forwards = before + rows
@@ -138,7 +138,7 @@ def _words(model: Model, tokens: str) -> str:
 
 
 def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bools]:
-    """Which heads are of which of KINDS, bool [head] each."""
+    """{kind of KINDS: its heads, bool [head]}."""
     method, extra = str(options.get("method", "shapley")), dict(options.get("method_options") or {})
     scores = {language: pieces.scores(language, method, **extra) for language in pieces.languages}
     agnostic, claims = in_every_top(scores, top), claimed(scores)
@@ -147,7 +147,7 @@ def _kinds(pieces: Pieces, options: Mapping[str, Any], top: int) -> dict[str, Bo
 
 
 def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Generator) -> Table:
-    """A row per language and head: share of sentences with its interval, and mean share of tokens."""
+    """One row per language and head: share of sentences with its interval, and mean share of tokens."""
     rows = []
     for language, seen in found.items():
         share = seen.whole.astype(np.float64).T
@@ -167,10 +167,10 @@ def head_table(found: Mapping[str, Looks], grid: HeadGrid, rng: np.random.Genera
 def kind_table(
     found: Mapping[str, Looks], kinds: Mapping[str, Bools], *, aligned: bool, rng: np.random.Generator
 ) -> Table:
-    """A row per language (and for all of them) and kind of heads: its heads' mean share, and against all heads.
+    """One row per language (and for all of them) and kind of head: mean share, and its difference from all heads.
 
-    aligned: whether groups of one name are the same in every language, and so are drawn together; else every
-    language is resampled for itself, and counts alike.
+    aligned: whether groups of the same name are the same texts in every language and so are drawn together;
+    otherwise each language is resampled separately, with equal weight.
     """
     each = list(found.values())
     pooled = Looks(np.concatenate([seen.tokens for seen in each]), tuple(label for s in each for label in s.groups))
@@ -193,7 +193,7 @@ def kind_table(
 
 
 def _against_all(strata: Sequence[Looks], chosen: Bools, rng: np.random.Generator) -> tuple[float | None, ...]:
-    """Mean over strata of the share of chosen heads and of its difference to all, with intervals, in percent; p."""
+    """Mean over strata of the chosen heads' share and its difference from all heads, with intervals, in %; and p."""
     if not chosen.any():
         return (None,) * 8
     part = [(seen.whole[:, chosen].mean(axis=1)[None], seen.groups) for seen in strata]

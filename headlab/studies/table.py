@@ -1,4 +1,4 @@
-"""The table of experiments: command line, pages and documents read it; it needs no model."""
+"""The table of experiments, read by the command line, pages and documents; it needs no model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ METHOD, METHOD_OPTIONS = "method", "method_options"
 class Experiment:
     """One analysis.
 
-    question: what it answers.  paper: where it comes from.  options: by name.  module: where its `run` and its
-    `cost` live, below headlab.studies, or its whole dotted path.  version: rises when its tables change, so that
-    reports kept before are made again.  least_languages: that it makes sense with.  options_of: {option: the
-    method whose own options it holds}, where these are not those of the chosen method.  lists: {option: what may
-    stand in it, comma-separated}.  fewest: {option: how many must stand in it}, 1 where it is not named.
+    question: what it answers.  paper: its source.  options: by name.  module: of its `run` and `cost`, relative to
+    headlab.studies or as a full dotted path.  version: raised when its tables change, so that stored reports are
+    made again.  least_languages: minimum number of languages.  options_of: {option: the method whose options it
+    holds}, if that is not the chosen method.  lists: {option: names allowed in it, comma-separated}.  fewest:
+    {option: minimum number of names in it}, 1 by default.
     """
 
     key: str
@@ -39,9 +39,9 @@ class Experiment:
     fewest: Mapping[str, int] = field(default_factory=dict)
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options, given ones checked, the rest at their defaults; those of methods in full, too.
+        """All options: given ones checked, the rest at their defaults; options of methods are completed too.
 
-        Raises HeadlabError for one that does not exist or fit.
+        Raises HeadlabError for an unknown option or an invalid value.
         """
         unknown = sorted(set(given) - set(self.options))
         if unknown:
@@ -66,7 +66,7 @@ class Experiment:
         return out | {name: self._list(name, out[name]) for name in self.lists}
 
     def _list(self, name: str, text: str) -> str:
-        """Each of the names in a comma-separated text once. Raises HeadlabError for one that does not fit."""
+        """A comma-separated text with each name once. Raises HeadlabError for unknown, missing or too few names."""
         found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
         unknown = [word for word in found if word not in self.lists[name]]
         if unknown or not found:
@@ -96,7 +96,7 @@ HARMFUL_OR_K = Option(
     low=1,
     optional=True,
 )
-# What heads can be ordered by: the method, and options that make it this ordering.
+# What heads can be ordered by: the method, and the options that define the ordering.
 ORDERINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "random": ("random", {}),
     "monte-carlo": ("monte-carlo", {}),
@@ -201,7 +201,7 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "heads",
             "Heads of all languages and of one",
-            "Which heads matter in every language, and which have another sign in one?",
+            "Which heads matter in every language, and which have the opposite sign in some?",
             f"{HELD}, section 5",
             {
                 METHOD: WITH_SIGN,
@@ -228,7 +228,7 @@ BUILT_IN: dict[str, Experiment] = {
         Experiment(
             "gap",
             "Dev against test",
-            "How much of a gain on dev is there on test, and which heads stay harmful, all judged together?",
+            "How much of a gain on dev is there on test, and which heads stay harmful when all are tested together?",
             "the winner's curse; Holm 1979; Benjamini & Hochberg 1995",
             {METHOD: WITH_SIGN, METHOD_OPTIONS: OF_METHOD, "k": HARMFUL_OR_K},
             "gap",
@@ -237,7 +237,7 @@ BUILT_IN: dict[str, Experiment] = {
 }
 
 
-# The front of smaller models: run and kept as experiments are, with a command, a job and a page of its own.
+# The front of smaller models: run and stored like an experiment, with its own command, job and page.
 
 BOUND, ESTIMATE = "bound", "estimate"
 WITHIN = 1.0
@@ -250,10 +250,10 @@ ORDERS: Mapping[str, str] = {
 
 
 class Front(Experiment):
-    """The smallest model that is good enough, or the best one with so many heads: one question or the other."""
+    """The front as an experiment: asks for the smallest model within a loss, or the best with a number of heads."""
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Experiment`; within is 1.0 where neither question is asked."""
+        """As in `Experiment`; within is 1.0 if neither within nor heads is given. Raises HeadlabError for both."""
         out = super().resolve(given)
         if out["within"] is not None and out["heads"] is not None:
             raise HeadlabError(
@@ -284,7 +284,7 @@ FRONT = Front(
     version=2,
     lists={"orders": tuple(ORDERS)},
 )
-TAKEN = ("roles", FRONT.key)  # reports that are no experiment's
+TAKEN = ("roles", FRONT.key)  # names of reports that are not of experiments
 
 
 def _fits(key: str, entry: object) -> bool:
@@ -295,7 +295,7 @@ EXPERIMENTS: Mapping[str, Experiment] = Registry(BUILT_IN, "headlab.studies", _f
 
 
 def experiment(key: str) -> Experiment:
-    """An experiment by its key, or the front. Raises HeadlabError listing the keys."""
+    """An experiment by its key, or the front. Raises HeadlabError for an unknown key."""
     if key == FRONT.key:
         return FRONT
     if key not in EXPERIMENTS:

@@ -1,4 +1,4 @@
-"""Table 2 of Held & Yang (EACL 2023): the heads that harm a language go, and test says what that does."""
+"""Table 2 of Held & Yang (EACL 2023): remove the heads that harm a language, and measure the effect on test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Report = Callable[[str], None]
 Lookup = Callable[..., HeadScores | None]
 HARMFUL, RANDOM = "harmful", "random"
 FORMS = ("example", "token", "batch")
-# Of the heads' choices that are compared with the method's own, other than random: the method and its options.
+# Choices of heads compared with the method's own, apart from random: {name: (method, its options)}.
 RIVALS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{f"gradient ({form})": ("gradient", {"form": form}) for form in FORMS},
     "leave-one-out": ("leave-one-out", {}),
@@ -48,7 +48,8 @@ MEAN = "mean"
 class Row:
     """One language under every choice of heads.
 
-    masks: kept heads by choice, several of random.  whole: the untouched model.  found: answers by choice.
+    masks: kept heads by choice, several for random.  whole: answers of the untouched model.  found: answers by
+    choice.
     """
 
     language: str
@@ -57,7 +58,7 @@ class Row:
     found: Mapping[str, Sequence[Evaluation]]
 
     def heads(self, choice: str) -> int:
-        """Heads that are gone."""
+        """Number of heads removed."""
         return removed(self.masks[choice][0])
 
     def gain(self, choice: str) -> Gain:
@@ -70,7 +71,7 @@ class Row:
 
 
 def run(pieces: Pieces, options: Mapping[str, Any], report: Report) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """Accuracy on test under every choice of heads, and each choice against the method's own."""
+    """Accuracy on test under every choice of heads, and each choice compared with the method's own."""
     rows: list[Row] = []
     for number, language in enumerate(pieces.languages, 1):
         report(f"targeted, {language} ({number} of {len(pieces.languages)})")
@@ -102,7 +103,7 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
 
 
 def _methods(options: Mapping[str, Any]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """By choice: whose lowest heads go, and its options; the method's own comes first."""
+    """{choice: (method whose lowest heads are removed, its options)}, the method's own choice first."""
     own = str(options["method"])
     left = {own} if options["leave_one_out"] else {own, "leave-one-out"}
     rivals = {name: rival for name, rival in RIVALS.items() if name not in left}
@@ -110,9 +111,9 @@ def _methods(options: Mapping[str, Any]) -> dict[str, tuple[str, Mapping[str, An
 
 
 def masks_of(pieces: Pieces, language: str, options: Mapping[str, Any], lookup: Lookup) -> dict[str, list[Bools]]:
-    """Kept heads, bool [head], by choice: the harmful ones gone, or as many of the lowest by each method.
+    """Kept heads, bool [head], by choice: without the harmful ones, or without as many of the lowest by each method.
 
-    lookup: `pieces.scores`, or `pieces.found` to leave out what depends on scores that are not there.
+    lookup: `pieces.scores`, or `pieces.found` to omit what depends on scores not computed yet.
     """
     own, k = str(options["method"]), options["k"]
     first = lookup(language, own, **options["method_options"])
@@ -134,7 +135,7 @@ def _difference(row: Row, choice: str, seed: int) -> Difference:
 
 
 def wide_table(rows: Sequence[Row], choices: Sequence[str]) -> Table:
-    """A row a language: accuracy untouched and under every choice, as the paper has it."""
+    """One row per language: accuracy untouched and under every choice, as in the paper."""
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
         means = [100 * float(np.mean(row.accuracies(choice))) for choice in choices]
@@ -152,7 +153,7 @@ def wide_table(rows: Sequence[Row], choices: Sequence[str]) -> Table:
 
 
 def long_table(rows: Sequence[Row], choices: Sequence[str], pieces: Pieces) -> Table:
-    """A row per language and choice: difference to the untouched model, paired, with interval and tests."""
+    """One row per language and choice: paired difference from the untouched model, with interval and tests."""
     cells: list[tuple[Cell, ...]] = []
     for choice in choices:
         found = [_difference(row, choice, pieces.seed) for row in rows]
@@ -184,14 +185,14 @@ def _means(rows: Sequence[Row], choice: str) -> tuple[float, float]:
 
 
 def _mean(rows: Sequence[Row], choice: str, pieces: Pieces) -> Difference:
-    """The mean over languages; a language without heads to remove gains nothing."""
+    """The mean difference over languages; a language without heads to remove counts as 0."""
     if not any(row.heads(choice) for row in rows):
         return NOTHING
     return over_languages({r.language: r.gain(choice) for r in rows}, pieces.seed, aligned=pieces.task.aligned)
 
 
 def against_table(rows: Sequence[Row], choices: Sequence[str], method: str, pieces: Pieces) -> Table:
-    """A row per language and other choice: its accuracy minus that of the method's own K lowest heads, paired."""
+    """One row per language and other choice: its accuracy minus that without the method's K lowest heads, paired."""
     cells: list[tuple[Cell, ...]] = []
     for choice in (c for c in choices if c != method):
         gains = {row.language: minus(row.gain(choice), row.gain(method)) for row in rows}
@@ -217,7 +218,7 @@ def _differ(row: Row, choice: str, other: str) -> bool:
 
 
 def notes(rows: Sequence[Row], options: Mapping[str, Any], method: str) -> tuple[str, ...]:
-    """What to know before believing the tables."""
+    """Caveats about the tables."""
     bare = [row.language for row in rows if not row.heads(HARMFUL)]
     out = [
         f"Heads are chosen on dev by {method} and judged on test. Intervals (95 %) and p are of the paired bootstrap "

@@ -1,4 +1,4 @@
-"""Table 3 of Held & Yang (EACL 2023), and all of it: a mask chosen on one language, tested on every other."""
+"""Table 3 of Held & Yang (EACL 2023), for all pairs: a mask chosen on one language, tested on every other."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Report = Callable[[str], None]
 
 
 class Transfer(NamedTuple):
-    """Masks by the language they were chosen on, and by (chosen on, tested on) what they gain.
+    """Masks by the language they were chosen on, and their gains by (chosen on, tested on).
 
-    accuracy: of the untouched model by language, and under a mask by (chosen on, tested on).
+    untouched: accuracy of the untouched model by language.  accuracy: under a mask, by (chosen on, tested on).
     """
 
     masks: Mapping[str, Bools]
@@ -42,7 +42,7 @@ class Transfer(NamedTuple):
     accuracy: Mapping[tuple[str, str], float]
 
     def heads(self, language: str) -> int:
-        """Heads that a language's mask removes."""
+        """Number of heads that a language's mask removes."""
         return removed(self.masks[language])
 
     def difference(self, row: str, column: str, seed: int) -> Difference:
@@ -71,7 +71,7 @@ def cost(pieces: Pieces, options: Mapping[str, Any]) -> list[Ask]:
 
 
 def measured(pieces: Pieces, options: Mapping[str, Any], report: Report) -> Transfer:
-    """All masks on all languages, one language's answers after the other's."""
+    """All masks on all languages, one tested language at a time."""
     masks: dict[str, Bools] = {}
     for language in pieces.languages:
         report(f"transfer, scores of {language}")
@@ -91,7 +91,7 @@ def measured(pieces: Pieces, options: Mapping[str, Any], report: Report) -> Tran
 
 
 def elsewhere(found: Transfer, row: str, pieces: Pieces) -> Difference:
-    """Mean over all other languages of what a language's mask does there."""
+    """Mean effect of a language's mask over all other languages."""
     if not found.heads(row):
         return NOTHING
     gains = {column: found.gains[row, column] for column in found.masks if column != row}
@@ -99,7 +99,7 @@ def elsewhere(found: Transfer, row: str, pieces: Pieces) -> Difference:
 
 
 def matrix_table(found: Transfer, pieces: Pieces) -> Table:
-    """A row per language that chose, a column per language that was tested: difference in points."""
+    """One row per language that chose the mask, one column per language tested: difference in points."""
     names = list(found.masks)
     rows: list[tuple[Cell, ...]] = []
     for row in names:
@@ -118,7 +118,7 @@ def matrix_table(found: Transfer, pieces: Pieces) -> Table:
 
 
 def long_table(found: Transfer, pieces: Pieces) -> Table:
-    """A row per pair of languages, with intervals and tests."""
+    """One row per pair of languages, with intervals and tests."""
     rows: list[tuple[Cell, ...]] = []
     for row in found.masks:
         differences = {column: found.difference(row, column, pieces.seed) for column in found.masks}
@@ -163,7 +163,7 @@ def source_table(found: Transfer, source: str, pieces: Pieces) -> Table:
 
 
 def notes(found: Transfer, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to know before believing the tables."""
+    """Caveats about the tables."""
     bare = [name for name in found.masks if not found.heads(name)]
     which = "those whose interval lies below 0" if options["k"] is None else f"the {options['k']} lowest"
     out = [

@@ -1,4 +1,4 @@
-"""Tasks by name: those that are built in, and a user's own that whoever runs this has named in $HEADLAB_TASKS."""
+"""Tasks by name: built in, from installed packages, or declared by the TOML files listed in $HEADLAB_TASKS."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headlab.tasks.declared import declared_source, declared_task, read_declarat
 from headlab.tasks.intents import intents_task
 from headlab.tasks.slots import slots_task
 
-# The declarations that whoever runs headlab has named in $HEADLAB_TASKS: the only ones a request may ask for.
+# $HEADLAB_TASKS, set by whoever runs headlab, lists the only declarations that a request may use.
 
 VARIABLE = "HEADLAB_TASKS"
 
 
 class Named(NamedTuple):
-    """Declared tasks by name, where their examples come from, and what is wrong with declarations that are left out."""
+    """Declared tasks by name, the sources of their examples, and the problems of declarations that are left out."""
 
     makers: dict[str, Callable[[Path | None], Task]]
     sources: dict[str, Source]
@@ -31,7 +31,7 @@ class Named(NamedTuple):
 
 
 def named_tasks(taken: Collection[str]) -> Named:
-    """The tasks of the TOML files in $HEADLAB_TASKS, separated as in $PATH.  taken: names they may not have."""
+    """The tasks of the TOML files in $HEADLAB_TASKS, separated as in $PATH.  taken: names they must not have."""
     found = Named({}, {}, [])
     for text in os.environ.get(VARIABLE, "").split(os.pathsep):
         path = Path(text.strip())
@@ -56,11 +56,11 @@ Maker = Callable[[Path | None], Task]
 
 
 def embedded_intents(_: Path | None) -> Task:
-    """The task intents, whose data come with the packages."""
+    """The task `intents`, whose data come with its source packages."""
     return intents_task()
 
 
-# Each is made from the folder its files are in (None: $HEADLAB_DATA, or what comes with it).
+# Each maker is called with the data folder (None: $HEADLAB_DATA, or the task's embedded data).
 BUILT_IN: dict[str, Maker] = {
     "intents": embedded_intents,
     "slots": slots_task,
@@ -81,27 +81,27 @@ SOURCES: Mapping[str, Callable[[Path | None], Source]] = MappingProxyType(
 
 
 def names() -> tuple[str, ...]:
-    """Tasks that can be asked for by name."""
+    """Names of the available tasks."""
     return (*TASKS, *named_tasks(TASKS).makers)
 
 
 def problems() -> list[str]:
-    """What is wrong with declarations that $HEADLAB_TASKS names and that are therefore left out."""
+    """Why some entry points and declarations in $HEADLAB_TASKS were left out."""
     return [*(TASKS.problems if isinstance(TASKS, Registry) else ()), *named_tasks(TASKS).problems]
 
 
 def task(name: str, languages: Sequence[str] | str | None = None, *, data: Path | None = None) -> Task:
-    """A task with some of its languages; all of them for None or "all".
+    """A task restricted to some of its languages; all of them for None or "all".
 
-    Takes names only, never a path: what a request may ask for.  `headlab.task` takes the path of a
-    declaration as well.  data: folder of the task's files; None takes $HEADLAB_DATA.  Raises HeadlabError
-    for an unknown task or language, with those that exist.
+    name: never a path, so that a request cannot read arbitrary files; `headlab.task` also takes the path of a
+    declaration.  data: folder of the task's files; None means $HEADLAB_DATA.  Raises HeadlabError for an unknown
+    task or language, listing those that exist.
     """
     return chosen(maker(name)(data), languages)
 
 
 def maker(name: str) -> Maker:
-    """What makes the task of this name. Raises HeadlabError for an unknown one."""
+    """The maker of the task of this name. Raises HeadlabError for an unknown one."""
     if name in BUILT_IN:
         return TASKS[name]
     if name in TASKS:
@@ -116,16 +116,15 @@ def maker(name: str) -> Maker:
 
 
 def _made_elsewhere(name: str, data: Path | None) -> Task:
-    """The task that an installed package makes. Raises HeadlabError where that fails, or is no task of this name."""
+    """The task made by an installed package. Raises HeadlabError if that fails or returns no task of this name."""
     try:
         made: object = TASKS[name](data)
     except HeadlabError:
         raise
-    except Exception as error:  # the package may do anything
+    except Exception as error:  # the package can raise anything
         raise HeadlabError(
-            f"the installed package that has task {name} could not create it ({type(error).__name__}: {error}); mend "
-            "or "
-            "remove that package",
+            f"the installed package that has task {name} could not create it ({type(error).__name__}: {error}); "
+            "fix or remove that package",
             code="task.package_failed",
         ) from error
     if not isinstance(made, Task) or made.name != name:
@@ -137,7 +136,7 @@ def _made_elsewhere(name: str, data: Path | None) -> Task:
 
 
 def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
-    """The task with these languages. Raises HeadlabError for none, or one it has not."""
+    """The task restricted to these languages. Raises HeadlabError if none is given or the task lacks one."""
     if languages is None or languages == "all":
         return whole
     some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
@@ -149,7 +148,7 @@ def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
 
 
 def source(name: str, data: Path | None = None) -> Source:
-    """Where a task's examples come from, and whether they are here; never raises for a name that `names` has."""
+    """Where a task's examples come from and whether they are on this machine; never raises for a name in `names()`."""
     if name not in SOURCES:
         return named_tasks(TASKS).sources.get(
             name, Source(f"comes with {'headlab' if name in BUILT_IN else 'an installed package'}")

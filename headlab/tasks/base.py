@@ -1,4 +1,4 @@
-"""What a task is: labelled examples per language, in splits that share nothing, and the files they come from."""
+"""Tasks: labelled examples per language, in disjoint splits, and the files they come from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import numpy as np
 from headlab.errors import HeadlabError
 from headlab.records import content_key
 
-# What a task is: labelled examples per language, in splits that share nothing.
-
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 DEV_SIZE = 512
-TREEBANK = "treebank"  # what reports of roles on gold trees have in a task's place
+TREEBANK = "treebank"  # stands for the task in reports of roles on gold trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +25,8 @@ class Example:
 
     id: stable for a given task version and seed.  label: index into the task's labels.
     pair: second text of a sentence pair.  group: examples of one group are resampled together
-    (for template data the template, for XNLI the prompt).  words, labels: of a token task, the words
-    and a label for each, in place of `label`.  target: the text to be generated, likewise.
+    (for template data the template, for XNLI the prompt).  words, labels: in a token task, the words
+    and a label for each, instead of `label`.  target: the text to generate, instead of `label`.
     """
 
     id: str
@@ -46,8 +44,8 @@ class Task:
     """A named task: its labels, its languages and where its examples come from.
 
     aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
-    the whole split, in an order that does not change.  salt: of a task that its user may change, what its
-    results depend on besides its examples' texts and labels.
+    the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
+    besides the texts and labels of its examples.
     """
 
     name: str
@@ -85,12 +83,12 @@ class Task:
             raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
 
     def data_hash(self, examples: Sequence[Example]) -> str:
-        """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, it and the groups too."""
+        """sha256 over what a score depends on: ids, texts, labels, in order; with a salt, also salt and groups."""
         rows = [[e.id, e.text, e.pair, e.label, *_asked(e)] for e in examples]
         return content_key([rows, self.salt, [e.group for e in examples]] if self.salt else rows)
 
     def restricted(self, languages: Sequence[str]) -> Task:
-        """The same task with some of its languages only."""
+        """The same task with only these languages. Raises HeadlabError for one it lacks."""
         for language in languages:
             self.check(language, "dev")
         return replace(self, languages=tuple(languages))
@@ -107,17 +105,17 @@ class Task:
 
 
 def _asked(example: Example) -> list[object]:
-    """What is asked for beside one label; empty for a text with a label, whose hash predates the rest."""
+    """Words with labels, or the target; empty for a text with one label, whose hash predates both."""
     if example.words:
         return [list(example.words), list(example.labels)]
     return [] if example.target is None else [example.target]
 
 
-# The order of a split: random and seeded, so that its first examples are a fair subset.
+# The order of a split: random and seeded, so that any prefix is a random subset.
 
 
 def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
-    """Groups in a random order that depends on seed and number of groups alone; a group's examples side by side."""
+    """Groups in a random order that depends only on the seed and their number; examples of a group stay together."""
     rows: dict[str, list[Example]] = {}
     for example in examples:
         rows.setdefault(example.group, []).append(example)
@@ -125,13 +123,13 @@ def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
     return tuple(e for at in np.random.default_rng([seed, 11]).permutation(len(groups)) for e in groups[at])
 
 
-# Where a task's files are, and tab-separated ones read with errors that name file, line and column.
+# Finding a task's files, and reading tab-separated ones with errors that name file, line and column.
 
 VARIABLE = "HEADLAB_DATA"
 
 
 def data_root(given: Path | None) -> Path | None:
-    """The folder of data that was given, or that of $HEADLAB_DATA; None if there is neither.
+    """The given data folder, or else $HEADLAB_DATA; None if neither is set.
 
     Raises HeadlabError if it is not a folder.
     """
@@ -147,7 +145,7 @@ def data_root(given: Path | None) -> Path | None:
 
 
 def subfolder(given: Path | None, name: str) -> Path | None:
-    """A task's own part of the data folder; None where there is none. Raises HeadlabError as `data_root`."""
+    """A task's subfolder of the data folder; None if there is none. Raises HeadlabError as `data_root` does."""
     root = data_root(given)
     return root / name if root is not None and (root / name).is_dir() else None
 
@@ -155,7 +153,7 @@ def subfolder(given: Path | None, name: str) -> Path | None:
 def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...]:
     """Languages with a file `folder/{language}.{split}.{suffix}` below the data folder, English first.
 
-    Nothing where there is no such folder: whoever reads an example is told.
+    Empty if there is no such folder: the error is raised when an example is read.
     """
     named = given or os.environ.get(VARIABLE)
     files = sorted(Path(named, folder).glob(f"*.*.{suffix}")) if named else []
@@ -165,13 +163,13 @@ def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...
 
 
 def read_lines(path: Path) -> list[str]:
-    """Lines of a UTF-8 text file. Raises HeadlabError as `read_text`."""
-    # only real line ends: a sentence may hold a form feed or a Unicode line separator
+    """Lines of a UTF-8 text file. Raises HeadlabError as `read_text` does."""
+    # not splitlines: a sentence may contain a form feed or a Unicode line separator
     return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 text file, line ends as they are. Raises HeadlabError naming file, line and byte of what is no UTF-8."""
+    """A UTF-8 text file, line ends unchanged. Raises HeadlabError naming file, line and byte of invalid UTF-8."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -188,9 +186,9 @@ def read_text(path: Path) -> str:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The named columns of a tab-separated file with one header row and no quoting, a tuple a row.
+    """The named columns of a tab-separated file with one header row and no quoting, one tuple per row.
 
-    Raises HeadlabError that names file, line and column for a column that is missing, or a row of another length.
+    Raises HeadlabError naming file, line and column for a missing column, file and line for a row of another length.
     """
     header, *lines = read_lines(path)
     names = header.split("\t")
@@ -222,11 +220,11 @@ def whole_number(text: str, path: Path, line: int, column: str, below: int) -> i
     return int(text)
 
 
-# Where a task's examples come from, and whether they can be read right now.
+# Where a task's examples come from, and whether they are on this machine.
 
 
 class Source(NamedTuple):
-    """Where examples come from, in words.  here: whether that is on this machine.  advice: what to do if not."""
+    """Where examples come from, in words.  here: whether they are on this machine.  advice: what to do if not."""
 
     words: str
     here: bool = True
@@ -234,9 +232,9 @@ class Source(NamedTuple):
 
 
 def folder_or_hub(task: str, data: Path | None, folder: str, repository: str) -> Source:
-    """The source of a task that is read from a data folder's part, or from the hub where there is none.
+    """The source of a task that is read from a subfolder of the data folder, or else from the hub.
 
-    Raises HeadlabError if the data folder is none.
+    Raises HeadlabError if the data folder is not a folder.
     """
     found = subfolder(data, folder)
     if found is not None:

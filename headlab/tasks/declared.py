@@ -1,4 +1,4 @@
-"""A user's own task: the TOML declaration, and the csv, tsv or jsonl files that it names."""
+"""User-defined tasks: the TOML declaration, and the csv, tsv or jsonl files it names."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from headlab.files import is_text
 from headlab.records import content_key
 from headlab.tasks.base import SPLITS, Example, Source, Split, Task, data_root, in_order, read_lines, read_text
 
-# Files of a user's own examples: csv, tsv and jsonl, record by record, with the line that each begins on.
+# Users' csv, tsv and jsonl files, record by record, with the line on which each record begins.
 
 
 class Record(NamedTuple):
-    """One record of a file.  line: where it begins, from 1.  values: by column."""
+    """One record of a file.  line: on which it begins, from 1.  values: by column."""
 
     line: int
     values: Mapping[str, Any]
 
 
 def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
-    """The records of a file of a kind of KINDS, each with all the columns. Kept until the file changes.
+    """The records of a file, each with all the columns; cached until the file changes.
 
-    Raises HeadlabError naming file, line and column.
+    kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
     """
     try:
         stat = path.stat()
@@ -58,7 +58,7 @@ def _records(path: Path, kind: str, _changed: int, _size: int) -> tuple[Record, 
 
 
 def _csv(path: Path) -> Iterator[Record]:
-    """Comma-separated, RFC 4180: quotes around a field, doubled inside, whatever breaks them refused."""
+    """Comma-separated values as in RFC 4180. Raises HeadlabError for malformed quoting."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     header: list[str] | None = None
     line = 1
@@ -66,7 +66,7 @@ def _csv(path: Path) -> Iterator[Record]:
         for fields in reader:
             if header is None:
                 header = _checked(fields, path)
-            elif fields:  # an empty line
+            elif fields:  # not an empty line
                 yield _record(header, fields, path, line)
             line = reader.line_num + 1
     except csv.Error as error:
@@ -102,7 +102,7 @@ def _record(header: Sequence[str], fields: Sequence[str], path: Path, line: int)
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    """One JSON object a line."""
+    """One JSON object per line."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -125,7 +125,7 @@ def _jsonl(path: Path) -> Iterator[Record]:
 KINDS: Mapping[str, Callable[[Path], Iterator[Record]]] = MappingProxyType({"csv": _csv, "tsv": _tsv, "jsonl": _jsonl})
 
 
-# The declaration of a user's own task: a TOML file that says where its examples are and what their columns mean.
+# The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
@@ -137,10 +137,10 @@ PLACES = re.compile(r"\{(language|split)\}")
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a declaration says.
+    """The contents of a declaration.
 
-    path: the file itself; names of files are relative to its folder.  columns: meaning -> column.  splits:
-    what the data call each split.  labels, languages: None where they are to be collected.
+    path: the declaration file; `files` is relative to its folder.  columns: meaning -> column.  splits: name of each
+    split in the data.  labels, languages: None if they are to be collected from the data.
     """
 
     path: Path
@@ -155,12 +155,12 @@ class Declaration:
 
     @property
     def by_word(self) -> bool:
-        """Whether words are labelled, not texts."""
+        """Whether labels belong to words, not to texts."""
         return "words" in self.columns
 
     @property
     def generated(self) -> bool:
-        """Whether a text is to be generated; then nothing is labelled."""
+        """Whether a text is to be generated; there are no labels then."""
         return "target" in self.columns
 
     def file(self, root: Path, language: str, split: Split) -> Path:
@@ -169,7 +169,7 @@ class Declaration:
         return root / PLACES.sub(lambda place: told[place[1]], self.files)
 
     def found(self, root: Path) -> list[tuple[Path, Mapping[str, str]]]:
-        """Every file that fits `files`, with what stands for {language} and {split} in its name."""
+        """Every file that matches `files`, with the values of {language} and {split} in its name."""
         parts = PLACES.split(self.files)  # text, place, text, ...
         wild = "".join("*" if i % 2 else glob.escape(part) for i, part in enumerate(parts))
         seen, pattern = set[str](), ""
@@ -182,7 +182,7 @@ class Declaration:
 
 
 def read_declaration(path: Path) -> Declaration:
-    """Read and check a declaration. Raises HeadlabError that names the file and what is wrong with it."""
+    """Read and validate a declaration. Raises HeadlabError naming the file and the problem."""
     try:
         raw = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -208,7 +208,7 @@ def read_declaration(path: Path) -> Declaration:
 
 
 def _check(raw: Mapping[str, Any]) -> None:
-    """Raise HeadlabError for keys, types, a name or a place of files that cannot be."""
+    """Raise HeadlabError for an invalid key, type, task name, format or file path."""
     for key, value in raw.items():
         if key not in KEYS:
             raise HeadlabError(
@@ -238,7 +238,7 @@ def _check(raw: Mapping[str, Any]) -> None:
 
 
 def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
-    """The columns, checked to say all that has to be known and nothing twice."""
+    """The columns. Raises HeadlabError if one is missing, unknown or ambiguous."""
     columns: dict[str, Any] = dict(raw["columns"])
     for key, value in columns.items():
         if key not in COLUMNS:
@@ -258,7 +258,7 @@ def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
         if (place in columns) == (f"{{{place}}}" in raw["files"]):
             alone = raw.get("languages", [])
             if place == "language" and place not in columns and len(alone) == 1:
-                continue  # there is one, and it is named
+                continue  # the only language is listed in `languages`
             raise HeadlabError(
                 f"give the {place} either by {{{place}}} in files or by columns.{place}, not both",
                 code="declaration.place_ambiguous",
@@ -298,15 +298,15 @@ def _strings(raw: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
     return tuple(values)
 
 
-# A user's own task, made from its declaration and read from csv, tsv or jsonl files.
+# The task made from a declaration, read from csv, tsv or jsonl files.
 
 Stamps = tuple[tuple[Path, int, int], ...]
 
 
 def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
-    """The task that a TOML file declares; docs/tasks.md says how.
+    """The task declared by a TOML file; see docs/tasks.md.
 
-    data: folder that its files are relative to; None: the declaration's own.  Raises HeadlabError naming
+    data: folder that its files are relative to; None means the declaration's folder.  Raises HeadlabError naming
     file, line and column for a declaration or data that cannot be read.
     """
     said, root = read_declaration(path), _root(path, data)
@@ -318,7 +318,7 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
 
 
 def _state(file: Path) -> tuple[Path, int, int]:
-    """A file with what changes when it does. Raises HeadlabError where it cannot be looked at."""
+    """A file with its modification time and size. Raises HeadlabError if it cannot be read."""
     try:
         found = file.stat()
     except OSError as error:
@@ -329,7 +329,7 @@ def _state(file: Path) -> tuple[Path, int, int]:
 
 
 def declared_source(path: Path, data: Path | None = None) -> Source:
-    """Where its examples come from. Raises HeadlabError for a declaration that cannot be read."""
+    """Where the examples of a declared task come from. Raises HeadlabError if the declaration cannot be read."""
     said, root = read_declaration(path), _root(path, data)
     words = f"{root}, as {path.name} declares"
     return Source(words) if said.found(root) else Source(words, False, _nothing(said, root))
@@ -346,9 +346,9 @@ def _nothing(said: Declaration, root: Path) -> str:
 def read(
     said: Declaration, root: Path, labels: tuple[str, ...], first: str, language: str, split: Split, seed: int
 ) -> Sequence[Example]:
-    """A split in a random order, examples of one group side by side.
+    """A split in random order, examples of one group together.
 
-    first: the language that aligned ones are held against.
+    first: the language that the rows of an aligned task are compared with.
     """
     rows = _rows(said, root, language, split)
     if said.aligned and language != first:
@@ -365,22 +365,22 @@ def read(
 
 @dataclass(frozen=True)
 class Row:
-    """A record of a file, asked by what the declaration says its columns mean."""
+    """A record of a file, accessed by the meanings that the declaration gives its columns."""
 
     said: Declaration
     path: Path
     record: Record
 
     def has(self, key: str) -> bool:
-        """Whether there is a column for it."""
+        """Whether there is a column with this meaning."""
         return key in self.said.columns
 
     def value(self, key: str) -> Any:
-        """The field as it was read."""
+        """The field as read."""
         return self.record.values[self.said.columns[key]]
 
     def text(self, key: str) -> str:
-        """A text; a whole number is taken as it is written. Raises HeadlabError for anything else."""
+        """A text; an integer is converted to one. Raises HeadlabError for anything else."""
         value = self.value(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
@@ -389,7 +389,7 @@ class Row:
         return value
 
     def many(self, key: str) -> list[str]:
-        """Texts: a JSON list, or what spaces separate."""
+        """Texts: a JSON list, or separated by spaces. Raises HeadlabError for anything else."""
         value = self.value(key)
         texts: Any = value.split() if isinstance(value, str) and self.said.format != "jsonl" else value
         if not isinstance(texts, list) or not texts or not all(map(_is_word, texts)):
@@ -397,7 +397,7 @@ class Row:
         return texts
 
     def wrong(self, key: str, what: str, *, code: str) -> HeadlabError:
-        """What is wrong, with its place."""
+        """The error for a bad field, with its file, line and column."""
         return HeadlabError(f"{self.path}, line {self.record.line}, column {self.said.columns[key]}: {what}", code=code)
 
 
@@ -406,7 +406,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _every(said: Declaration, path: Path) -> Iterator[Row]:
-    """Records of one file; none of a split or language that nobody could ask for."""
+    """The records of one file. Raises HeadlabError for an unknown split or an invalid language code."""
     for record in read_records(path, said.format, tuple(said.columns.values())):
         row = Row(said, path, record)
         if row.has("split") and row.text("split") not in said.splits.values():
@@ -425,7 +425,7 @@ def _every(said: Declaration, path: Path) -> Iterator[Row]:
 
 
 def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Row]:
-    """The records of a language's split; none where train has no file of its own."""
+    """The records of a language's split; empty for train if it should have its own file and does not."""
     path = said.file(root, language, split)
     if split == "train" and "{split}" in said.files and not path.is_file():
         return []
@@ -434,7 +434,7 @@ def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Ro
 
 
 class Part(NamedTuple):
-    """A file of the task.  language, split: as its name says them; None where it does not."""
+    """A file of the task.  language, split: from its name; None if the name does not give them."""
 
     path: Path
     language: str | None
@@ -442,7 +442,7 @@ class Part(NamedTuple):
 
 
 def _parts(said: Declaration, root: Path) -> list[Part]:
-    """The files of the task, but for those of a language or split that it does not have."""
+    """The files of the task, without those of a language or split it does not have."""
     found = (Part(path, places.get("language"), places.get("split")) for path, places in said.found(root))
     return [
         part
@@ -455,15 +455,15 @@ def _parts(said: Declaration, root: Path) -> list[Part]:
 
 @lru_cache(maxsize=64)
 def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Languages, English first, and labels, sorted, as declared or else as found in one pass over the files.
+    """Languages (English first) and labels (sorted), as declared or else collected in one pass over the files.
 
-    Kept while no file changes: a worker asks for a task with every request.
+    Cached while no file changes: a worker makes the task anew for every request.
     """
     said = read_declaration(path)
     codes, labels = set[str](), set[str]()
     for part in _parts(said, root):
         codes |= {part.language} if part.language else set()
-        # then nothing is to be learned from the rows
+        # everything is known without reading the rows
         told = (said.labels or said.generated) and (part.language or said.languages)
         for row in () if told else _every(said, part.path):
             own = row.text("language") if row.has("language") else part.language
@@ -482,14 +482,14 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
 
 
 def _labels(row: Row) -> list[str]:
-    """The labels that a record has."""
+    """The labels of a record."""
     if row.said.generated:
         return []
     return row.many("labels") if row.said.by_word else [row.text("label")]
 
 
 def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str) -> None:
-    """Raise HeadlabError where row i cannot mean the same in both."""
+    """Raise HeadlabError if row i cannot mean the same in both languages."""
     if len(rows) != len(others):
         raise HeadlabError(
             f"{what} has {len(rows)} rows, {first} has {len(others)}; row i of an aligned task must mean the same in "
@@ -508,7 +508,7 @@ def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str
 
 
 def _example(row: Row, name: str, labels: tuple[str, ...]) -> Example:
-    """name: what the example is called where no column says it."""
+    """A record as an example.  name: its id and group where no column gives them."""
 
     def index(label: str, key: str) -> int:
         if label not in labels:

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, kept there as parquet; every way this can fail is a sentence."""
+"""Parquet data sets on the Hugging Face hub; every failure is raised as a HeadlabError."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES: Mapping[Split, str] = {"train": "train", "dev": "validation", "test": "te
 
 @dataclass(frozen=True)
 class HubRows:
-    """Columns of one split of one part of a data set.  place: what to call it in an error."""
+    """Columns of one split of one part of a data set.  place: its name in error messages."""
 
     place: str
     columns: Mapping[str, Sequence[Any]]
@@ -24,9 +24,9 @@ class HubRows:
 
 @dataclass(frozen=True)
 class HubData:
-    """A data set that a task can be read from.
+    """A data set that a task is read from.
 
-    columns: those that are read.  revision: a commit, or None where none is known to be right.
+    columns: those to read.  revision: a commit, or None if none is pinned.
     """
 
     task: str
@@ -35,10 +35,10 @@ class HubData:
     revision: str | None = None
 
     def read(self, part: str, split: Split) -> HubRows:
-        """A split with classes as their names; empty columns where the data set lacks the split.
+        """A split, with classes as names; empty columns if the data set lacks the split.
 
-        Files come from the local cache, else from the network: those of this split alone, as a whole part
-        may be a thousand times larger.  Raises HeadlabError without network, package, data set or column.
+        Files come from the local cache, else from the network: only those of this split, since a whole part may be
+        a thousand times larger.  Raises HeadlabError if the network, package, data set or a column is missing.
         """
         place = f"{self.repository}, {part}, {NAMES[split]} (hub)"
         files = self._files(f"{part}/{NAMES[split]}-*.parquet", place)
@@ -86,7 +86,7 @@ class HubData:
             files = self._fetched(pattern, local=True)
         except LocalEntryNotFoundError:
             return []
-        # "00000-of-00004" alone is what an interrupted download leaves
+        # an interrupted download leaves some of the files, like "00000-of-00004" alone
         whole = files and files[0].stem.rpartition("-of-")[2] == f"{len(files):05d}"
         return files if whole else []
 
@@ -100,9 +100,9 @@ class HubData:
         return sorted(Path(folder).glob(pattern))
 
     def _table(self, files: Sequence[Path], place: str) -> Any:
-        """The files as one table of `datasets`, which knows the names of classes."""
+        """The files as one table of the package `datasets`, which knows the class names."""
         try:
-            from datasets import Dataset  # takes two seconds to import, and only this needs it
+            from datasets import Dataset  # takes two seconds to import, and only this method needs it
             from datasets.exceptions import DatasetsError
         except ImportError as error:
             raise HeadlabError(
@@ -124,19 +124,19 @@ class HubData:
 
 
 def _values(rows: Any, name: str) -> Sequence[Any]:
-    """A column as Python values; classes, or lists of them, as names in place of numbers."""
+    """A column as Python values; classes, or lists of classes, as names instead of numbers."""
     kind, values = rows.features[name], list(rows[name])
     names = getattr(kind, "names", None) or getattr(getattr(kind, "feature", None), "names", None)
     return values if names is None else [_named(value, names) for value in values]
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """The name of a class; None where there is none, as for the -1 of what has no label."""
+    """The name of a class, or of each in a list; None for a number without a name, like -1 for no label."""
     if isinstance(value, list):
         return [_named(one, names) for one in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
 
 def _first(error: Exception) -> str:
-    """The first line of an error, or its kind where it says nothing."""
+    """The first line of an error, or its class name if it has no message."""
     return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__

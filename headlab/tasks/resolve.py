@@ -1,4 +1,4 @@
-"""A task for the one at the keyboard: by name, or by the path of a declaration."""
+"""A task for library and command-line users: by name, or by the path of a declaration."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ENDING = ".toml"
 
 
 def task(name: str | Path, languages: Sequence[str] | str | None = None, *, data: Path | str | None = None) -> Task:
-    """A task with some of its languages; all of them for None or "all".
+    """A task restricted to some of its languages; all of them for None or "all".
 
-    name: a built-in task, one that $HEADLAB_TASKS declares, or the path of a declaration (TOML).
-    data: folder of the task's files; None takes $HEADLAB_DATA, or the declaration's own folder.  Raises
-    HeadlabError for an unknown task or language, with those that exist.
+    name: a built-in task, one declared in $HEADLAB_TASKS, or the path of a declaration (TOML).
+    data: folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.  Raises
+    HeadlabError for an unknown task or language, listing those that exist.
     """
     name, folder = str(name), None if data is None else Path(data)
     if not name.endswith(ENDING):
@@ -32,5 +32,5 @@ def task(name: str | Path, languages: Sequence[str] | str | None = None, *, data
 
 
 def source(name: str, data: Path | None = None) -> Source:
-    """Where the examples of a task that `task` has made come from."""
+    """Where the examples of a task made by `task` come from.  name, data: as given to `task`."""
     return declared_source(Path(name), data) if name.endswith(ENDING) else tasks.source(name, data)

@@ -1,4 +1,4 @@
-"""The embedded task `slots`: which word of a voice command fills which slot, in the sentences of the task `intents`."""
+"""The embedded task `slots`: which word fills which slot, in the voice commands of the task `intents`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from headlab.tasks.intents import read as read_intents
 from headlab.tasks.intents.templates import LANGUAGES, Said
 
 OUTSIDE = "O"
-# The slots of English train, the most frequent first; what another language alone has (`domain`) is outside.  Plain,
-# not B- and I-: no two fillers of one slot ever stand side by side, so these would only make more and rarer labels.
+# The slots of English train, most frequent first; a slot found only in other languages (`domain`) counts as outside.
+# No B- and I- prefixes: two fillers of one slot are never adjacent, so they would only make more and rarer labels.
 LABELS = (
     OUTSIDE, "name", "area", "floor", "temperature", "item", "position", "state", "minutes", "hours", "seconds",
     "device_class", "start_minutes", "volume_step", "start_seconds", "conversation_command", "brightness",
     "start_hours", "volume_level", "color",
 )  # fmt: skip
-# Written without spaces: there a word is what the template was put together from, a filler or what stands between two
-# choices. Tokenizers take such pieces as words; single characters would tear Thai vowels from their consonants.
+# Written without spaces: a word is then one piece of the template, a filler or the text between two choices.
+# Tokenizers treat such pieces as words; single characters would separate Thai vowels from their consonants.
 UNSPACED = frozenset({"th", "zh-CN"})
-OWN = -1  # the mark of a character that no piece accounts for
+OWN = -1  # mark of a character that comes from no piece
 
 Marked = tuple[str, list[int]]
 Word = tuple[str, str]
 
 
 def slots_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: 20 labels, one a word, in the 15 languages of `intents`, train in English only; not aligned.
+    """The task: 20 labels, one per word, in the 15 languages of `intents`; train in English only; not aligned.
 
     data: not used; the sentences come with the packages.
     """
@@ -39,8 +39,8 @@ def slots_task(data: Path | None = None, seed: int = 0) -> Task:
 
 
 def read(language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The sentences of `intents` in the same splits and order, with a label for each word. Raises as that task."""
-    found = read_intents(language, split, seed)  # first: it says which package is missing
+    """The sentences of `intents` in the same splits and order, with a label for each word. Raises as `intents` does."""
+    found = read_intents(language, split, seed)  # first, because it names a missing package
     from headlab.tasks.intents.splits import build
 
     splits = build(language, seed)
@@ -65,9 +65,9 @@ def _example(name: str, group: str, words: Sequence[Word]) -> Example:
 
 
 def words_of(said: Said, clean: Sequence[tuple[re.Pattern[str], str]], language: str) -> list[Word]:
-    """The words of a sentence, each with the slot that most of its slots' characters fill; OUTSIDE if none does.
+    """The words of a sentence, each with the slot that fills most of its characters; OUTSIDE if none does.
 
-    So "30%" is of the slot of 30, and a name with a case ending of the template's is a name.
+    Characters outside any slot do not count: "30%" has the slot of 30, and a name with a case ending is a name.
     """
     text, marks = mended(said, clean)
     out = []
@@ -85,9 +85,9 @@ def _parts(letters: Sequence[tuple[str, int]]) -> Iterator[list[tuple[str, int]]
 
 
 def mended(said: Said, clean: Sequence[tuple[re.Pattern[str], str]]) -> Marked:
-    """The sentence as it came out, and the place in `said.pieces` that each of its characters is from.
+    """The tidied sentence, and for each of its characters the index in `said.pieces` it came from.
 
-    Follows `sampling.tidy` step by step.
+    Follows `templates.tidy` step by step.
     """
     text = "".join(piece.text for piece in said.pieces)
     marks = [number for number, piece in enumerate(said.pieces) for _ in piece.text]
@@ -100,7 +100,7 @@ def mended(said: Said, clean: Sequence[tuple[re.Pattern[str], str]]) -> Marked:
 
 
 def replaced(pattern: re.Pattern[str], replacement: str, text: str, marks: Sequence[int]) -> Marked:
-    """`pattern.sub`, with marks: what a replacement leaves alone keeps its own; see `_carried`."""
+    """`pattern.sub` that carries the marks along; for those of replaced text see `_carried`."""
     out, kept, at = "", list[int](), 0
     for match in pattern.finditer(text):
         new, (start, end) = match.expand(replacement), match.span()
@@ -111,7 +111,7 @@ def replaced(pattern: re.Pattern[str], replacement: str, text: str, marks: Seque
 
 
 def _carried(old: str, new: str, marks: Sequence[int], before: int) -> Iterator[int]:
-    """Marks for what has replaced a text: of the letter that was there, where there was one; else of the one before."""
+    """Marks of a replacement: for each character that of the one it replaced, or else of the one before it."""
     for what, start, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         for place in range(last - first):
             if what != "insert":

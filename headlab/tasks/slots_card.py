@@ -1,4 +1,4 @@
-"""What the data card says of the task `slots`, counted from the data itself."""
+"""The data card's section on the task `slots`, with counts from the data."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def labels(language: str, split: Split) -> list[int]:
 
 
 def row(language: str, splits: Mapping[Split, Counter[int]]) -> list[object]:
-    """A language's numbers, splits as train/dev/test without those it lacks."""
+    """One table row: a language's counts as train/dev/test, without the splits it lacks."""
     there = [counts for counts in splits.values() if counts]
     slashed = ("/".join(map(str, column)) for column in ([c.total() for c in there], [len(c) for c in there]))
     return [language, *slashed, "/".join(percent(counts, 0) for counts in there)]
 
 
 def percent(counts: Counter[int], label: int) -> str:
-    """Share of a label."""
+    """Share of a label, in percent."""
     return f"{100 * counts[label] / counts.total():.1f} %"

@@ -1,4 +1,4 @@
-"""The task `translation`: sentences with their translations, a language pair each, from tab-separated files."""
+"""The task `translation`: sentences with their translations, one tab-separated file per language pair and split."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from headlab.tasks.base import VARIABLE, Example, Source, Split, Task, in_order,
 
 NAME, FOLDER, SUFFIX = "translation", "mt", "tsv"
 COLUMNS = ("source", "target")
-# What is named where there is no folder to look into: whoever asks for a sentence is told which file is missing.
+# Pairs to list if there is no data folder: reading a sentence then raises the error that names the missing file.
 PAIRS = ("en-de", "en-fr")
 PAIR = re.compile(r"[A-Za-z][A-Za-z0-9_]*-[A-Za-z][A-Za-z0-9_-]*")
-PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, or a part of the world
+PLACE = re.compile(r"[A-Z]{2}|[A-Z][a-z]{3}|[0-9]{3}")  # a country, a script, or a UN M49 region
 
 
 def translation_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: a language is a pair, like en-de, source first; there are no labels, as texts are generated.
+    """The task: a language is a pair, like en-de, source first; there are no labels, since texts are generated.
 
-    data: a folder with `mt/{pair}.{train,dev,test}.tsv`, whose pairs are the task's; None takes $HEADLAB_DATA.
-    Rows are not aligned across pairs, and each is a group of its own.
+    data: a folder with `mt/{pair}.{train,dev,test}.tsv`, which define the pairs; None means $HEADLAB_DATA.
+    Rows are not aligned across pairs, and each row is its own group.
     """
     found = tuple(pair for pair in languages_in(data, FOLDER, SUFFIX) if PAIR.fullmatch(pair))
     return Task(NAME, (), found or PAIRS, False, partial(read, data), seed)
 
 
 def source(data: Path | None) -> Source:
-    """Where its examples come from. Raises HeadlabError if the data folder is none."""
+    """Where the examples come from. Raises HeadlabError if the data folder is not a folder."""
     found = subfolder(data, FOLDER)
     return Source("a folder of your own", False, _advice()) if found is None else Source(str(found))
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The pairs of a split in a random order; a split without a file is empty if it is train.
+    """The sentence pairs of a split in random order; empty for train if it has no file.
 
-    Raises HeadlabError for a name of one language; and, naming file, line and column, for a side that is empty.
+    Raises HeadlabError for a pair that could be read as one language and, naming file, line and column, for an empty
+    side.
     """
     _check_pair(language)
     folder = subfolder(data, FOLDER)
@@ -66,7 +67,7 @@ def examples(path: Path, split: Split) -> list[Example]:
 
 
 def _visible(text: str) -> bool:
-    """Whether there is a letter, a digit or a sign: spaces of no width and lone accents are nothing to translate."""
+    """Whether a text has a letter, digit, symbol or punctuation mark, not only spaces, controls and lone accents."""
     return any(unicodedata.category(character)[0] in "LNPS" for character in text)
 
 
@@ -83,9 +84,9 @@ def _check_pair(language: str) -> None:
 
 
 def sides(language: str) -> tuple[str, str]:
-    """('en', 'de') of the pair en-de; of a language that is not a pair, like zh or zh-CN, itself twice.
+    """('en', 'de') for the pair en-de; for a single language, like zh or zh-CN, that language twice.
 
-    What follows a language as a country (CN) or a script (Hans) does belongs to it.
+    A country (CN), script (Hans) or region code belongs to the language before it.
     """
     parts = language.split("-")
     own = 1

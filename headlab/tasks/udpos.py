@@ -1,4 +1,4 @@
-"""Universal Dependencies (Nivre et al. 2020): the task `udpos`, and gold trees of the same treebanks."""
+"""Universal Dependencies (Nivre et al. 2020): the task `udpos`, and gold trees from the same treebanks."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from headlab.tasks.base import (
 )
 from headlab.tasks.hub import HubData
 
-# The task `udpos`: a part of speech for every word, from Universal Dependencies treebanks (Nivre et al. 2020).
+# The task `udpos`: a part of speech for every word.
 
-# The universal parts of speech, https://universaldependencies.org/u/pos/: all there are, in the order of their names.
+# All universal parts of speech in alphabetical order, https://universaldependencies.org/u/pos/.
 LABELS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ",
     "SYM", "VERB", "X",
 )  # fmt: skip
-# The paper's, Held & Yang (2023), and the part of the hub's data set that each is.
+# The languages of Held & Yang (2023), and the part of the hub's data set with each.
 PARTS = {
     "en": "English", "ar": "Arabic", "bg": "Bulgarian", "de": "German", "el": "Greek", "es": "Spanish", "fr": "French",
     "hi": "Hindi", "ru": "Russian", "tr": "Turkish", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 LANGUAGES = tuple(PARTS)
-HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))  # the data hash of every result tells another revision
+HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))  # unpinned; the data hash shows a changed revision
 FOLDER, SUFFIX = "ud", "conllu"
 COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-READ = ("id", "form", "lemma", "upos")  # the rest of a line is not looked at: some treebanks leave the trees out
+READ = ("id", "form", "lemma", "upos")  # the rest is not parsed: some treebanks omit the trees
 
 Tagged = tuple[tuple[str, int], ...]
 
 
 def udpos_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: 17 labels, one a word; rows are not aligned across languages.
+    """The task: 17 labels, one per word; rows are not aligned across languages.
 
-    data: a folder with `ud/{language}.{train,dev,test}.conllu`, whose languages are the task's; None
-    takes $HEADLAB_DATA; where there is no such folder, the hub is asked.
+    data: a folder with `ud/{language}.{train,dev,test}.conllu`, which define the languages; None means
+    $HEADLAB_DATA; without such a folder, the data come from the hub.
     """
     languages = languages_in(data, FOLDER, SUFFIX) or LANGUAGES
     return Task("udpos", LABELS, languages, False, partial(read, data), seed)
 
 
 def source(data: Path | None) -> Source:
-    """Where its examples come from."""
+    """Where the examples come from."""
     return folder_or_hub("udpos", data, FOLDER, HUB.repository)
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The sentences of a split in a random order; a split without a file is empty if it is train."""
+    """The sentences of a split in random order; empty for train if the data folder has no file for it."""
     folder = subfolder(data, FOLDER)
     if folder is None:
         return in_order(examples(hub_sentences(language, split), split), seed)
@@ -73,7 +73,7 @@ def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[
 
 
 def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
-    """Tagged sentences as examples; each is a group of its own."""
+    """Tagged sentences as examples; each is its own group."""
     return [
         Example(
             f"{split}-{row}",
@@ -87,7 +87,7 @@ def examples(rows: Iterator[Tagged], split: Split) -> list[Example]:
 
 
 def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
-    """Sentences of the hub's data set. Raises HeadlabError, naming the row, where words and labels do not fit."""
+    """Sentences of the hub's data set. Raises HeadlabError naming the row if words and labels do not match."""
     if language not in PARTS:
         raise HeadlabError(
             f"{HUB.repository} on the hub has {', '.join(PARTS)}, not {language}",
@@ -110,10 +110,10 @@ def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
 
 
 def sentences(path: Path) -> Iterator[Tagged]:
-    """Syntactic words of a CoNLL-U file, sentence by sentence, each with the place of its part of speech in LABELS.
+    """Syntactic words of a CoNLL-U file, sentence by sentence, each with the index of its part of speech in LABELS.
 
-    Merged tokens ("4-5", whose parts follow) and empty nodes ("8.1") are no words.  Raises HeadlabError
-    that names file, line and column.
+    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError
+    naming file, line and column.
     """
     found: list[tuple[str, int]] = []
     for number, line in enumerate([*read_lines(path), ""], start=1):
@@ -126,8 +126,8 @@ def sentences(path: Path) -> Iterator[Tagged]:
 
 
 def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str, int]]:
-    """The word of a line and its label; nothing if the line holds no word of its own."""
-    from conllu.exceptions import ParseException  # wanted by this task only
+    """The word of a line and its label; empty for a multiword token or an empty node."""
+    from conllu.exceptions import ParseException  # only this task needs it
     from conllu.parser import parse_line
 
     fields = line.split("\t")
@@ -144,9 +144,9 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
                 code="treebank.field_empty",
             )
     try:
-        # a form may hold spaces, but two in a row would end the field for conllu
+        # a form may contain spaces, but conllu ends the field at two in a row
         token = parse_line(re.sub(" {2,}", " ", line), READ)
-    except (ParseException, ValueError) as error:  # ValueError: more digits than Python reads
+    except (ParseException, ValueError) as error:  # ValueError: more digits than Python converts
         raise HeadlabError(
             f"{path}, line {number}, column ID: {fields[0]!r:.60} is not a CoNLL-U id", code="treebank.id_invalid"
         ) from error
@@ -167,9 +167,9 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
     return [(token["form"], LABELS.index(token["upos"]))]
 
 
-# Gold trees of Universal Dependencies treebanks (Nivre et al. 2020), read from CoNLL-U files.
+# Gold trees, read from CoNLL-U files.
 
-# Words, tokens that are written as one and stand for several words ("4-5"), and words that are not there ("8.1").
+# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
 WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
 NUMBER = re.compile("[0-9]{1,6}")
 SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
@@ -177,10 +177,10 @@ SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 
 @dataclass(frozen=True)
 class Tree:
-    """A sentence and which word depends on which.
+    """A sentence and its dependency tree.
 
-    governors: 0-based place of each word's governor, -1 for the root.  relations: of each word to its governor, the
-    universal part only ("nsubj:pass" is "nsubj").  line: of its first word in the file, from 1.
+    governors: 0-based index of each word's governor, -1 for the root.  relations: of each word to its governor, the
+    universal part only ("nsubj" for "nsubj:pass").  line: that of its first word in the file, from 1.
     """
 
     id: str
@@ -191,7 +191,7 @@ class Tree:
 
 
 class _Row(NamedTuple):
-    """A line that holds a word."""
+    """A line with a word."""
 
     line: int
     word: str
@@ -200,9 +200,9 @@ class _Row(NamedTuple):
 
 
 def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]:
-    """The trees of `ud/{language}.{split}.conllu` below the data folder; None takes $HEADLAB_DATA.
+    """The trees of `ud/{language}.{split}.conllu` below the data folder; None means $HEADLAB_DATA.
 
-    Raises HeadlabError where there is no such file, and as `read_trees`.
+    Raises HeadlabError if there is no such file, and as `read_trees` does.
     """
     if split not in SPLITS:
         raise HeadlabError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}", code="split.unknown")
@@ -218,9 +218,9 @@ def treebank(data: Path | None, language: str, split: Split) -> tuple[Tree, ...]
 
 
 def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str, ...]:
-    """Languages with a treebank below the data folder, English first; none where there is no folder.
+    """Languages with a treebank below the data folder, English first; empty if there is no folder.
 
-    split: that it must have; None for any.
+    split: one that the treebank must have; None for any.
     """
     folder, every = subfolder(data, FOLDER), languages_in(data, FOLDER, SUFFIX)
     if folder is None or split is None:
@@ -229,11 +229,11 @@ def treebank_languages(data: Path | None, split: str | None = None) -> tuple[str
 
 
 def read_trees(path: Path) -> tuple[Tree, ...]:
-    """Every tree of a CoNLL-U file, in its order.
+    """Every tree of a CoNLL-U file, in file order.
 
-    Merged tokens ("4-5", whose parts follow) and empty nodes ("8.1") are no words.  Raises HeadlabError that names
-    file, line and column of what is not a tree: no root or two, a cycle, a governor that is not a word; and for a
-    file without any.
+    Multiword tokens ("4-5", whose parts follow) and empty nodes ("8.1") are skipped.  Raises HeadlabError naming
+    file, line and column of a sentence that is not a tree: no root or two, a cycle, a governor that is not a word;
+    and for a file without any tree.
     """
     trees = tuple(_trees(path))
     if not trees:
@@ -262,7 +262,7 @@ def _trees(path: Path) -> Iterator[Tree]:
 
 
 def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
-    """The word of a line; nothing if the line holds no word of its own."""
+    """The word of a line; empty for a multiword token or an empty node."""
     fields = line.split("\t")
     if len(fields) != len(COLUMNS):
         raise HeadlabError(
@@ -296,7 +296,7 @@ def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]
 
 
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
-    """The words of a sentence as a tree. Raises HeadlabError if they are none."""
+    """The words of a sentence as a tree. Raises HeadlabError if they do not form one."""
     if not rows:
         raise HeadlabError(f"{path}, line {begun}, column ID: a sentence without words", code="treebank.sentence_empty")
     for row in rows:
@@ -327,7 +327,7 @@ def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
 
 
 def _off_the_root(governors: Sequence[int]) -> int | None:
-    """The first word whose governors never end at the root; None if there is none."""
+    """The first word whose chain of governors does not reach the root; None if there is none."""
     reached = [governor < 0 for governor in governors]
     for start in range(len(governors)):
         at, path = start, list[int]()

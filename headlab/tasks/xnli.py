@@ -26,15 +26,15 @@ LABELS = ("entailment", "neutral", "contradiction")
 LANGUAGES = ("en", "ar", "bg", "de", "el", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 FOLDER, META = "xnli", "meta"
 COLUMNS = ("premise", "hypothesis", "label")
-HUB = HubData("xnli", "facebook/xnli", COLUMNS, "b8dd5d7af51114dbda02c0e3f6133f332186418e")  # one part a language
+HUB = HubData("xnli", "facebook/xnli", COLUMNS, "b8dd5d7af51114dbda02c0e3f6133f332186418e")  # one part per language
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One language's split as it was read.
+    """One language's split as read.
 
-    place: what to call it in an error.  first: number of the first row, as a reader counts.  pairs:
-    premise, hypothesis and place of the label in LABELS.
+    place: its name in error messages.  first: number of the first row (line 2 of a file, row 0 on the hub).  pairs:
+    premise, hypothesis and index of the label in LABELS.
     """
 
     place: str
@@ -43,22 +43,22 @@ class Rows:
 
 
 def xnli_task(data: Path | None = None, seed: int = 0) -> Task:
-    """The task: 3 classes, 15 languages, aligned (row i is the same pair everywhere).
+    """The task: 3 classes, 15 languages, aligned (row i is the same pair in every language).
 
-    data: a folder with `xnli/{language}.{dev,test}.tsv`; None takes $HEADLAB_DATA; where there is no
-    such folder, the hub is asked.  Examples of one premise are a group.
+    data: a folder with `xnli/{language}.{dev,test}.tsv`; None means $HEADLAB_DATA; without such a folder, the data
+    come from the hub.  Examples with the same premise form a group.
     """
     present = [name for name in languages_in(data, FOLDER, "tsv") if name != META]
     return Task("xnli", LABELS, tuple(present) or LANGUAGES, True, partial(read, data), seed)
 
 
 def source(data: Path | None) -> Source:
-    """Where its examples come from."""
+    """Where the examples come from."""
     return folder_or_hub("xnli", data, FOLDER, HUB.repository)
 
 
 def read(data: Path | None, language: str, split: Split, seed: int) -> Sequence[Example]:
-    """A split with its premises in random order, the same in every language; what a premise has stays together."""
+    """A split with its premises in random order, the same in every language; examples of a premise stay together."""
     folder = subfolder(data, FOLDER)
     if folder is None:
         of, reference = _of_hub, LANGUAGES[0]
@@ -84,7 +84,7 @@ def _path(folder: Path, language: str, split: Split) -> Path:
 
 
 def _reference(folder: Path, language: str, split: Split) -> str:
-    """The language that all others are held against: English where it is there, else the first that is."""
+    """The language that all others are compared with: English if it has a file, else the first that has one."""
     others = [*LANGUAGES, *sorted(path.name.split(".")[0] for path in folder.glob(f"*.{split}.tsv")), language]
     return next((name for name in others if name != META and _path(folder, name, split).is_file()), language)
 
@@ -111,7 +111,7 @@ def _of_hub(language: str, split: Split) -> Rows:
 
 
 def _same_pairs(rows: Rows, reference: Rows) -> None:
-    """Raise HeadlabError where row i cannot be the same pair in both."""
+    """Raise HeadlabError if row i cannot be the same pair in both."""
     told = "row i must be the same pair in every language"
     if len(rows.pairs) != len(reference.pairs):
         raise HeadlabError(
@@ -130,7 +130,7 @@ def _same_pairs(rows: Rows, reference: Rows) -> None:
 def _groups(folder: Path | None, split: Split, rows: Rows, reference: Rows) -> list[str]:
     """The group of each row: its prompt in the meta file, else the first row with its premise in the reference.
 
-    Never by the language's own premises: two of them may be translated alike, and rows would part ways.
+    The language's own premises are not used: two of them may have the same translation, which would change groups.
     """
     meta = None if folder is None else folder / f"{META}.{split}.tsv"
     if meta is None or not meta.is_file():

@@ -1,1 +1,1 @@
-"""Training what the package ships and what users make: full fine-tuning and LoRA, on one language."""
+"""Training of the shipped models and of users' own: fine-tuning, gates, language models and translation models."""

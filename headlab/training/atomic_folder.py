@@ -1,4 +1,4 @@
-"""A folder that is there whole or not at all, and what it may replace."""
+"""Folders written atomically (complete or absent), and checks on what they may replace."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headlab.errors import HeadlabError
 from headlab.files import read_json, unwritable
 from headlab.models.files import file_sha256
 
-# A folder that is there whole or not at all: filled beside its place, and put there when it is finished.
+# A folder written atomically: filled under a temporary name beside its target, then renamed.
 
-NEW, OLD = ".new", ".old"  # ends of names: a folder that is being filled, and the one it replaces
-HERE, EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+NEW, OLD = ".new", ".old"  # suffixes: of a folder being filled, and of the one it replaces
+HERE, EXCHANGE = -100, 2  # Linux's AT_FDCWD and RENAME_EXCHANGE
 
 
 def require_folder(out: Path, do: str) -> None:
-    """Raise HeadlabError, saying what to do, for the root of a disk, the folder one works in, and a path of no use."""
+    """Raise HeadlabError, with the advice `do`, for a disk root, the working directory or an unusable path."""
     place = resolved(out)
-    if ".." in out.parts and not out.parent.exists():  # what is written at the place could not be read by this name
+    if ".." in out.parts and not out.parent.exists():  # what is written could not be read back under this name
         raise HeadlabError(
             f"{out} leads through a folder that does not exist; give {place}", code="output.parent_missing"
         )
@@ -38,7 +38,7 @@ def require_folder(out: Path, do: str) -> None:
 
 
 def resolved(out: Path) -> Path:
-    """Where a path leads, links followed. Raises HeadlabError for a link that leads back to itself."""
+    """The absolute path, links followed. Raises HeadlabError for a link that leads back to itself."""
     try:
         return out.resolve()
     except (OSError, RuntimeError) as error:
@@ -48,16 +48,16 @@ def resolved(out: Path) -> Path:
 
 
 def checkpoint_beside(out: Path, key: str) -> Path:
-    """Where a training's state is kept until its folder is written."""
+    """Path of a training's checkpoint, beside `out`; it is used until the folder is written."""
     place = resolved(out)
     return place.with_name(f".{place.name}-{key[:12]}.checkpoint.safetensors")
 
 
 @contextmanager
 def built(out: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of `out` at the end of the block, or is gone where that raises.
+    """Yield a new folder to fill; it replaces `out` when the block ends, or is deleted if the block raises.
 
-    A link is followed.  What killed processes left beside the place is removed.  Raises HeadlabError where the folder
+    Links are followed.  Leftovers of killed processes beside `out` are removed.  Raises HeadlabError if the folder
     cannot be written.
     """
     out = resolved(out)
@@ -79,7 +79,7 @@ def built(out: Path) -> Iterator[Path]:
 
 
 def _put(build: Path, out: Path) -> None:
-    """Give a finished folder its name; the folder that had it is left under the other name, or gone."""
+    """Rename a finished folder to `out`; the folder it replaces is left under the other name, or deleted."""
     if not out.exists():
         build.replace(out)
     elif not exchanged(build, out):
@@ -94,13 +94,13 @@ def _put(build: Path, out: Path) -> None:
 
 
 def exchanged(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system or the disk cannot."""
+    """Swap two folders atomically; False if the system or the disk cannot."""
     swap = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     return swap is not None and swap(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0
 
 
 def _held(out: Path) -> tuple[Path, int | None]:
-    """A new folder that nobody takes for a dead process's leftover, as it is locked, and its lock."""
+    """A new folder to fill and its lock, which shows that a live process is using it."""
     while True:
         build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=NEW, dir=out.parent))
         lock = _lock(build, wait=True)
@@ -112,7 +112,7 @@ def _held(out: Path) -> tuple[Path, int | None]:
 
 
 def _lock(folder: Path, *, wait: bool) -> int | None:
-    """Lock a folder until what is returned is closed, or its holder is killed. None if the lock cannot be had."""
+    """Lock a folder until the returned descriptor is closed or the process dies. None if it cannot be locked."""
     try:
         import fcntl  # missing on Windows
 
@@ -128,9 +128,9 @@ def _lock(folder: Path, *, wait: bool) -> int | None:
 
 
 def _sweep(out: Path) -> None:
-    """Remove folders for this place that nobody fills any more, and replaced ones while there is another."""
+    """Remove abandoned folders for `out`, and replaced ones if `out` exists."""
     ours = re.compile(rf"\.{re.escape(out.name)}\.[a-z0-9_]{{8}}(?:{re.escape(NEW)}|{re.escape(OLD)})")
-    with suppress(OSError):  # another process sweeps too, or may not be interfered with
+    with suppress(OSError):  # another process may be sweeping too, or access is denied
         for left in [p for p in out.parent.iterdir() if ours.fullmatch(p.name) and p.is_dir()]:
             if left.suffix == OLD:
                 if out.exists():
@@ -140,17 +140,17 @@ def _sweep(out: Path) -> None:
                 os.close(lock)
 
 
-# What may stand where a folder is put: nothing, or what the same kind of run wrote, with no file of the user's.
+# What a folder may replace: nothing, or the unchanged output of the same kind of run.
 
-SHOWN = 3  # names of files that a sentence has room for
+SHOWN = 3  # file names listed in a message
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Who writes folders of a kind.
+    """A kind of run that writes folders.
 
-    name: in sentences.  marks: files by which such a folder is known, all of one of the sets.  record: of these, the
-    file that lists the others, under `files`, with their sha256.  do: what to do where `out` is not a folder for it.
+    name: in messages.  marks: sets of files; a folder with all files of one set is of this kind.  record: the one of
+    these files that lists the others, under `files`, with their sha256.  do: advice if `out` cannot be used.
     """
 
     name: str
@@ -160,9 +160,9 @@ class Writer:
 
 
 def check_replaced(out: Path, writer: Writer) -> None:
-    """Raise HeadlabError unless this is a new name, an empty folder, or a folder as the writer left it."""
+    """Raise HeadlabError unless `out` is a new name, an empty folder, or a folder as the writer left it."""
     require_folder(out, writer.do)
-    place = resolved(out)  # as whatever replaces it goes where links and .. lead
+    place = resolved(out)  # replacing it follows links and .. too
     if not place.exists():
         return _writable(out, next(p for p in place.parents if p.exists()))
     if place.is_dir() and not any(place.iterdir()):
@@ -184,13 +184,13 @@ def check_replaced(out: Path, writer: Writer) -> None:
 
 
 def files_of(folder: Path, record: str) -> dict[str, str]:
-    """{file: sha256} of all that a folder holds but its record, by paths from the folder."""
+    """{path relative to the folder: sha256} of every file in a folder except its record."""
     names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
     return {name: file_sha256(path) for name, path in sorted(names.items()) if name != record}
 
 
 def _others(out: Path, place: Path, writer: Writer) -> list[str]:
-    """Files that were added to the folder or changed since it was written."""
+    """Files added to the folder, or changed, since it was written."""
     try:
         record: Any = read_json(place / writer.record)
     except HeadlabError:

@@ -1,4 +1,4 @@
-"""A model that is trained on just as one with gates is, without a gate: what pruning is held against."""
+"""The control for pruning: a model trained exactly as with gates, but without them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headlab.training.steps import Keep
 from headlab.training.translation import checked, finish
 
 CHECKPOINT_STEPS = 20
-# Of gates alone, which there are none of here.
+# Options that concern only gates, of which there are none here.
 UNUSED = ("weight", "gate_rate", "stacks", "start", "sample", "warmup", "history", "temperature", "low", "high",
           "dev_size", "test_size")  # fmt: skip
 
 
 class Ungated(Learner):
-    """The same steps, batches, rates and loss of a model that is trained along, with each head on or off throughout."""
+    """Joint training's steps, batches, learning rates and loss, with each head on or off throughout."""
 
     def __init__(self, model: Model, inputs: Inputs, options: GateOptions, mask: Mask | None) -> None:
         super().__init__(model, inputs, options, np.zeros(model.grid.size, bool))
@@ -35,7 +35,7 @@ class Ungated(Learner):
         self._open = torch.as_tensor(model.grid.gates(kept), device=model.device, dtype=model.module.dtype)
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
-        """1 or 0 for each head, [layer, head]; nothing is drawn."""
+        """1 or 0 for each head, [layer, head]; nothing is sampled."""
         return self._open
 
 
@@ -49,10 +49,10 @@ def train_on(
     mask: Mask | None = None,
     progress: Say = lambda _: None,
 ) -> Path:
-    """Train a copy of a model as `learn_gates` trains it along, without gates, and write the folder `out`.
+    """Train a copy of a model as `learn_gates` trains it jointly, but without gates, and write the folder `out`.
 
-    mask: of the same layers and heads; its heads are off, and what they write is 0 in the folder's weights.  Goes on
-    where it was stopped.  Raises HeadlabError for options, a mask or a place that do not fit.
+    mask: for the same layers and heads; its removed heads are off, and their output is 0 in the folder's weights.  An
+    interrupted run resumes.  Raises HeadlabError for options, a mask or a path that do not fit.
     """
     options.check()
     if not options.along:

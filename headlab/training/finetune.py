@@ -43,7 +43,7 @@ from headlab.training.steps import (
     torch_seed,
 )
 
-# Accuracy of a model that was just made, on dev, in every language.
+# Accuracy of the new model on dev, in every language.
 
 Tick = Callable[[str, int], None]
 
@@ -51,10 +51,10 @@ Tick = Callable[[str, int], None]
 def on_dev(
     task: Task, size: int = DEV_SIZE, tick: Tick = lambda language, done: None
 ) -> Callable[[Model], dict[str, Evaluation]]:
-    """A function from a model to its evaluations by language.
+    """A function that evaluates a model on dev and returns its evaluations by language.
 
-    tick: called between batches with the language and how many examples of it were begun; may raise to stop.
-    Raises HeadlabError at once if a language has no dev examples, rather than after the training.
+    tick: called between batches with the language and the number of its examples begun; may raise to stop.  Raises
+    HeadlabError at once, not after the training, if a language has no dev examples.
     """
     for language in task.languages:
         task.examples(language, "dev", size)
@@ -66,14 +66,14 @@ def on_dev(
 
 
 def _one(model: Model, task: Task, language: str, size: int, tick: Tick) -> Evaluation:
-    evaluator = Evaluator(model, task, language, "dev", size, state_bytes=0)  # one pass: nothing to resume from
+    evaluator = Evaluator(model, task, language, "dev", size, state_bytes=0)  # one pass: no layer inputs worth caching
     evaluator.tick = lambda: tick(language, evaluator.forwards)
     tick(language, 0)
     return evaluator.evaluate()
 
 
 Evaluate = Callable[[Model], Mapping[str, Evaluation]]
-POOLER = "pooler"  # trained whole too: bases of other origin bring another one
+POOLER = "pooler"  # trained in full too: other bases come with a pooler of their own
 
 
 def finetune(
@@ -89,14 +89,14 @@ def finetune(
     progress: Callable[[FinetuneStep], None] | None = None,
     evaluate: Evaluate | None = None,
 ) -> Path:
-    """Train and write the folder `out`, replacing one that stands there; returns `out`.
+    """Train a classifier and write the folder `out`, replacing an earlier result; returns `out`.
 
-    A LoRA on the embedded base becomes an adapter, full training on it its changed weights; on other bases
-    both become a whole Hugging Face folder.  evaluate: called at the end with the model that was made; the
-    accuracies of what it returns are recorded.  After every `checkpoint_every` steps, or so many times as
-    much that it takes no more than `checkpoint_share` of the time, the state goes to a file beside `out`; the
-    same call then goes on from there and ends with the same weights as an uninterrupted one.  Deterministic
-    for a given seed, thread count and processor.  Raises HeadlabError for unusable options, base or data.
+    On the embedded base, a LoRA is stored as an adapter and full training as the changed weights; on other bases both
+    are stored as a whole Hugging Face folder.  evaluate: called at the end with the new model; the accuracies of what
+    it returns are recorded.  Every `checkpoint_every` steps, or less often if that would take more than
+    `checkpoint_share` of the time, the state is written to a file beside `out`; the same call then resumes from it and
+    ends with the same weights as an uninterrupted one.  Deterministic for a given seed, thread count and processor.
+    Raises HeadlabError for unusable options, base or data.
     """
     options = options or FinetuneOptions()
     options.check()
@@ -124,7 +124,7 @@ def finetune(
 def trainable(
     base: Base, labels: Sequence[str], words: bool, options: FinetuneOptions, device: torch.device
 ) -> tuple[PreTrainedModel | PeftModel, PreTrainedTokenizerBase]:
-    """The base with a fresh head, drawn from torch's generator, and what is to be trained of it; its tokenizer."""
+    """The base with a new classification head, drawn from torch's generator, set up for training; and its tokenizer."""
     module, tokenizer = load_base(base, labels, words)
     if options.method == "full":
         freeze(module, options.freeze_embeddings, options.freeze_layers)
@@ -149,7 +149,7 @@ def trainable(
 
 
 def trained_whole(module: PreTrainedModel) -> list[str]:
-    """Names of what is trained beside the LoRA: the head, and a pooler."""
+    """Names of the parts trained in full beside the LoRA: the classification head, and a pooler if there is one."""
     names = [name for name, part in module.named_children() if any(True for _ in part.parameters())]
     pooled = [POOLER] if getattr(module.base_model, POOLER, None) is not None else []
     return [name for name in names if name != module.base_model_prefix] + pooled
@@ -169,7 +169,7 @@ def finished(
     labels: Sequence[str],
     words: bool,
 ) -> tuple[PreTrainedModel, Made]:
-    """The trained model in one piece, ready to answer, and what is to be written of it."""
+    """The trained model, merged and in evaluation mode, and what to write of it."""
     made = None
     if isinstance(model, PeftModel):
         made = adapter_made(model, labels, words, base.name) if base.embedded else None
@@ -183,5 +183,5 @@ def finished(
 
 
 def gateable(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Base) -> Model:
-    """The model as everything else in headlab takes it."""
+    """The module as a headlab Model, whose heads can be gated."""
     return attach(Checkpoint(f"{base.name}, tuned", "training", "", module, tokenizer))

@@ -1,4 +1,4 @@
-"""`learn_gates` and a sweep of λ: looked up, or learned, measured and kept (Voita et al. 2019)."""
+"""`learn_gates` and a sweep over λ: loaded from the cache, or learned, measured and stored (Voita et al. 2019)."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from headlab.training.l0_learner import (
 from headlab.training.l0_options import VERSION, GateOptions, GateStep, learned_on
 from headlab.training.steps import CHECKPOINT_SHARE, Keep
 
-# What gates are learned from and judged by: examples of the splits, read and evaluated once for a whole sweep.
+# Examples that gates are learned and evaluated on, read and evaluated once for a whole sweep.
 
 JUDGED: tuple[Split, ...] = ("dev", "test")
-# Notes of stored results have these words.
+# Notes of stored results contain this text.
 ALONG = "the mask is of the model that was trained along; it is compared with the untouched one"
 
 
 @dataclass
 class Given:
-    """Examples of one language: those that are learned on, of `split`, and those that a mask is judged on.
+    """Examples of one language: those to learn on, from `split`, and those to evaluate masks on.
 
-    All but λ of the options counts, so one serves a sweep.  notes: what to know of the choice of splits.
+    Depends on every option but λ, so one instance serves a sweep.  notes: caveats about the choice of splits.
     """
 
     model: Model
@@ -67,7 +67,7 @@ class Given:
         for split, size in zip(JUDGED, (self.options.dev_size, self.options.test_size), strict=True):
             try:
                 self.judged[split] = self.task.examples(self.language, split, size)
-            except HeadlabError as error:  # a task of one's own may lack it
+            except HeadlabError as error:  # a user's task may lack the split
                 notes.append(f"not measured on {split}: {error}")
         if self.options.along:
             notes.append(ALONG)
@@ -78,7 +78,7 @@ class Given:
         return read(self.model, self.task, self.examples, self.language)
 
     def inputs(self, other: Model | None = None) -> Inputs:
-        """The examples that are learned on, tokenised; for another model, if one is trained jointly."""
+        """The examples to learn on, tokenised for this model, or for `other` if one is trained jointly."""
         return self._inputs if other is None else read(other, self.task, self.examples, self.language)
 
     @cached_property
@@ -108,9 +108,9 @@ class Given:
     def measured(
         self, gates: LearnedGates, tick: Tick, other: Model | None = None
     ) -> tuple[dict[str, Mapping[str, Any]], int]:
-        """What the gates' mask is worth by split, paired with the untouched model; and how many forwards that took.
+        """Accuracy of the gates' mask by split, paired with the untouched model; and the example forwards that took.
 
-        other: the model that the mask is of, if it was trained along.  tick: called between batches.
+        other: the jointly trained model that the mask belongs to, if any.  tick: called between batches.
         """
         out: dict[str, Mapping[str, Any]] = {}
         mask, undecided, forwards = gates.mask(), gates.undecided(), 0
@@ -131,7 +131,7 @@ class Given:
         return out, forwards
 
     def _evaluator(self, split: Split, model: Model) -> Evaluator:
-        # one pass a mask, and no mask near another: nothing to resume from
+        # one pass per mask, and no two masks are similar: no layer inputs worth caching
         return Evaluator(model, self.task, self.language, split, len(self.judged[split]), state_bytes=0)
 
 
@@ -140,19 +140,19 @@ CHECKPOINT = "checkpoint.safetensors"
 
 
 def silent(step: GateStep) -> None:
-    """Say nothing of a step."""
+    """Report nothing."""
 
 
 def no_tick() -> None:
-    """Go on."""
+    """Do nothing between passes."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What is called while gates are learned; each may raise to stop.
+    """Callbacks while gates are learned; each may raise to stop.
 
-    say: after each step.  tick: between passes through the model.  measuring: at the end, once before the mask is
-    judged.  checkpoint_every: steps between two states kept, and more where that takes too long.
+    say: after each step.  tick: between forward passes.  measuring: once at the end, before the mask is evaluated.
+    checkpoint_every: steps between two checkpoints, more if writing them takes too long.
     """
 
     say: Say = silent
@@ -173,14 +173,13 @@ def learn_gates(
     on_progress: Say = silent,
     tick: Tick = no_tick,
 ) -> LearnedGates:
-    """Learn which heads of a model stay open, on a task in one language, and measure the mask that comes of it.
+    """Learn which heads of a model stay open, on a task in one language, and evaluate the resulting mask.
 
-    The loss is the mean task loss (nats an answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 6.1.
-    store: where finished gates are looked up and kept, and where an interrupted run goes on; None keeps
-    nothing.  out: folder of the model that is trained jointly, copied there if the run is finished; None: below the
-    run's folder in the store.  on_progress: called after each step.  tick: called between passes; either may raise
-    to stop.  Deterministic for a seed, a thread count and a processor.  Raises HeadlabError for anything that does
-    not fit.
+    The loss is the mean task loss (nats per answer) + λ·Σ P(gate ≠ 0): Voita et al. (2019), section 6.1.  store: where
+    finished gates are looked up and stored, and interrupted runs resume; None stores nothing.  out: folder for the
+    jointly trained model, copied there if the run is already finished; None: below the run's folder in the store.
+    on_progress: called after each step.  tick: called between passes; either may raise to stop.  Deterministic for a
+    given seed, thread count and processor.  Raises HeadlabError for arguments that do not fit.
     """
     chosen = options or GateOptions()
     chosen.check()
@@ -198,9 +197,9 @@ def sweep(
     store: Store | None = None,
     watch: Callable[[float], Watch] = lambda weight: Watch(),
 ) -> list[LearnedGates]:
-    """Gates for several λ one after another, each as `learn_gates` finds it; the untouched model is judged once.
+    """Learn gates for several λ in turn, each as in `learn_gates`; the untouched model is evaluated once.
 
-    watch: what is called during the run of a λ.  Raises HeadlabError where no λ is given, and as `learn_gates`.
+    watch: callbacks for the run of a given λ.  Raises HeadlabError if no λ is given, and as `learn_gates` does.
     """
     if not weights:
         raise HeadlabError("a sweep needs values of λ; give at least one weight", code="gate.weights_missing")
@@ -214,8 +213,8 @@ def sweep(
 def learn(
     given: Given, options: GateOptions, *, store: Store | None, out: Path | None = None, watch: Watch | None = None
 ) -> LearnedGates:
-    """`learn_gates` on examples that are read: options may differ from theirs in λ only."""
-    has_gate = options.gated(given.model.grid)  # refused before anything is learned
+    """`learn_gates` on examples already read; `options` may differ from those of `given` in λ only."""
+    has_gate = options.gated(given.model.grid)  # raises before anything is learned
     spec = given.spec(options)
     run = None if store is None else store.run(spec)
     done = None if run is None else run.gates()
@@ -252,7 +251,7 @@ def _keep(run: Run | None, watch: Watch) -> Keep | None:
 
 
 def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bools) -> LearnedGates:
-    """What was learned, not measured yet."""
+    """The learned gates, not yet measured."""
     times, log_alpha, loss, penalty = learner.history()
     wide = np.full((len(times), given.model.grid.size), np.nan, np.float32)
     wide[:, has_gate] = log_alpha
@@ -264,7 +263,7 @@ def _record(given: Given, learner: Learner, spec: dict[str, Any], has_gate: Bool
 
 
 def _made(learner: Learner) -> dict[str, Any]:
-    """How it was computed; step_seconds: what a forecast is made from."""
+    """How the gates were computed; forecasts use step_seconds."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),

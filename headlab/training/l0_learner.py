@@ -1,4 +1,4 @@
-"""The steps of a learning of gates: one draw of gates an example, the task's loss, the penalty, an update."""
+"""Training steps for gates: one gate sample per example, the task loss, the penalty, an update."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ Say = Callable[[GateStep], None]
 
 
 class Learner(GateSteps[GateStep]):
-    """Gates of some heads of a model, and their updates from where the state is to the last step.
+    """Trains the gates of some heads of a model, from the current state to the last step.
 
-    has_gate: bool [head].  Where the model is trained jointly, it is the learner's own, and what of it requires a
-    gradient is trained; else nothing of it is touched.
+    has_gate: bool [head].  In joint training the model belongs to the learner, and its parameters that require a
+    gradient are trained too; otherwise the model is not changed.
     """
 
     options: GateOptions
@@ -66,7 +66,7 @@ class Learner(GateSteps[GateStep]):
         self._shuffled: tuple[int, list[Indices]] = (-1, [])
 
     def _state(self) -> State:
-        """Gates first, then the model's trainable weights in name order, each with its rate."""
+        """Gates first, then the model's trainable weights in name order, each with its learning rate."""
         named = sorted(self.model.module.named_parameters()) if self.options.along else []
         weights = {name: p for name, p in named if p.requires_grad}
         groups = [{"params": [self.log_alpha], "lr": self.options.gate_rate}]
@@ -76,17 +76,17 @@ class Learner(GateSteps[GateStep]):
         return state
 
     def run(self, keep: Keep | None, say: Say | None = None, tick: Tick = nothing) -> None:
-        """See `Steps`. Raises HeadlabError where something that was trained is not a number at the end."""
+        """See `Steps`. Raises HeadlabError if a trained value is not finite at the end."""
         super().run(keep, say, tick)
         self.model.module.eval()
-        # An update after the last loss may have left what no later loss tells of.
+        # The last update may have produced a NaN that no later loss would show.
         lost = [name for name, values in self.state.parameters.items() if not bool(values.isfinite().all())]
         if lost:
             what, rate = ("a gate", "gate_rate") if lost[0] == GATES else (f"the weight {lost[0]}", "model_rate")
             raise HeadlabError(f"{what} became NaN; train with a lower {rate}", code="gate.diverged")
 
     def chosen(self, step: int) -> Ints:
-        """The examples of a step: a function of seed and step alone, as `training.batches.step_batch` has it."""
+        """The examples of a step: a function of seed and step alone, as in `training.options.step_batch`."""
         lengths, batch = self.inputs.lengths, self.options.batch
         number, at = divmod(step, batches_per_epoch(len(lengths), batch))
         if self._shuffled[0] != number:
@@ -96,23 +96,23 @@ class Learner(GateSteps[GateStep]):
 
     @property
     def forwards(self) -> int:
-        """Examples that all the steps run through the model."""
+        """Number of examples run through the model over all steps."""
         a_round = batches_per_epoch(len(self.inputs.lengths), self.options.batch)
         whole, rest = divmod(self.options.steps, a_round)
         left = sum(len(self.chosen(whole * a_round + at)) for at in range(rest))
         return whole * len(self.inputs.lengths) + left
 
     def train(self) -> None:
-        """Nothing is random in a model that stays."""
+        """Training mode for a jointly trained model only; an unchanged one has no dropout."""
         self.module.train(self.options.along)
 
     def rates(self, step: int) -> Sequence[float]:
-        """The gates' rate stays, the model's falls."""
+        """The gates' learning rate is constant, the model's falls."""
         rates = (self.options.gate_rate, self.options.model_rate_at(step))
         return rates[: len(self.state.optimizer.param_groups)]
 
     def gradient(self, step: int, chosen: Ints, rows: int) -> float:
-        """Of the mean task loss, nats an answer, and of the penalty; its draws depend on seed and step alone."""
+        """Gradient of the mean task loss (nats per answer) plus the penalty; samples depend on seed and step alone."""
         (self.options.weight_at(step) * self.concrete.open(self.log_alpha).sum()).backward()
         uniform = self.uniform(step, len(chosen))
         asked, total = max(1, int(self.inputs.units[chosen].sum())), 0.0
@@ -122,24 +122,24 @@ class Learner(GateSteps[GateStep]):
             with torch.enable_grad(), gated(self.model, self.gates(own)):
                 logits = self.inputs.logits(self.inputs.tensors(part))
             loss = self.loss(logits, part) / asked
-            loss.backward(inputs=list(self.state.parameters.values()))  # weights that stay may ask for a gradient
+            loss.backward(inputs=list(self.state.parameters.values()))  # frozen ones may require a gradient
             total += loss.item()
         return total
 
     def loss(self, logits: torch.Tensor, part: Ints) -> torch.Tensor:
-        """Sum of the answers' cross entropies, nats."""
+        """Summed cross-entropy of the answers, nats."""
         wide = logits if logits.dtype == torch.float64 else logits.float()
         target = self.inputs.targets(part)
         return cross_entropy(wide.flatten(0, -2), target.flatten(), ignore_index=IGNORED, reduction="sum")
 
     def uniform(self, step: int, batch: int) -> torch.Tensor:
-        """Draws of a step, float32 [example, gate], or [1, gate] where one serves the batch."""
+        """Uniform samples of a step, float32 [example, gate], or [1, gate] if the batch shares one."""
         rows = batch if self.options.sample == "example" else 1
         rng = np.random.default_rng((self.options.seed, DRAWS, step))
         return torch.as_tensor(rng.random((rows, len(self.log_alpha)), dtype=np.float32)).to(self.model.device)
 
     def gates(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Gates drawn from uniform numbers: [row, layer, head], or [layer, head] for one row; 1 without a gate."""
+        """Gates from uniform samples: [row, layer, head], or [layer, head] for one row; 1 for heads without a gate."""
         drawn = self.concrete.sample(self.log_alpha, uniform)
         shape = (len(uniform), self.model.grid.layers, self.model.grid.width)
         gates = torch.ones(shape, dtype=drawn.dtype, device=drawn.device)
@@ -147,7 +147,7 @@ class Learner(GateSteps[GateStep]):
         return gates if len(gates) > 1 else gates[0]
 
     def clipped(self) -> Sequence[nn.Parameter]:
-        """The model's weights."""
+        """The model's weights, without the gates."""
         return [p for name, p in self.state.parameters.items() if name != GATES]
 
     def told(self, step: int, rows: int, kept: int) -> GateStep:
@@ -160,7 +160,7 @@ class Learner(GateSteps[GateStep]):
         )  # fmt: skip
 
     def history(self) -> tuple[Ints, npt.NDArray[np.float32], Floats, Floats]:
-        """Times [time], log_alpha [time, gate], mean loss since the time before and penalty [time], at the end."""
+        """Steps [time], log_alpha [time, gate], mean loss since the previous time and penalty [time]; after the run."""
         times = np.array(self.options.times, dtype=np.int64)
         kept = self.state.more[HISTORY]
         losses = np.array(self.state.losses)
@@ -169,15 +169,15 @@ class Learner(GateSteps[GateStep]):
         return times, kept.numpy(), np.array(loss), penalty.numpy()
 
 
-# A model that is trained jointly with its gates: a copy to train, and the folder that it becomes.
+# A model trained jointly with its gates: a copy to train, and the folder it is written to.
 
 FOLDER = "model"  # in the run's folder
 
 
 def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
-    """The model again with the same weights, which may be trained; embeddings stay where asked.
+    """A trainable copy of the model with the same weights, its embeddings frozen on request.
 
-    Raises HeadlabError for half precision, whose steps would be lost in rounding.
+    Raises HeadlabError for half precision, in which rounding would swallow the updates.
     """
     given = model.module
     if given.dtype not in (torch.float32, torch.float64):
@@ -186,12 +186,12 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
             f"{model.name} was loaded in {name}; joint training needs float32, so load it in that dtype",
             code="training.not_float32",
         )
-    # built, not copied: the given one's layers may have been wrapped, and a copy would call the given ones
+    # rebuilt, not deep-copied: the original's layers may be wrapped, and copied wrappers would call the originals
     with alone(), torch.random.fork_rng(devices=[]):
         module = type(given)(type(given.config).from_dict(given.config.to_dict()))
     nn.Module.to(module, device=given.device, dtype=given.dtype)
     module.load_state_dict(given.state_dict())
-    if getattr(given, "generation_config", None) is not None:  # of what writes texts; its configuration lacks it
+    if getattr(given, "generation_config", None) is not None:  # of text generators; not part of the config
         module.generation_config = deepcopy(given.generation_config)
     copy = attach(Checkpoint(model.name, "trained", "", module, model.tokenizer))
     if frozen_embeddings:
@@ -202,10 +202,10 @@ def trainable_copy(model: Model, frozen_embeddings: bool) -> Model:
 
 
 def check_place(out: Path | None) -> Path:
-    """Where a trained model goes. Raises HeadlabError if that is nowhere, or taken by what no training made."""
+    """The folder for a trained model. Raises HeadlabError if it is None, or holds something no training made."""
     if out is None:
         raise HeadlabError(
-            "a model that is trained jointly needs a place: give a store, or a folder with out",
+            "joint training needs somewhere to write the model: give a store, or a folder with out",
             code="training.place_missing",
         )
     check_out(out)
@@ -229,10 +229,10 @@ def _fingerprint(folder: Path) -> str:
 
 
 def found_again(done: GatesResult, out: Path | None) -> LearnedGates:
-    """A finished run's gates, with the model that was trained jointly in `out`, if that is given.
+    """Gates of a finished run; a jointly trained model is copied to `out` if that is given.
 
-    Where the model is not below the run's folder any more, a note says so.  Raises HeadlabError if it should be
-    copied, and for a place that is taken.
+    Adds a note if the model is no longer below the run's folder.  Raises HeadlabError if it should be copied then, and
+    if `out` is taken.
     """
     gates, source = done.gates, done.trained_folder
     if not gates.trained or (out is None and source is not None):
@@ -257,7 +257,7 @@ def _holds(out: Path, fingerprint: str) -> bool:
 
 
 def _made(model: Model, original: Model) -> Made:
-    """The whole model; of an embedded one, whose base is everywhere, only what can have changed."""
+    """The whole model; of an embedded one, whose base is in the package, only the weights that can have changed."""
     module: PreTrainedModel = model.module
     still = {name for name, p in module.named_parameters() if not p.requires_grad}
     if original.name in EMBEDDED and still:

@@ -1,4 +1,4 @@
-"""What a learning of gates is told, and what it tells: command line, pages and jobs read it; it needs no model."""
+"""Options and progress records of learning gates; command line, pages and jobs read them, and no model is needed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from headlab.records import STACKS, Bools, HeadGrid, Progress
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 from headlab.training.options import StepMade
 
-# The split that gates are learned on; pages and jobs ask it too, and it needs no model.
+# The split that gates are learned on; pages and jobs use this too, and no model is needed.
 
 
 def learned_on(task: Task, language: str, split: str, size: int | None) -> tuple[Split, tuple[Example, ...]]:
-    """The split and its examples, `size` of them or all; auto: train, and dev where a task has no train split.
+    """The split and its examples, `size` of them or all; auto: train, or dev if the task has no train split.
 
     Raises HeadlabError for a language or split that the task does not have, and for examples that cannot be read.
     """
     if split == "auto":
         task.check(language, "train")
-        rows = tuple(task.read(language, "train", task.seed))  # empty where there is none; torn files raise
+        rows = tuple(task.read(language, "train", task.seed))  # empty if there is no train split; damaged files raise
         return ("train", rows[:size]) if rows else ("dev", task.examples(language, "dev", size))
     return split, task.examples(language, split, size)  # type: ignore[return-value, arg-type] # an option's choice
 
 
 NAME = "gates"
-VERSION = 2  # of the numbers: another way to make them gets another one
+VERSION = 2  # of the results: a change in how they are computed gets a new one
 ALL = "all"
-ALONG = ("model_rate", "embeddings", "clip")  # of a model that is trained jointly, and of no other
+ALONG = ("model_rate", "embeddings", "clip")  # options of joint training only
 RATES = "learning rate of the"
 
 
@@ -55,7 +55,9 @@ class GateOptions(Options):
     start: float = option(0.9, "P(gate ≠ 0) at the beginning", kind=float, low=0, high=1, open=True)
     sample: str = option("example", "gates drawn for each example, or once a batch", ("example", "batch"))
     warmup: float = option(0.0, "share of the steps over which λ rises from 0, in a line", kind=float, low=0, high=1)
-    history: int = option(60, "times that the gates are kept, evenly spaced, beside the first", kind=int, low=1)
+    history: int = option(
+        60, "number of times the gates are recorded, evenly spaced, besides the start", kind=int, low=1
+    )
     split: str = option("auto", "learned on; auto: train where there is one, else dev", ("auto", "train", "dev"))
     size: int | None = option(None, "examples of that split, or none for all", kind=int, low=1, optional=True)
     dev_size: int = option(DEV_SIZE, "dev examples that the mask is measured on", kind=int, low=1)
@@ -77,7 +79,7 @@ class GateOptions(Options):
     seed: int = 0
 
     def check(self) -> None:
-        """Raise HeadlabError for a value that cannot be learned with."""
+        """Raise HeadlabError for an unusable value."""
         super().check()
         if type(self.seed) is not int or self.seed < 0:
             raise HeadlabError(f"seed is {self.seed}; choose 0 or more", code="seed.invalid")
@@ -89,7 +91,7 @@ class GateOptions(Options):
         self.concrete.check(self.start)
 
     def settled(self) -> GateOptions:
-        """The same options in one spelling, as equal work has one key: 1 as 1.0, stacks in the order of grids."""
+        """The options in canonical form (1 as 1.0, stacks in grid order), so that equal runs have one key."""
         values = ((name, getattr(self, name), known.kind) for name, known in self.table().items())
         typed: dict[str, Any] = {name: value if value is None else kind(value) for name, value, kind in values}
         names = self._stacks()
@@ -98,13 +100,13 @@ class GateOptions(Options):
         )
 
     def record(self) -> dict[str, Any]:
-        """The options that count, by name, ready for JSON; the seed stands beside them in a spec."""
+        """The options that have an effect, by name, ready for JSON; a spec stores the seed beside them."""
         left = ("seed",) if self.along else ("seed", *ALONG)
         return {name: value for name, value in asdict(self.settled()).items() if name not in left}
 
     @property
     def micro_batch(self) -> None:
-        """A batch is computed together, as long as it fits in memory."""
+        """None: the whole batch is computed together, as long as it fits in memory."""
 
     @property
     def concrete(self) -> HardConcrete:
@@ -117,7 +119,7 @@ class GateOptions(Options):
         return self.trained == ALL
 
     def weight_at(self, step: int) -> float:
-        """λ of a step, counted from 0."""
+        """λ at a step, counted from 0."""
         rising = round(self.steps * self.warmup)
         return self.weight * min(1.0, (step + 1) / rising) if rising else self.weight
 
@@ -127,7 +129,7 @@ class GateOptions(Options):
 
     @property
     def times(self) -> tuple[int, ...]:
-        """After how many steps the gates are kept: 0 and the last among them."""
+        """Steps after which the gates are recorded, 0 and the last among them."""
         count = min(self.history, self.steps)
         return tuple((2 * self.steps * i + count) // (2 * count) for i in range(count + 1))
 
@@ -142,15 +144,15 @@ class GateOptions(Options):
 
 
 def options_of(given: Mapping[str, Any], seed: int = 0) -> GateOptions:
-    """Options from names and values, checked, the rest at their defaults. Raises HeadlabError for what does not fit."""
+    """Checked options from names and values, defaults for the rest. Raises HeadlabError for what does not fit."""
     return GateOptions.of(given, seed=seed).settled()
 
 
 @dataclass(frozen=True, slots=True)
 class GateStep(StepMade):
-    """A step of a learning of gates: its mean penalty too (nats).
+    """A training step of gates, with its penalty (nats).
 
-    expected: sum of P(gate ≠ 0).  open: gates that are likelier 1 than 0, of `gates`.
+    expected: Σ P(gate ≠ 0).  open: gates more likely 1 than 0, out of `gates`.
     """
 
     penalty: float = 0.0
@@ -160,6 +162,6 @@ class GateStep(StepMade):
 
     @property
     def progress(self) -> Progress:
-        """The same, as every run tells how far it is."""
+        """The step as the progress record that every run reports."""
         note = f"step {self.step} of {self.steps}, loss {self.loss:.3f}, {self.open} of {self.gates} gates open"
         return Progress(self.step, self.steps, note)

@@ -18,21 +18,21 @@ from headlab.parallel import Rows, halving
 from headlab.records import Floats, Ints
 from headlab.training.lm_text import Corpus
 
-# How well a language model predicts a text: perplexity with an interval, and ratios of two on the same text.
+# How well a language model predicts a text: perplexity with an interval, and the ratio of two on the same text.
 
-PASSAGE = 2000  # tokens that are one draw: what stands near in a text is alike
-LEAST = 20  # passages that a text is cut into at least, where it has as many tokens
-FEWEST = 3  # passages that tell how much they differ
+PASSAGE = 2000  # tokens per sampling unit: neighbouring tokens are not independent
+LEAST = 20  # minimum number of passages, if the text has that many tokens
+FEWEST = 3  # minimum number of passages for an interval
 LARGEST = 700.0  # exp of more overflows
-DIGITS = 6  # of a passage's words, which are sums of parts
+DIGITS = 6  # decimals of a passage's word count, a sum of fractions
 ROWS = 16  # windows computed together
 
 
 class Perplexity(NamedTuple):
-    """exp of the mean nats a word with its 95 % interval over passages, and of the mean nats a token.
+    """exp of the mean nats per word, with its 95 % interval over passages, and of the mean nats per token.
 
-    nats: the mean a word.  word and its ends are None where they are beyond numbers, as in scripts without spaces;
-    the ends also of fewer than 3 passages.  words, passages: how many were judged.
+    nats: mean per word.  word and its ends are None if they overflow, as in scripts without spaces; the ends also for
+    fewer than 3 passages.  words, passages: how many were evaluated.
     """
 
     word: float | None
@@ -49,7 +49,7 @@ class Perplexity(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A perplexity divided by another one on the same text, with its 95 % interval; None as in `Perplexity`."""
+    """One perplexity divided by another on the same text, with its 95 % interval; None as in `Perplexity`."""
 
     value: float | None
     low: float | None
@@ -57,9 +57,9 @@ class Ratio(NamedTuple):
 
 
 def perplexity(sums: Floats) -> Perplexity:
-    """Perplexity of passages, float [passage, 3]: nats, words, tokens.
+    """Perplexity from sums over passages, float [passage, 3]: nats, words, tokens.
 
-    exp(Σ nats / Σ words), so that models of different tokenizers can be compared.
+    exp(Σ nats / Σ words), so that models with different tokenizers can be compared.
     """
     nats, words, tokens = (float(x) for x in sums.sum(axis=0))
     low, high = _interval(sums[:, 0], sums[:, 1])
@@ -67,7 +67,7 @@ def perplexity(sums: Floats) -> Perplexity:
 
 
 def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
-    """`after` against `before`, passage by passage of the same text; 1.02: two per cent higher.
+    """`after` relative to `before`, paired by passage of the same text; 1.02: two per cent higher.
 
     Raises HeadlabError if the passages are not the same.
     """
@@ -80,10 +80,10 @@ def perplexity_ratio(before: Floats, after: Floats) -> Ratio:
 
 
 def _interval(values: Floats, sizes: Floats, level: float = 0.95) -> tuple[float | None, float | None]:
-    """The t interval of R = Σ values / Σ sizes, passages being drawn, after exp.
+    """The t interval of R = Σ values / Σ sizes over sampled passages, after exp.
 
     The linearised variance is S / (S - 1) · Σ (value - R size)² / (Σ sizes)² over S passages, with S - 1 degrees of
-    freedom (Cochran 1977, chapter 6): of few passages it covers what resampling them does not.
+    freedom (Cochran 1977, chapter 6): for few passages it keeps a coverage that resampling them does not.
     """
     count = len(values)
     if count < FEWEST:
@@ -99,14 +99,15 @@ def _exp(nats: float) -> float | None:
 
 
 def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
-    """Sums over passages, float [passage, 3]: nats, words, tokens. nats: [token asked].
+    """Sums over passages, float [passage, 3]: nats, words, tokens. nats: [predicted token].
 
-    Whole lines of `tokens` or more; shorter ones where the text would have fewer than 20 passages, and 20 equal parts,
-    cut within lines, where those are too few: then each token of a line is an equal part of its words.
+    A passage is whole lines of `tokens` or more in all; shorter if the text would otherwise have fewer than 20.  If
+    lines are too few for that, 20 equal parts cut within lines, where each token of a line is an equal part of its
+    words.
     """
     length = max(1, min(tokens, corpus.asked // LEAST))
     ends = np.cumsum(corpus.line_tokens)
-    by_line = (ends - corpus.line_tokens) // length  # by where a line begins
+    by_line = (ends - corpus.line_tokens) // length  # assigned by where the line begins
     member = np.unique(np.repeat(by_line, corpus.line_tokens), return_inverse=True)[1]
     if member.max() + 1 < LEAST:
         member = np.unique(np.arange(corpus.asked) * LEAST // corpus.asked, return_inverse=True)[1]
@@ -116,10 +117,10 @@ def passages(corpus: Corpus, nats: Floats, tokens: int = PASSAGE) -> Floats:
 
 
 def token_nats(model: PreTrainedModel, corpus: Corpus, block: int, tick: Callable[[], None] = lambda: None) -> Floats:
-    """-log p of every token of a text but the first, nats, float64 [token asked].
+    """-log p of every token of a text but the first, nats, float64 [predicted token].
 
-    Windows of `block` tokens overlap by half, so that each token is predicted from block / 2 ones before it or more
-    (the first ones of the text from all there are).
+    Windows of `block` tokens overlap by half, so that each token is predicted from at least block / 2 before it (the
+    first ones of the text from all there are).
     """
     step = max(1, block // 2)
     starts = np.arange(0, max(1, corpus.asked - (block - step)), step)
@@ -137,7 +138,7 @@ def token_nats(model: PreTrainedModel, corpus: Corpus, block: int, tick: Callabl
 
 
 def _window_nats(model: PreTrainedModel, ids: Ints, starts: Ints, block: int) -> Floats:
-    """Nats of the tokens of some windows, float64 [window, token]; behind the text's end 0."""
+    """Nats of the tokens of some windows, float64 [window, token]; 0 past the end of the text."""
     places = starts[:, None] + np.arange(block + 1)
     there = places < len(ids)
     rows = torch.as_tensor(ids[np.where(there, places, len(ids) - 1)], device=model.device)
@@ -150,13 +151,13 @@ def _window_nats(model: PreTrainedModel, ids: Ints, starts: Ints, block: int) ->
     return np.where(there[:, 1:], found.view(len(starts), block).double().cpu().numpy(), 0.0)
 
 
-# How fast models are, side by side in one run, as ratios: no time stands alone.
+# Speed of models relative to one another, timed side by side in one run; absolute times are not reported.
 
 LOW, HIGH = 0.25, 0.75
 
 
 class Speed(NamedTuple):
-    """How many times as fast as the first model, over rounds: median and quartiles; then the model's layers alone."""
+    """Speed relative to the first model, median and quartiles over rounds: whole model, then its layers alone."""
 
     whole: float
     whole_low: float
@@ -172,8 +173,8 @@ def speeds(
 ) -> dict[str, Speed]:  # fmt: skip
     """Time a forward pass of each model on the same rows of tokens, all models in every round, and compare.
 
-    A round's ratio is against the first model in that same round, so what slows the machine slows both.  Each pass
-    that is timed follows one of the same model that is not, so that none pays for what the one before left behind.
+    A round's ratio is to the first model in the same round, so what slows the machine slows both.  Each timed pass
+    follows an untimed one of the same model, so that none is affected by the model before it.
     """
     first = next(iter(models.values()))
     generator = torch.Generator().manual_seed(0)
@@ -203,6 +204,6 @@ def _wait(ids: torch.Tensor) -> None:
 
 
 def _speed(ratios: Floats) -> Speed:
-    """Ratios [round, whole or layers]."""
+    """Medians and quartiles of ratios [round, whole or layers]."""
     middle, low, high = (np.quantile(ratios, q, axis=0) for q in (0.5, LOW, HIGH))
     return Speed(*(float(x) for x in (middle[0], low[0], high[0], middle[1], low[1], high[1])))

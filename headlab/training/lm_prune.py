@@ -1,4 +1,4 @@
-"""Pruning a language model for good: gates (Shim et al., 2021), removal, short fine-tuning, a smaller folder."""
+"""Permanent pruning of a language model: gates (Shim et al., 2021), removal, short fine-tuning, a smaller folder."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from headlab.training.options import LmGateOptions, LmStep
 from headlab.training.output import check_out
 from headlab.training.steps import DRAWS, GATES, HISTORY, GateSteps, Keep, State
 
-# Layer-wise gates on a language model's heads (Shim et al., 2021): learned, then heads removed for good.
+# Layer-wise gates on a language model's heads (Shim et al., 2021), learned before heads are removed permanently.
 
 LEAST_OPEN = 1e-6  # a layer whose gates are all 0 stays at 0
 
 
 class LmGateSteps(LmSteps, GateSteps[LmStep]):
-    """Updates of a language model along with one Hard Concrete gate a head, drawn once a step."""
+    """Joint training of a language model and one Hard Concrete gate per head, sampled once per step."""
 
     options: LmGateOptions
     part = "gates"
@@ -61,7 +61,7 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
         self.rows, self.columns = (torch.as_tensor(part, device=module.device) for part in grid.flat.T)
         self.heads = torch.tensor([n for s in grid.stacks for n in s.heads], device=module.device)
         parameters = {name: p for name, p in sorted(module.named_parameters()) if p.requires_grad}
-        # The gates' group first: it alone keeps its rate.
+        # The gates' group first: it alone has a constant learning rate.
         groups = [{"params": [self.log_alpha], "weight_decay": 0.0}, *decayed(module, options.weight_decay)]
         state = State({GATES: self.log_alpha} | parameters, AdamW(groups, lr=options.gate_rate))
         state.more[HISTORY] = self.now()
@@ -70,7 +70,7 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
     def objective(
         self, step: int, ids: torch.Tensor, follow: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """Loss under gates drawn for the step, and λ · Σ P(gate ≠ 0)."""
+        """Loss under the gates sampled for the step, and λ · Σ P(gate ≠ 0)."""
         rng = np.random.default_rng((self.options.seed, DRAWS, step))
         uniform = torch.as_tensor(rng.random(len(self.log_alpha), np.float32), device=self.device)
         with gated(self.attached, self.by_layer(self.concrete.sample(self.log_alpha, uniform))):
@@ -78,7 +78,7 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
         return loss, self.options.weight_at(step) * self.concrete.open(self.log_alpha).sum()
 
     def by_layer(self, gates: torch.Tensor) -> torch.Tensor:
-        """Gates [head] -> [layer, head], each layer's multiplied by heads / sum of gates where outputs are scaled."""
+        """Gates [head] -> [layer, head]; with output scaling, each layer's are multiplied by heads / sum of gates."""
         wide = torch.zeros(len(self.heads), self.attached.grid.width, dtype=gates.dtype, device=gates.device)
         wide = wide.index_put((self.rows, self.columns), gates)
         if not self.options.scale:
@@ -86,16 +86,16 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
         return wide * (self.heads / wide.sum(dim=1).clamp(min=LEAST_OPEN))[:, None]
 
     def rates(self, step: int) -> Sequence[float]:
-        """The gates' rate stays, the model's falls."""
+        """The gates' learning rate is constant, the model's falls."""
         _, *others = super().rates(step)
         return [self.options.gate_rate, *others]
 
     def open(self) -> int | None:
-        """Gates that are at least as likely to be 1 as to be 0."""
+        """Number of gates that are at least as likely to be 1 as to be 0."""
         return int((self.log_alpha.detach() >= self.concrete.even).sum())
 
     def learned(self, spec: Mapping[str, object]) -> LearnedGates:
-        """The record of what was learned."""
+        """The learned gates as a record."""
         times: Ints = np.array(self.options.times)
         history = self.state.more[HISTORY]
         penalty: Floats = self.options.weight * self.concrete.open(history.double()).sum(dim=1).numpy()
@@ -108,7 +108,7 @@ class LmGateSteps(LmSteps, GateSteps[LmStep]):
 
 
 def attached(module: AllAttentionForCausalLM, tokenizer: PreTrainedTokenizerBase, name: str) -> Model:
-    """The model with its heads known, to be gated while it is trained."""
+    """The model with its heads located, so that they can be gated during training."""
     return attach(Checkpoint(name, "training", "", module, tokenizer))
 
 
@@ -125,11 +125,11 @@ def check_some_left(gates: LearnedGates) -> None:
         )
 
 
-# Pruning a language model for good: gates, removal with persistent vectors, short fine-tuning, a smaller folder.
+# Permanent pruning: gates, removal with persistent vectors, short fine-tuning, a smaller folder.
 
 
 class TuneSteps(LmSteps):
-    """Fine-tuning of what is left."""
+    """Fine-tuning after head removal."""
 
     part = "fine-tuning"
 
@@ -139,7 +139,7 @@ PARTS = (LmGateSteps.part, TuneSteps.part)
 
 @dataclass(frozen=True)
 class Given:
-    """What is pruned: a checkpoint of a language model, text and its hash, options, device."""
+    """What to prune: a checkpoint of a language model, text and its hash, options, device."""
 
     checkpoint: Checkpoint
     texts: dict[str, Corpus]
@@ -149,7 +149,7 @@ class Given:
 
     @property
     def key(self) -> str:
-        """sha256 of all that the result depends on."""
+        """sha256 of everything the result depends on."""
         return content_key({"model": self.checkpoint.fingerprint, "data": self.data, "options": self.options.record()})
 
 
@@ -157,12 +157,12 @@ def prune_lm(
     folder: Path, lines: Lines, out: Path, options: LmGateOptions | None = None, *, device: str = "cpu",
     watch: Watch | None = None,
 ) -> LearnedGates:  # fmt: skip
-    """Learn gates on a trained model, remove heads whose gates closed, fine-tune, judge, and write the folder `out`.
+    """Learn gates on a trained model, remove heads whose gates closed, fine-tune, evaluate, and write the folder `out`.
 
-    Shim et al. (2021).  folder: what `train_lm` made, of either kind; it stays as it is.  Goes on where it was stopped
-    (files beside `out`) and ends with the same weights.  training.json tells P(gate ≠ 0) of every head, and perplexity
-    before, after removal and after fine-tuning, with ratios to the unpruned model on the same passages.  Returns the
-    gates.  Raises HeadlabError for another model, unusable options or text, or if no head stays.
+    Shim et al. (2021).  folder: output of `train_lm`, of either kind; it is not changed.  An interrupted run resumes
+    (from files beside `out`) and ends with the same weights.  training.json holds P(gate ≠ 0) of every head, and
+    perplexity before, after removal and after fine-tuning, with ratios to the unpruned model on the same passages.
+    Returns the gates.  Raises HeadlabError for another model, unusable options or text, or if no head would remain.
     """
     options, watch = options or LmGateOptions(), watch or Watch()
     options.check()
@@ -193,7 +193,7 @@ def prune_lm(
 
 
 def check_apart(folder: Path, out: Path) -> None:
-    """Raise HeadlabError if writing `out` would touch the model in `folder`."""
+    """Raise HeadlabError if writing `out` would overwrite the model in `folder`."""
     model, result = folder.resolve(), out.resolve()
     if model == result or model in result.parents or result in model.parents:
         raise HeadlabError(
@@ -209,7 +209,7 @@ def _keep(given: Given, out: Path, part: str, watch: Watch) -> Keep:
 def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAttentionForCausalLM]:
     """The learned gates, and the trained model without the heads whose gates closed."""
     source: AllAttentionForCausalLM = given.checkpoint.module  # type: ignore[assignment] # asserted by prune_lm
-    # again: the given one stays, and what is attached below has its layers wrapped
+    # rebuilt: the given one must not change, and attaching below wraps a model's layers
     model = new_model(source.config, source.device)
     model.load_state_dict(source.state_dict())
     steps = LmGateSteps(attached(model, given.checkpoint.tokenizer, given.checkpoint.name), given.texts["train"],
@@ -222,7 +222,7 @@ def _gated(given: Given, out: Path, watch: Watch) -> tuple[LearnedGates, AllAtte
 
 
 def _tuned(given: Given, model: AllAttentionForCausalLM, out: Path, watch: Watch) -> State:
-    """Fine-tune in place; the state it ended in."""
+    """Fine-tune in place; returns the final state."""
     state = new_state(model, given.options.weight_decay)
     steps = TuneSteps(model, given.texts["train"], given.options.tuning(), state)
     steps.run(_keep(given, out, steps.part, watch), watch.progress, watch.tick)

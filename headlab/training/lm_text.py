@@ -1,4 +1,4 @@
-"""Text to train and to judge a language model on: read from files, cut into tokens and into windows."""
+"""Text to train and evaluate a language model on: read from files, cut into tokens and into windows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from headlab.tasks.base import read_text
 from headlab.training.options import BPE
 from headlab.training.steps import RatedPace
 
-# A tokenizer made from a text: whole words, or pieces of words that never run out.
+# A tokenizer learned from a text: whole words, or byte-level pieces that can spell any text.
 
 END, UNKNOWN = "<|end|>", "<unk>"
 WORDS = r"\n| ?[^ \n]+| +"  # a word with the space before it, or the end of a line
-BYTES = 256  # what a byte-level vocabulary holds before it learns anything
+BYTES = 256  # entries of a byte-level vocabulary before any is learned
 
 
 def make_tokenizer(lines: Sequence[str], kind: str = BPE, vocabulary: int = 8000) -> PreTrainedTokenizerFast:
-    """A tokenizer with at most so many entries, the same for the same lines. The end of a line is a token of its own.
+    """A tokenizer with at most `vocabulary` entries, the same for the same lines. A line end is a token of its own.
 
-    bpe: byte pairs within words between spaces, byte level, so that every text can be written (Sennrich et al.,
-    2016).  word: the most frequent words; all others are one token.  Raises HeadlabError for a vocabulary too small.
+    bpe: byte-level pairs within words between spaces, so that any text can be encoded (Sennrich et al., 2016).  word:
+    the most frequent words; all others share one token.  Raises HeadlabError for a vocabulary too small.
     """
     if vocabulary <= (BYTES + 2 if kind == BPE else 2):
         raise HeadlabError(
@@ -72,11 +72,11 @@ def with_ends(lines: Sequence[str]) -> list[str]:
     return [f"{line}\n" for line in lines]
 
 
-# Text to train and to judge a language model on: read from files, cut into tokens line by line.
+# Text to train and evaluate a language model on: read from files, tokenised line by line.
 
 SPLITS = ("train", "valid", "test")
-HELD_OUT = 20  # of one file, every twentieth part at the end is a split: valid, then test
-TOGETHER = 1000  # lines that are cut into tokens at once
+HELD_OUT = 20  # the last two twentieths of a single file are valid and test
+TOGETHER = 1000  # lines tokenised at once
 Lines = Mapping[str, Sequence[str]]
 
 
@@ -84,7 +84,7 @@ Lines = Mapping[str, Sequence[str]]
 class Corpus:
     """A text as tokens: ids int64 [token], an end token first, so that every other one can be predicted.
 
-    line_tokens, line_words: int [line]; the end of a line counts as one of each, as is usual with WikiText.
+    line_tokens, line_words: int [line]; a line end counts as one of each, as is usual with WikiText.
     """
 
     ids: Ints
@@ -93,15 +93,15 @@ class Corpus:
 
     @property
     def asked(self) -> int:
-        """Tokens that are predicted."""
+        """Number of tokens to predict."""
         return len(self.ids) - 1
 
 
 def read_lines(data: Path, words: int | None = None, held_words: int | None = None) -> dict[str, list[str]]:
-    """Lines of train, valid and test: of a folder's train.txt, valid.txt, test.txt, or of one file's parts.
+    """Lines of train, valid and test: from a folder's train.txt, valid.txt, test.txt, or from parts of one file.
 
-    One file: its last tenth is held out, half of it valid and half test.  words: take so many words of train.
-    held_words: of valid and of test.  Raises HeadlabError for what is missing, empty or no UTF-8.
+    One file: its last tenth is held out, half as valid and half as test.  words: how many words of train to use.
+    held_words: of valid and of test.  Raises HeadlabError for files that are missing, empty or not UTF-8.
     """
     found = {split: _lines(data / f"{split}.txt") for split in SPLITS} if data.is_dir() else _parts(_lines(data), data)
     most = {split: words if split == "train" else held_words for split in SPLITS}
@@ -114,10 +114,10 @@ def data_hash(lines: Lines) -> str:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> Corpus:
-    """The lines as tokens, one after another."""
+    """The lines as one sequence of tokens."""
     backend = tokenizer.backend_tokenizer
     rows: list[list[int]] = []
-    for at in range(0, len(lines), TOGETHER):  # what the library keeps of a line is many times its length
+    for at in range(0, len(lines), TOGETHER):  # the library's encoding of a line takes many times its length
         found = backend.encode_batch_fast(with_ends(lines[at : at + TOGETHER]), add_special_tokens=False)
         rows += [line.ids for line in found]
     first = tokenizer.convert_tokens_to_ids(END)
@@ -130,7 +130,7 @@ def _lines(path: Path) -> list[str]:
     if not path.is_file():
         needed = f"a folder needs {', '.join(f'{s}.txt' for s in SPLITS)}, or give one text file"
         raise HeadlabError(f"there is no file {path}; {needed}", code="file.missing")
-    # Not splitlines: it would also cut at characters that stand within a line.
+    # Not splitlines: it would also split at characters that occur within a line.
     lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if not any(line.strip() for line in lines):
         raise HeadlabError(f"{path} has no words; give a text file", code="file.no_words")
@@ -149,28 +149,28 @@ def _parts(lines: list[str], path: Path) -> dict[str, list[str]]:
 
 
 def _first(lines: Sequence[str], words: int) -> list[str]:
-    """Lines from the start up to so many words, one at least."""
+    """Lines from the start until they reach `words` words, at least one line."""
     total = np.cumsum([len(line.split()) + 1 for line in lines])
     return list(lines[: int(np.searchsorted(total, words)) + 1])
 
 
-# Which windows of a text a step is made on: a function of seed and step, so that a resumed run needs no history.
+# The windows of text of a step: a function of seed and step, so that a resumed run needs no history.
 
 
 class StepOptions(RatedPace, Protocol):
-    """What the steps of a language model's training are told: `RatedPace`, of windows of text."""
+    """The options that steps of language-model training need: `RatedPace`, on windows of text."""
 
     @property
     def block(self) -> int:
-        """Tokens a window."""
+        """Tokens per window."""
         ...
 
 
 def step_windows(asked: int, options: StepOptions, step: int) -> Ints:
-    """Where the windows of a step begin, int [batch], in a text with so many tokens to predict.
+    """Starts of a step's windows, int [batch], in a text with `asked` tokens to predict.
 
-    An epoch cuts the text at another place each time and shuffles the windows.  Raises HeadlabError for a text shorter
-    than a batch.
+    Each epoch starts cutting the text at a different place and shuffles the windows.  Raises HeadlabError for a text
+    shorter than a batch.
     """
     each_epoch = steps_an_epoch(asked, options)
     epoch, at = divmod(step, each_epoch)
@@ -193,5 +193,5 @@ def steps_an_epoch(asked: int, options: StepOptions) -> int:
 
 
 def _windows(asked: int, options: StepOptions) -> int:
-    """Windows that fit wherever the first one begins."""
+    """Number of windows that fit wherever the first one begins."""
     return max(0, asked - options.block + 1) // options.block

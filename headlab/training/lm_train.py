@@ -1,4 +1,4 @@
-"""Training a language model from scratch on a text: its steps, how it is judged, and the folder it becomes."""
+"""Training a language model from scratch on a text: its steps, its evaluation, and the folder it is written to."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from headlab.training.options import TRANSFORMER, LmOptions, LmStep
 from headlab.training.output import LIBRARIES, TAIL, Made, check_out, versions_of, whole_made, write_folder
 from headlab.training.steps import Keep, State, Steps, fits_in_memory, nothing, torch_seed
 
-# The steps of a language model's training, from where its state is to the last.
+# The training steps of a language model, from the current state to the last.
 
 SMALLER = "train a model of less width, fewer layers or a smaller vocabulary"
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Who looks on: progress is called after each step, tick between passes; both may raise to stop.
+    """Callbacks: progress is called after each step, tick between passes; both may raise to stop.
 
-    checkpoint_every: steps between two writings of the state, which take no more than checkpoint_share of the time.
+    checkpoint_every: steps between two checkpoints, which take no more than checkpoint_share of the time.
     """
 
     progress: Callable[[LmStep], None] | None = None
@@ -48,7 +48,7 @@ class Watch:
 
 
 class LmSteps(Steps[LmStep]):
-    """Updates of a language model on windows of a text. part: what progress calls them."""
+    """Training steps of a language model on windows of text. part: their name in progress records."""
 
     options: StepOptions
     part = "training"
@@ -59,11 +59,11 @@ class LmSteps(Steps[LmStep]):
         self.model, self.corpus = model, corpus
 
     def chosen(self, step: int) -> Ints:
-        """Where the step's windows begin."""
+        """Starts of the step's windows."""
         return step_windows(self.corpus.asked, self.options, step)
 
     def gradient(self, step: int, chosen: Ints, rows: int) -> float:
-        """Of what `objective` gives; see `Steps`."""
+        """Gradient of `objective`; see `Steps`."""
         total = 0.0
         for at in range(0, len(chosen), rows):
             part = chosen[at : at + rows]
@@ -78,15 +78,15 @@ class LmSteps(Steps[LmStep]):
     def objective(
         self, step: int, ids: torch.Tensor, follow: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """Mean loss of some windows, nats a token, and what is added to it."""
+        """Mean loss of some windows, nats per token, and the penalty added to it."""
         return self.loss(ids, follow), 0.0
 
     def loss(self, ids: torch.Tensor, follow: torch.Tensor) -> torch.Tensor:
-        """Mean nats of the tokens that follow, both int [window, token]."""
+        """Mean nats of the next tokens, `follow`; both int [window, token]."""
         return cross_entropy(self.model(ids).logits.flatten(0, 1), follow.flatten())
 
     def rates(self, step: int) -> Sequence[float]:
-        """One for all weights."""
+        """The same learning rate for all weights."""
         return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
 
     def clipped(self) -> Sequence[Parameter]:
@@ -99,7 +99,7 @@ class LmSteps(Steps[LmStep]):
         return LmStep(step + 1, self.options.steps, loss, seconds, kept, rows, self.part, self.open())
 
     def open(self) -> int | None:
-        """Gates that are open, where there are any."""
+        """Number of open gates, None if there are no gates."""
         return None
 
 
@@ -112,12 +112,12 @@ def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
 
 
 def new_state(model: nn.Module, weight_decay: float) -> State:
-    """All parameters in name order, and an AdamW over them; its rates are set step by step."""
+    """All parameters in name order, and an AdamW over them; its learning rates are set at each step."""
     parameters = {name: p for name, p in sorted(model.named_parameters()) if p.requires_grad}
     return State(parameters, AdamW(decayed(model, weight_decay), lr=1e-3))
 
 
-# A language model judged on held-out text, the sums by passage kept so that others can be paired with it.
+# Evaluation on held-out text; sums by passage are stored so that other models can be paired with this one.
 
 FILE = "perplexity.json"
 JUDGED = ("valid", "test")
@@ -125,7 +125,7 @@ Sums = Mapping[str, Floats]  # by split, float [passage, 3]
 
 
 class Judge:
-    """Judges models on the held-out splits of a text. seconds: what that took so far."""
+    """Evaluates models on the held-out splits of a text. seconds: time taken so far."""
 
     def __init__(self, texts: Mapping[str, Corpus], block: int, watch: Watch) -> None:
         self.texts, self.block, self.watch, self.seconds = texts, block, watch, 0.0
@@ -144,13 +144,13 @@ def told(sums: Sums) -> dict[str, Any]:
 
 
 def kept(sums: Sums, data: str, block: int) -> dict[str, Any]:
-    """What goes into the model's folder: the sums, and what they were made on."""
+    """The contents of perplexity.json: the sums, and what they were computed on."""
     return {"data": data, "block": block, "columns": ["nats", "words", "tokens"],
             "passages": {split: part.tolist() for split, part in sums.items()}}  # fmt: skip
 
 
 def read_sums(folder: Path, data: str, block: int) -> dict[str, Floats] | None:
-    """Sums of the model in a folder, if it was judged on this text in windows of this length; else None."""
+    """Sums stored in a model's folder, if it was evaluated on this text with this window length; else None."""
     if not (folder / FILE).is_file():
         return None
     value = read_json(folder / FILE)
@@ -172,18 +172,18 @@ def against(before: Sums, after: Sums) -> dict[str, Ratio]:
     return {split: perplexity_ratio(before[split], after[split]) for split in JUDGED}
 
 
-# Training a language model from nothing on a text, and the folder it becomes.
+# Training a language model from scratch on a text, and the folder it is written to.
 
 
 def train_lm(
     lines: Lines, out: Path, options: LmOptions | None = None, *, device: str = "cpu", watch: Watch | None = None
 ) -> Path:
-    """Train on the lines of "train", judge on "valid" and "test", and write the folder `out`; returns `out`.
+    """Train on the lines of "train", evaluate on "valid" and "test", and write the folder `out`; returns `out`.
 
-    The folder is an ordinary one of transformers with its tokenizer, which `headlab.load` reads, and holds
-    perplexity.json (sums by passage) and training.json.  A run that was stopped goes on from the file beside `out` and
-    ends with the same weights.  Deterministic for a seed, thread count and processor.  Raises HeadlabError for
-    unusable options or text.
+    The folder is an ordinary transformers one with its tokenizer, which `headlab.load` reads, plus perplexity.json
+    (sums by passage) and training.json.  An interrupted run resumes from the file beside `out` and ends with the same
+    weights.  Deterministic for a given seed, thread count and processor.  Raises HeadlabError for unusable options or
+    text.
     """
     options, watch = options or LmOptions(), watch or Watch()
     options.check()
@@ -208,13 +208,13 @@ def train_lm(
 
 
 def config_of(options: LmOptions, tokenizer: PreTrainedTokenizerBase) -> AllAttentionConfig:
-    """The model's sizes, as the options ask for them."""
+    """The model's configuration, from the options and the tokenizer."""
     ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     return sized(options, len(tokenizer), **ends)
 
 
 def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfig:
-    """The sizes that options ask for, with so many words in the table."""
+    """The model's configuration, from the options and the vocabulary size."""
     plain = options.kind == TRANSFORMER
     return AllAttentionConfig(
         vocab_size=vocabulary, hidden_size=options.width,
@@ -226,7 +226,7 @@ def sized(options: LmOptions, vocabulary: int, **ends: int) -> AllAttentionConfi
 
 
 def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionForCausalLM:
-    """A model of these sizes, drawn from torch's generator. Raises HeadlabError where it does not fit in memory."""
+    """A new model, drawn from torch's generator. Raises HeadlabError if it does not fit in memory."""
     with alone(), fits_in_memory("the model does", SMALLER):
         model = AllAttentionForCausalLM(config)
         torch.nn.Module.to(model, device)
@@ -234,16 +234,16 @@ def new_model(config: AllAttentionConfig, device: torch.device) -> AllAttentionF
 
 
 def keep_beside(out: Path, key: str, watch: Watch) -> Keep:
-    """Where a training's state is kept until its folder is written: beside it."""
+    """The checkpoint settings of a training; the file is beside `out`."""
     return Keep(checkpoint_beside(out, key), key, watch.checkpoint_every, watch.checkpoint_share)
 
 
 def common(
     model: AllAttentionForCausalLM, device: str, state: State | None, judge: Judge, before: float = 0.0
 ) -> dict[str, Any]:
-    """What every training of a language model records; state: that it ended in, None if there were no steps.
+    """What every language-model training records. state: the final one, None if there were no steps.
 
-    before: seconds of training that came before those of the state.
+    before: seconds of training before those of the state.
     """
     found = parameters(model.config)
     losses = state.losses if state is not None else []
@@ -262,7 +262,7 @@ def write_lm(
     out: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sums: Sums, record: Mapping[str, Any],
     data: str, block: int,
 ) -> None:  # fmt: skip
-    """Write the folder whole or not at all: model, tokenizer, sums by passage and how they were made."""
+    """Write the folder atomically: model, tokenizer, sums by passage and how they were made."""
     made = whole_made(model, tokenizer)
     made = Made(made.weights, made.file, {**made.texts, FILE: kept(sums, data, block)}, tokenizer)
     write_folder(out, made, {**record, "perplexity": told(sums)})

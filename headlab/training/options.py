@@ -1,4 +1,4 @@
-"""What every training is told: options, named presets, and how examples make batches; it needs no model."""
+"""Options of every training, named presets, and how examples form batches; no model is needed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headlab.l0_gates import HardConcrete
 from headlab.models.allattention import POSITIONS, RELATIVE
 from headlab.options import Options, option
 
-# What a fine-tuning is told: its options, named presets, and how examples make batches.
+# Fine-tuning: its options, named presets, and how examples form batches.
 
-# Batches of texts of like length, the same for a given seed at every step.
+# Batches of texts of similar length, a function of seed and step.
 
 Indices = npt.NDArray[np.int64]
-POOL = 16  # batches sorted by length together: little padding, and still a new mix in every epoch
+POOL = 16  # batches per length-sorted pool: little padding, and still a new mix in every epoch
 
 
 def epoch(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[Indices]:
-    """Every example once, in batches of neighbours by length, in random order."""
+    """Every example once, in batches of similar length, in random order."""
     order = rng.permutation(len(lengths))
     sizes = np.asarray(lengths)
     pools = [order[at : at + batch * POOL] for at in range(0, len(order), batch * POOL)]
@@ -41,25 +41,25 @@ def step_batch(lengths: Sequence[int], batch: int, seed: int, step: int) -> Indi
 
 
 def batches_per_epoch(examples: int, batch: int) -> int:
-    """How many batches `epoch` makes."""
+    """Number of batches that `epoch` makes."""
     pools, rest = divmod(examples, batch * POOL)
     return pools * POOL + -(-rest // batch)
 
 
-# What a fine-tuning is told, and what it tells while it runs.
+# Options of fine-tuning, and the progress it reports.
 
 METHODS = ("lora", "full")
-LATER = ("method", "clip", "freeze_embeddings", "freeze_layers", "micro_batch")  # younger than the first adapters
+LATER = ("method", "clip", "freeze_embeddings", "freeze_layers", "micro_batch")  # added after the first adapters
 
 
 @dataclass(frozen=True)
 class FinetuneOptions(Options):
     """Everything the resulting weights depend on, besides base, data and thread count.
 
-    learning_rate: at its highest, after `warmup` (share of the steps), falling to 0 in a straight line.
-    rank, alpha, targets: of the LoRA (Hu et al., 2021).  freeze_layers: of method full, the lowest layers that stay as
-    they are, with the embeddings below them.  micro_batch: examples computed together (None: the batch); their
-    gradients are added up.
+    learning_rate: the peak, reached after `warmup` (share of the steps), then falling linearly to 0.  rank, alpha,
+    targets: of the LoRA (Hu et al., 2021).  freeze_layers: with method full, the number of lowest layers to freeze,
+    with the embeddings below them.  micro_batch: examples computed together (None: the batch); their gradients are
+    added up.
     """
 
     seed: int = option(0, "of batches, dropout and new weights", kind=int, low=0)
@@ -79,7 +79,7 @@ class FinetuneOptions(Options):
     micro_batch: int | None = option(None, "examples computed together", kind=int, low=1, optional=True)
 
     def check(self) -> None:
-        """Raise HeadlabError for a value that cannot be trained with."""
+        """Raise HeadlabError for an unusable value."""
         super().check()
         if not self.targets:
             raise HeadlabError(
@@ -97,16 +97,16 @@ class FinetuneOptions(Options):
         return rising_and_falling(self.learning_rate, self.warmup, self.steps, step)
 
     def record(self) -> dict[str, Any]:
-        """The options by name, ready for JSON; younger ones only where they are not at their defaults.
+        """The options by name, ready for JSON; later additions only if they are not at their defaults.
 
-        So that what was trained before there were such options keeps its name.
+        Results from before those options existed thus keep their key.
         """
         usual = asdict(FinetuneOptions())
         return {name: v for name, v in asdict(self).items() if name not in LATER or v != usual[name]}
 
 
 def rising_and_falling(highest: float, warmup: float, steps: int, step: int) -> float:
-    """A learning rate that rises to its highest over a share of the steps, then falls to 0, both in a line."""
+    """A learning rate that rises linearly to its peak over a share of the steps, then falls linearly to 0."""
     rising = round(steps * warmup)
     if step < rising:
         return highest * (step + 1) / rising
@@ -115,9 +115,9 @@ def rising_and_falling(highest: float, warmup: float, steps: int, step: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class StepMade:
-    """One step just made: its number from 1, of how many, its mean loss (nats an answer) and the seconds so far.
+    """A finished step: its number from 1, the total, its mean loss (nats per answer) and the seconds so far.
 
-    kept: the step up to which the state is on disk (0: none is).  rows: examples computed together.
+    kept: the last step whose state is on disk (0: none).  rows: examples computed together.
     """
 
     step: int
@@ -129,23 +129,23 @@ class StepMade:
 
     @property
     def left(self) -> float:
-        """Seconds that the steps left will take at the mean pace so far."""
+        """Estimated seconds for the remaining steps, at the mean pace so far."""
         return self.seconds / self.step * (self.steps - self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class FinetuneStep(StepMade):
-    """A step of a training whose learning rate moves."""
+    """A finished step with its learning rate."""
 
     learning_rate: float = 0.0
 
 
-# Hyper-parameters by task, method and base, each with the place it was taken from.
+# Hyper-parameters by task, method and base, each with its source.
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Named hyper-parameters: where they come from, and how long they train (either steps or epochs)."""
+    """Named hyper-parameters: their source, and the length of training (either steps or epochs)."""
 
     source: str
     options: Mapping[str, Any]
@@ -188,7 +188,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 
 def usual(words: bool, method: str, embedded: bool) -> str:
-    """Name of the preset that fits: the papers' for bases like XLM-R, our own for the embedded one and for LoRA."""
+    """Name of the default preset: the papers' for bases like XLM-R, our own for the embedded one and for LoRA."""
     if method == "lora":
         return "lora"
     if embedded:
@@ -197,10 +197,10 @@ def usual(words: bool, method: str, embedded: bool) -> str:
 
 
 def options_of(name: str, method: str, examples: int, epochs: float | None = None, **given: Any) -> FinetuneOptions:
-    """Options from a preset, with what is given in place of its own; None is nothing given.
+    """Options from a preset, overridden by those given; None counts as not given.
 
-    epochs: passes over the examples, in place of the preset's length.  Raises HeadlabError for an unknown
-    preset, an option that cannot be trained with, or both steps and epochs.
+    epochs: passes over the examples, instead of the preset's length.  Raises HeadlabError for an unknown preset, an
+    unusable option, or both steps and epochs.
     """
     if name not in PRESETS:
         raise HeadlabError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}", code="training.preset_unknown")
@@ -215,14 +215,14 @@ def options_of(name: str, method: str, examples: int, epochs: float | None = Non
             raise HeadlabError(f"epochs is {long}; choose a number above 0", code="training.epochs_out_of_range")
         batch = max(1, values.get("batch", FinetuneOptions().batch))
         values["steps"] = max(1, round(long * batches_per_epoch(examples, batch)))
-    if method == "lora":  # a preset's freezing is for all weights
+    if method == "lora":  # presets freeze parts for full fine-tuning only
         values = {key: value for key, value in values.items() if key in chosen or not key.startswith("freeze")}
     options = FinetuneOptions(**values)
     options.check()
     return options
 
 
-# What a language model's training is told, and what it tells while it runs; command lines read it without torch.
+# Options of language-model training, and the progress it reports; the command line reads them without torch.
 
 ALL_ATTENTION, TRANSFORMER = "all-attention", "transformer"
 BPE, WORD = "bpe", "word"
@@ -230,7 +230,7 @@ BPE, WORD = "bpe", "word"
 
 @dataclass(frozen=True)
 class Windows(Options):
-    """How a text is gone through: windows of it, and what an update does with them."""
+    """How a text is cut into windows, and how an update uses them."""
 
     block: int = option(128, "tokens a window", kind=int, low=1)
     batch: int = option(16, "windows a step", kind=int, low=1)
@@ -247,8 +247,9 @@ class LmOptions(Windows):
     """Everything that a trained language model depends on, besides text and thread count.
 
     kind: "all-attention", or "transformer" with a feed-forward part in each layer; `persistent` is the number of
-    persistent vectors a head in the one and the feed-forward part's inner width in the other, which gives both the same
-    number of weights.  learning_rate: at its highest, after `warmup` (share of the steps), falling to 0 in a line.
+    persistent vectors per head in the former and the feed-forward part's inner width in the latter, which gives both
+    the same number of weights.  learning_rate: the peak, reached after `warmup` (share of the steps), then falling
+    linearly to 0.
     """
 
     kind: str = option(ALL_ATTENTION, "all-attention or transformer", (ALL_ATTENTION, TRANSFORMER))
@@ -269,7 +270,7 @@ class LmOptions(Windows):
     head_size: int | None = option(None, "width of a head; none: width / heads", kind=int, low=1, optional=True)
 
     def check(self) -> None:
-        """Raise HeadlabError for a value that cannot be trained with."""
+        """Raise HeadlabError for an unusable value."""
         super().check()
         if self.head_size is None and self.width % self.heads:
             raise HeadlabError(
@@ -286,11 +287,11 @@ class LmOptions(Windows):
 class LmGateOptions(Windows):
     """Everything that pruning a language model by gates depends on, besides model, text and thread count.
 
-    Shim et al. (2021): the loss is nats a token + weight · Σ P(gate ≠ 0) over all
-    heads, the model is trained along.  warm_up: the weight rises from 0 in a line over `warmup_share` of the steps.
-    open_start: P(gate ≠ 0) is `start` at first, else a gate's parameter is 0, which leaves its median half open.
-    scale: each layer's output is multiplied by heads / sum of gates.  model_rate, tune_rate: fall to 0 in a line, the
-    one beside the gates, the other in the `tune_steps` after the heads are gone; gate_rate stays.
+    Shim et al. (2021): the loss is nats per token + weight · Σ P(gate ≠ 0) over all heads; the model is trained
+    jointly.  warm_up: the weight rises linearly from 0 over `warmup_share` of the steps.  open_start: P(gate ≠ 0)
+    starts at `start`; otherwise a gate's parameter starts at 0, which makes its median half open.  scale: each layer's
+    output is multiplied by heads / sum of gates.  model_rate, tune_rate: fall linearly to 0, the first while gates are
+    learned, the second in the `tune_steps` after head removal; gate_rate is constant.
     """
 
     weight: float = option(0.01, "λ, penalty in nats for a gate that is open", kind=float, low=0, high=1e9)
@@ -304,9 +305,9 @@ class LmGateOptions(Windows):
     model_rate: float = option(
         3e-4, "learning rate of the model beside the gates", kind=float, low=0, high=1, open=True
     )
-    tune_steps: int = option(500, "steps of fine-tuning after the heads are gone", kind=int, low=0)
+    tune_steps: int = option(500, "steps of fine-tuning after the heads are removed", kind=int, low=0)
     tune_rate: float = option(3e-4, "learning rate of the fine-tuning", kind=float, low=0, high=1, open=True)
-    history: int = option(60, "times that the gates are kept, beside the first", kind=int, low=1)
+    history: int = option(60, "number of times the gates are recorded, besides the start", kind=int, low=1)
     temperature: float = option(
         HardConcrete.temperature, "of the gates' distribution", kind=float, low=0, high=1e3, open=True
     )
@@ -314,7 +315,7 @@ class LmGateOptions(Windows):
     high: float = option(HardConcrete.high, "upper end of that, stretched", kind=float, low=1, high=1e3, open=True)
 
     def check(self) -> None:
-        """Raise HeadlabError for a value that cannot be trained with."""
+        """Raise HeadlabError for an unusable value."""
         super().check()
         self.concrete.check(self.start)
 
@@ -334,12 +335,12 @@ class LmGateOptions(Windows):
 
     @property
     def first(self) -> float:
-        """The gates' parameter at the start."""
+        """Initial value of the gates' parameter."""
         return self.concrete.start(self.start) if self.open_start else 0.0
 
     @property
     def times(self) -> tuple[int, ...]:
-        """After how many steps the gates are kept: 0 and the last among them."""
+        """Steps after which the gates are recorded, 0 and the last among them."""
         count = min(self.history, self.steps)
         return tuple((2 * self.steps * i + count) // (2 * count) for i in range(count + 1))
 
@@ -351,7 +352,7 @@ class LmGateOptions(Windows):
 
 @dataclass(frozen=True)
 class Tuning:
-    """Fine-tuning of a smaller model; its rate falls to 0 in a line."""
+    """Fine-tuning of a smaller model; its learning rate falls linearly to 0."""
 
     seed: int
     steps: int
@@ -368,31 +369,31 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class LmStep(StepMade):
-    """A step of a part of a language model's training; loss in nats a token.
+    """A finished step of one part of a language model's training; loss in nats per token.
 
-    open: gates likelier open than closed, if any.
+    open: number of gates more likely open than closed, if any.
     """
 
     part: str = ""
     open: int | None = None
 
 
-# What the training of a translation model is told: sizes, how long, how fast.
+# Options of training a translation model: sizes, length, learning rate.
 
 
 @dataclass(frozen=True)
 class TranslationOptions(Options):
     """Everything the weights depend on, besides sentences, mask and thread count.
 
-    The defaults are made for some ten thousand short sentences and two cores: about as small as the "tiny"
-    Transformers that do best on so little data (Wu et al. 2021, "Good for Misconceived Reasons").
+    The defaults suit about ten thousand short sentences and two cores: about as small as the "tiny" Transformers that
+    do best on so little data (Wu et al. 2021, "Good for Misconceived Reasons").
     """
 
     steps: int = option(5000, "updates", kind=int, low=1)
     batch: int = option(64, "sentences an update", kind=int, low=1)
     micro_batch: int | None = option(None, "sentences computed together", kind=int, low=1, optional=True)
     learning_rate: float = option(0.002, "at its highest", kind=float, low=0, high=1, open=True)
-    warmup: int = option(600, "updates that it rises for; it then falls with 1/√update", kind=int, low=1)
+    warmup: int = option(600, "warm-up updates; the learning rate then decays as 1/√update", kind=int, low=1)
     weight_decay: float = option(0.0001, "of AdamW", kind=float, low=0)
     clip: float | None = option(
         1.0, "greatest norm of the gradient", kind=float, low=0, high=1e9, open=True, optional=True
@@ -401,7 +402,7 @@ class TranslationOptions(Options):
     dropout: float = option(0.1, "share of activations", kind=float, low=0, high=0.9)
     vocabulary: int = option(4000, "pieces of words, at most", kind=int, low=8, high=256_000)
     max_length: int = option(100, "tokens of a sentence; what is longer is cut off", kind=int, low=3, high=512)
-    width: int = option(128, "numbers that a token is", kind=int, low=2)
+    width: int = option(128, "width of the hidden states", kind=int, low=2)
     feed_forward: int = option(256, "width of the feed-forward layers", kind=int, low=1)
     encoder_layers: int = option(4, "layers", kind=int, low=1, high=64)
     decoder_layers: int = option(4, "layers, each with decoder and cross heads", kind=int, low=1, high=64)
@@ -410,7 +411,7 @@ class TranslationOptions(Options):
     seed: int = option(0, "of weights, batches and dropout", kind=int, low=0)
 
     def check(self) -> None:
-        """Raise HeadlabError for a value that cannot be trained with."""
+        """Raise HeadlabError for an unusable value."""
         super().check()
         for name in ("encoder_heads", "decoder_heads"):
             heads = getattr(self, name)
@@ -421,5 +422,5 @@ class TranslationOptions(Options):
                 )
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0 (Vaswani et al. 2017, equation 3, scaled to its highest value)."""
+        """Learning rate of a step, counted from 0 (Vaswani et al. 2017, equation 3, scaled to its peak)."""
         return self.learning_rate * min((step + 1) / self.warmup, math.sqrt(self.warmup / (step + 1)))

@@ -1,4 +1,4 @@
-"""What a training starts from, and the folder that it leaves behind."""
+"""The base that a training starts from, and the folder it writes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from headlab.training.atomic_folder import Writer, built, check_replaced, files_
 from headlab.training.options import FinetuneOptions
 from headlab.training.steps import State
 
-# What a training starts from: the embedded base, or any encoder from the hub or a folder.
+# The base of a training: the embedded one, or any encoder from the hub or a folder.
 
 EMBEDDED_BASE = "multilingual-e5-small"
 TUNED = {"ForSequenceClassification": "classify texts", "ForTokenClassification": "label words"}
@@ -57,7 +57,7 @@ TUNED = {"ForSequenceClassification": "classify texts", "ForTokenClassification"
 
 @dataclass(frozen=True)
 class Base:
-    """A model without the head that is to be trained.  sha256: of its files.  embedded: it comes with the package."""
+    """A model without its classification head.  sha256: of its files.  embedded: it ships with the package."""
 
     name: str
     folder: Path
@@ -66,14 +66,14 @@ class Base:
 
 
 def embedded_base(folder: Path | None = None) -> Base:
-    """The base that comes with the package, in its folder on this machine. Raises HeadlabError where it has none."""
+    """The base that ships with the package, in its folder on this machine. Raises HeadlabError if there is none."""
     return Base(BASE_NAME, folder or base_folder(cache_folder()), BASE_SHA256, True)
 
 
 def find_base(name: str | None = None, revision: str | None = None) -> Base:
-    """A base by folder or hub id; None, or the embedded one's name, for that.
+    """A base by folder or hub id; None or the embedded base's name selects that one.
 
-    Raises HeadlabError if it is nowhere, has no safetensors weights, or is an adapter or changed weights alone.
+    Raises HeadlabError if it is not found, has no safetensors weights, or is only an adapter or changed weights.
     """
     if name is None or name == EMBEDDED_BASE:
         return embedded_base()
@@ -89,15 +89,15 @@ def find_base(name: str | None = None, revision: str | None = None) -> Base:
             f"{name} has no safetensors weights; headlab reads no pickled weights, so convert it to safetensors first",
             code="model.no_safetensors",
         )
-    shown = folder.resolve().name if Path(name).is_dir() else name  # no place on this machine goes into the record
+    shown = folder.resolve().name if Path(name).is_dir() else name  # no local path goes into the record
     return Base(shown, folder, fingerprint_folder(folder))
 
 
 def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The base with a new head, drawn from torch's generator, float32; and its tokenizer.
+    """The base with a new classification head, drawn from torch's generator, float32; and its tokenizer.
 
-    words: a head that labels tokens, else one for whole texts.  Raises HeadlabError for a base that cannot be
-    read, is not an encoder, lacks weights, or was tuned to answer otherwise.
+    words: a head that labels tokens, else one for whole texts.  Raises HeadlabError for a base that cannot be read, is
+    not an encoder, lacks weights, or was fine-tuned for another kind of answer.
     """
     if base.embedded:
         return load_classifier(base.folder, labels, words=words)
@@ -131,7 +131,7 @@ def load_base(base: Base, labels: Sequence[str], words: bool) -> tuple[PreTraine
 
 
 def check_kind(base: Base, config: Any, words: bool) -> None:
-    """Raise HeadlabError for an encoder-decoder, or a base whose head was tuned to answer otherwise."""
+    """Raise HeadlabError for an encoder-decoder, or a base fine-tuned for another kind of answer."""
     if config.is_encoder_decoder:
         raise HeadlabError(
             f"{base.name} is an encoder-decoder model; finetune trains encoders, so choose one",
@@ -149,7 +149,7 @@ def check_kind(base: Base, config: Any, words: bool) -> None:
 
 
 def check_tokenizer(base: Base, tokenizer: PreTrainedTokenizerBase, words: bool) -> None:
-    """Raise HeadlabError if the base's tokenizer cannot pad, or cannot say which word a token is of."""
+    """Raise HeadlabError if the base's tokenizer cannot pad, or cannot map tokens to words."""
     if tokenizer.pad_token is None:
         raise HeadlabError(
             f"the tokenizer of {base.name} has no padding token; set pad_token and save it there",
@@ -163,15 +163,15 @@ def check_tokenizer(base: Base, tokenizer: PreTrainedTokenizerBase, words: bool)
 
 
 def heads(module: PreTrainedModel) -> list[nn.Module]:
-    """What a classifier has above its encoder."""
+    """The modules that a classifier has above its encoder."""
     return [child for name, child in module.named_children() if name != module.base_model_prefix]
 
 
 @torch.no_grad()
 def draw_head(module: PreTrainedModel) -> None:
-    """New weights for all above the encoder, whatever came with the base; from torch's generator.
+    """Draw new weights from torch's generator for everything above the encoder, even if the base has some.
 
-    Not by `nn.init`: while it loads a model, in any thread, transformers lets those functions skip loaded weights.
+    Not with `nn.init`: while it loads a model, in any thread, transformers makes those functions skip loaded weights.
     """
     spread = float(getattr(module.config, "initializer_range", 0.02))
     for part in (part for head in heads(module) for part in head.modules()):
@@ -186,7 +186,7 @@ def draw_head(module: PreTrainedModel) -> None:
 
 
 def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:
-    """Leave embeddings and the lowest layers as they are. Raises HeadlabError if there are not so many layers."""
+    """Freeze the embeddings and the lowest layers. Raises HeadlabError if there are not that many layers."""
     encoder = module.base_model
     if layers:
         stack = layers_of(encoder)
@@ -203,7 +203,7 @@ def freeze(module: PreTrainedModel, embeddings: bool, layers: int) -> None:
 
 
 def layers_of(encoder: nn.Module) -> nn.ModuleList:
-    """The encoder's layers, lowest first. Raises HeadlabError if they are not a list of their own."""
+    """The encoder's layers, lowest first. Raises HeadlabError if they are not in one list."""
     config: Any = encoder.config
     for part in encoder.modules():
         if isinstance(part, nn.ModuleList) and len(part) == config.num_hidden_layers:
@@ -214,12 +214,12 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
     )
 
 
-# The folder a fine-tuning leaves behind: weights, labels and how they were made.
+# The folder that a fine-tuning writes: weights, labels and how they were made.
 
 LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy")
 TAIL = 20  # steps whose mean loss is recorded as the final one
 WHOLE, MODEL_CONFIG, GENERATION = "model.safetensors", "config.json", "generation_config.json"
-DIGITS = 6  # of accuracies' intervals: finer than any resampling tells
+DIGITS = 6  # decimals of accuracy intervals: finer than resampling can resolve
 TRAINER = Writer(
     "a training", ((CONFIG, LABELS, TRAINING), (MODEL_CONFIG, TRAINING)), TRAINING,
     "give the result a folder of its own, like --out adapter",
@@ -228,7 +228,7 @@ TRAINER = Writer(
 
 @dataclass(frozen=True)
 class Made:
-    """What a training made, ready to be written: tensors, their file, JSON files, a tokenizer where one belongs."""
+    """A training's output, ready to be written: tensors, their file, JSON files, and a tokenizer if one is needed."""
 
     weights: Mapping[str, torch.Tensor]
     file: str
@@ -237,7 +237,7 @@ class Made:
 
 
 def adapter_made(model: PeftModel, labels: Sequence[str], words: bool, base_name: str) -> Made:
-    """An adapter: what is laid on the base, and its own head."""
+    """An adapter: the LoRA weights and the classification head."""
     weights = get_peft_model_state_dict(model, save_embedding_layers=False)
     named = {"labels": list(labels), "prefix": ""} | ({"answers": WORDS} if words else {})
     return Made(copied(weights), WEIGHTS, {CONFIG: adapter_config(model, base_name), LABELS: named})
@@ -249,16 +249,16 @@ def changed_made(module: PreTrainedModel, trained: Mapping[str, torch.Tensor]) -
 
 
 def whole_made(module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Made:
-    """A whole model, as transformers writes and reads it."""
+    """A whole model, in transformers' format."""
     texts = {MODEL_CONFIG: model_config(module)}
-    settings = getattr(module, "generation_config", None)  # of what writes texts
+    settings = getattr(module, "generation_config", None)  # only models that generate text have one
     if settings is not None:
         texts[GENERATION] = json.loads(settings.to_json_string(use_diff=True))
     return Made(copied(once(module)), WHOLE, texts, tokenizer)
 
 
 def once(module: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The weights, those that stand in several places under the name that transformers ties the others to."""
+    """The weights, tied ones once, under the name that transformers ties the others to."""
     weights: dict[str, torch.Tensor] = module.state_dict()
     tied: Mapping[str, str] = module.all_tied_weights_keys
     return {name: t for name, t in weights.items() if not _same(t, weights.get(tied.get(name, "")))}
@@ -269,19 +269,19 @@ def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
 
 
 def copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Tensors of their own in main memory, which nothing that is done with the model changes."""
+    """Independent copies of tensors in main memory, which later changes to the model do not affect."""
     return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in weights.items()}
 
 
 def model_config(module: PreTrainedModel) -> dict[str, Any]:
-    """The model's configuration with its class, without a path on this machine."""
+    """The model's configuration with its class, without local paths."""
     config: Any = module.config
     facts: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
     return dict(sorted((facts | {"architectures": [type(module).__name__]}).items()))
 
 
 def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
-    """The library's own description, sorted, with the base's name instead of a path on this machine."""
+    """PEFT's own description, sorted, with the base's name instead of a local path."""
     found = model.peft_config["default"].to_dict()
     facts = {name: sorted(value) if isinstance(value, set | list) else value for name, value in found.items()}
     return dict(sorted((facts | {"base_model_name_or_path": base_name, "inference_mode": True}).items()))
@@ -290,7 +290,7 @@ def adapter_config(model: PeftModel, base_name: str) -> dict[str, object]:
 def training_record(
     options: FinetuneOptions, state: State, *, base: Base, data: tuple[int, str], device: str
 ) -> dict[str, object]:
-    """What made a model, ready for JSON. data: number of examples, sha256."""
+    """How a model was made, ready for JSON. data: number of examples, sha256."""
     return {
         "options": options.record(),
         "base": {"name": base.name, "sha256": base.sha256},
@@ -301,7 +301,7 @@ def training_record(
 
 
 def took(state: State, device: str) -> dict[str, Any]:
-    """How a training went: losses, seconds, and on what."""
+    """How a training went: losses, seconds, device and threads."""
     limit = {"rows_that_fitted": state.rows} if state.rows else {}
     return {
         "loss": {"first": state.losses[0], "last": float(np.mean(state.losses[-TAIL:]))},
@@ -313,12 +313,12 @@ def took(state: State, device: str) -> dict[str, Any]:
 
 
 def versions_of(libraries: Sequence[str]) -> dict[str, str]:
-    """Versions of Python and of libraries."""
+    """Versions of Python and of the given libraries."""
     return {"python": platform.python_version()} | {name: version(name) for name in libraries}
 
 
 def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
-    """Accuracy by language, with its 95 % interval by group, and over how many answers."""
+    """Accuracy by language, with its 95 % interval (resampled by group) and the number of answers."""
     if not measured:
         return {"accuracy": {}}
     return {
@@ -331,7 +331,7 @@ def measured_record(measured: Mapping[str, Evaluation]) -> dict[str, object]:
 
 
 def write_folder(out: Path, made: Made, record: Mapping[str, object]) -> None:
-    """Write the folder beside its place, then put it there instead of an older one. Raises HeadlabError."""
+    """Write the folder beside its target, then move it there, replacing an older one. Raises HeadlabError."""
     with built(out) as build:
         if made.tokenizer is not None:
             made.tokenizer.save_pretrained(str(build))
@@ -348,5 +348,5 @@ def copy_folder(source: Path, out: Path) -> None:
 
 
 def check_out(out: Path) -> None:
-    """Raise HeadlabError unless this is a new name, an empty folder, or the result of a training to replace."""
+    """Raise HeadlabError unless `out` is a new name, an empty folder, or the result of a training to replace."""
     check_replaced(out, TRAINER)

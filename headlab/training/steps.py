@@ -1,4 +1,4 @@
-"""The steps of a training: examples as tensors, batches, updates, and a state on disk that resumes to the bit."""
+"""Training steps: examples as tensors, batches, updates, and a checkpoint that resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headlab.records import Ints
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, step_batch
 
-# A training's state on disk: trained weights, AdamW's moments, step; one safetensors file, no pickle.
+# A training checkpoint: trained weights, AdamW's moments, step; one safetensors file, no pickle.
 
 KINDS = ("weight", "mean", "square")
 MORE = "more"
@@ -38,10 +38,10 @@ MORE = "more"
 
 @dataclass
 class State:
-    """What a run needs to go on: parameters by name, their optimizer, losses of the steps made, seconds spent.
+    """What a run needs to resume: parameters by name, their optimizer, losses of finished steps, seconds spent.
 
-    rows: greatest number of examples computed together, where more did not fit in memory (0: no limit was met).
-    more: what else the run needs, tensors by name.
+    rows: greatest number of examples computed together, if memory limited it (0: it did not).  more: further tensors
+    that the run needs, by name.
     """
 
     parameters: Mapping[str, Parameter]
@@ -53,15 +53,15 @@ class State:
 
     @property
     def step(self) -> int:
-        """Steps made."""
+        """Number of finished steps."""
         return len(self.losses)
 
     def save(self, path: Path, key: str) -> None:
-        """Write the state whole or not at all; `key` names the run it belongs to."""
+        """Write the state atomically; `key` names the run it belongs to."""
         tensors: dict[str, torch.Tensor] = {}
         for name, parameter in self.parameters.items():
             moments = self.optimizer.state[parameter]
-            # what the model does not use has no gradient, so no moments
+            # unused parameters have no gradient, so no moments
             mean, square = (moments.get(kind, torch.zeros_like(parameter)) for kind in ("exp_avg", "exp_avg_sq"))
             values = (parameter.detach(), mean, square)
             tensors |= {f"{kind}/{name}": v.cpu().contiguous() for kind, v in zip(KINDS, values, strict=True)}
@@ -72,9 +72,9 @@ class State:
     def resume(
         self, path: Path, key: str, fits: Callable[[Mapping[str, torch.Tensor], int], bool] = lambda more, steps: True
     ) -> None:
-        """Go on from a file if there is one of this run; one that cannot be read is skipped with a warning.
+        """Resume from this run's checkpoint if there is one; one that cannot be used is skipped with a warning.
 
-        fits: whether what else it holds is right after so many steps.
+        fits: whether the tensors in `more` are right after that many steps.
         """
         if not path.exists():
             return
@@ -114,15 +114,15 @@ class State:
             }
 
 
-# Training examples as token ids with their answers, and the loss they are trained by.
+# Training examples as token ids with their answers, and their loss.
 
 
 @dataclass(frozen=True)
 class Encoded:
     """Examples tokenised once, without padding.
 
-    tokens: what the tokenizer gives, by name, a list an example.  targets: an example's one label, or one a
-    token with -100 where none is asked for.
+    tokens: the tokenizer's output by name, one list per example.  targets: one label per example, or one per token with
+    -100 where there is none.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -132,25 +132,25 @@ class Encoded:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of every example."""
+        """Number of tokens of every example."""
         return [len(row) for row in self.tokens["input_ids"]]
 
     def asked(self, rows: Ints) -> int:
-        """How many answers some examples ask for."""
+        """Number of answers in the given examples."""
         return sum(label != IGNORED for i in rows for label in self.targets[i])
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
-        """Model inputs of some examples, no wider than the longest of them."""
+        """Model inputs of the given examples, padded to the longest of them."""
         picked = {name: [values[i] for i in rows] for name, values in self.tokens.items()}
         return {name: t.to(device) for name, t in self.tokenizer.pad(picked, return_tensors="pt").items()}
 
     def labels(self, rows: Ints, device: torch.device) -> torch.Tensor:
-        """Right answers, int [row, 1] or [row, token]."""
+        """Correct answers, int [row, 1] or [row, token]."""
         left = self.words and self.tokenizer.padding_side == "left"
         return padded([self.targets[i] for i in rows], IGNORED, left).to(device)
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
-        """Sum of the answers' cross entropies, in nats."""
+        """Summed cross-entropy of the answers, nats."""
         target = self.labels(rows, logits.device)
         return cross_entropy(
             logits.reshape(-1, logits.shape[-1]), target.flatten(), ignore_index=IGNORED, reduction="sum"
@@ -158,9 +158,9 @@ class Encoded:
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[Example], max_length: int) -> Encoded:
-    """Tokenise examples of one kind; a word is labelled at its first token, and one that was cut off is not asked for.
+    """Tokenise examples of one kind; a word is labelled at its first token, and one that was cut off has no target.
 
-    max_length: in tokens; the base's own limit holds too.
+    max_length: in tokens; the base's own limit applies too.
     """
     longest = min(max_length, positions(config))
     words = bool(examples[0].words)
@@ -177,7 +177,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, config: Any, examples: Sequence[E
 
 
 def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
-    """Raise HeadlabError unless there are examples, with labels among two names or more, all of one kind."""
+    """Raise HeadlabError unless there are examples, all of one kind, with labels among two names or more."""
     if not examples:
         raise HeadlabError("given no examples; give at least one", code="training.no_examples")
     if any(e.target is not None for e in examples):
@@ -199,12 +199,12 @@ def check_examples(examples: Sequence[Example], labels: Sequence[str]) -> None:
 
 
 def facts(examples: Sequence[Example], labels: Sequence[str]) -> list[list[Any]]:
-    """What the weights depend on of the examples: texts, answers, label names."""
+    """What the weights depend on in the examples: texts, answers, label names."""
     texts = [list(e.words) if e.words else e.text if e.pair is None else [e.text, e.pair] for e in examples]
     return [texts, [list(e.labels) if e.words else e.label for e in examples], list(labels)]
 
 
-# The steps of a training: batches, updates, checkpoints; smaller parts of a batch where memory is short.
+# Training steps: batches, updates, checkpoints; smaller parts of a batch if memory is short.
 
 CHECKPOINT_SHARE = 0.05
 R = TypeVar("R")
@@ -212,21 +212,21 @@ Told = TypeVar("Told")
 
 
 class Pace(Protocol):
-    """What steps are told: the options of every training say it."""
+    """The options that the steps of every training need."""
 
     @property
     def seed(self) -> int:
-        """Of the batches and of dropout."""
+        """Seed of the batches and of dropout."""
         ...
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """Number of steps."""
         ...
 
     @property
     def batch(self) -> int:
-        """Examples of one."""
+        """Examples per step."""
         ...
 
     @property
@@ -236,12 +236,12 @@ class Pace(Protocol):
 
     @property
     def clip(self) -> float | None:
-        """Greatest norm of the gradient (None: any)."""
+        """Greatest norm of the gradient (None: no limit)."""
         ...
 
 
 class RatedPace(Pace, Protocol):
-    """The same, with one learning rate for all weights."""
+    """`Pace` with one learning rate for all weights."""
 
     def rate(self, step: int) -> float:
         """Learning rate of a step, counted from 0."""
@@ -250,9 +250,9 @@ class RatedPace(Pace, Protocol):
 
 @dataclass
 class Keep:
-    """Where and how often the state is kept: after every so many steps, within a share of the time.
+    """Where and how often the state is saved: every `every` steps, within a share of the time.
 
-    seconds: what the last one took.  at: when it was done.  step: up to where the state is on disk.
+    seconds: duration of the last save.  at: when it ended.  step: the last step on disk.
     """
 
     path: Path
@@ -264,12 +264,12 @@ class Keep:
     step: int = 0
 
     def due(self, step: int, last: bool) -> bool:
-        """Whether to keep the state now; always after the last step, as measuring may take long."""
+        """Whether to save the state now; always after the last step, as the evaluation may take long."""
         waited = time.perf_counter() - self.at
         return last or (step % self.every == 0 and waited >= self.seconds * (1 / self.share - 1))
 
     def save(self, state: State) -> None:
-        """Keep the state."""
+        """Save the state."""
         begun = time.perf_counter()
         state.save(self.path, self.key)
         self.at = time.perf_counter()
@@ -277,17 +277,17 @@ class Keep:
 
 
 def nothing() -> None:
-    """Called between passes where nobody has to be asked."""
+    """Do nothing: the default `tick`."""
 
 
 class Steps(ABC, Generic[Told]):
-    """Updates of what is trained, from where its state is to the last step.
+    """Training steps, from the current state to the last.
 
-    A training says what differs: its batches, their gradient, the rates, and what it tells of a step.
+    A subclass defines what differs: batches, their gradient, learning rates, and the progress record of a step.
     """
 
-    lower = "a lower learning rate"  # what helps where the loss is not a number
-    smaller = "freeze embeddings or layers, or train a LoRA"  # and where the optimizer does not fit in memory
+    lower = "a lower learning rate"  # advice if the loss is not finite
+    smaller = "freeze embeddings or layers, or train a LoRA"  # advice if the optimizer does not fit in memory
 
     def __init__(self, module: nn.Module, options: Pace, state: State) -> None:
         self.module, self.options, self.state = module, options, state
@@ -296,9 +296,9 @@ class Steps(ABC, Generic[Told]):
     def run(
         self, keep: Keep | None, say: Callable[[Told], None] | None = None, tick: Callable[[], None] = nothing
     ) -> None:
-        """Make the steps that are left, from those in the file that `keep` names, if there is one of this run.
+        """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
 
-        say: called after each step.  tick: called between passes; both may raise to stop.
+        say: called after each step.  tick: called before each step; both may raise to stop.
         """
         if keep is not None:
             self.state.resume(keep.path, keep.key, self.fits)
@@ -316,9 +316,9 @@ class Steps(ABC, Generic[Told]):
                 say(self.told(step, self.together(len(chosen)), 0 if keep is None else keep.step))
 
     def step(self, step: int, chosen: Ints) -> float:
-        """One update; what is random in it depends on seed and step alone. Returns the mean loss.
+        """One update; its randomness depends on seed and step alone. Returns the mean loss.
 
-        Raises HeadlabError if the loss is not a number, or if a single example or the optimizer does not fit in memory.
+        Raises HeadlabError if the loss is not finite, or if a single example or the optimizer does not fit in memory.
         """
         self.train()
         for group, rate in zip(self.state.optimizer.param_groups, self.rates(step), strict=True):
@@ -338,84 +338,84 @@ class Steps(ABC, Generic[Told]):
         return loss
 
     def update(self) -> None:
-        """One step of the optimizer, with the gradients that are there. Raises HeadlabError without memory for it."""
+        """One optimizer step with the current gradients. Raises HeadlabError if it does not fit in memory."""
         if self.options.clip is not None and (clipped := self.clipped()):
             nn.utils.clip_grad_norm_(clipped, self.options.clip)
         with fits_in_memory("the optimizer state does", self.smaller):
             self.state.optimizer.step()
 
     def together(self, batch: int) -> int:
-        """How many examples of a batch are computed together."""
+        """Number of examples of a batch that are computed together."""
         return min(n for n in (batch, self.options.micro_batch, self.state.rows) if n)
 
     @abstractmethod
     def chosen(self, step: int) -> Ints:
-        """What a step is made with, a function of seed and step alone, so that a resumed run needs no history."""
+        """What a step is computed on: a function of seed and step alone, so that a resumed run needs no history."""
 
     @abstractmethod
     def gradient(self, step: int, chosen: Ints, rows: int) -> float:
-        """Add up the gradient of the batch's mean loss over parts of so many rows. Returns that loss."""
+        """Add up the gradient of the batch's mean loss over parts of `rows` rows. Returns that loss."""
 
     @abstractmethod
     def rates(self, step: int) -> Sequence[float]:
-        """Learning rate of each of the optimizer's groups."""
+        """Learning rate of each optimizer group."""
 
     @abstractmethod
     def told(self, step: int, rows: int, kept: int) -> Told:
-        """What is said of a step. rows: computed together.  kept: steps that are on disk."""
+        """The progress record of a step. rows: computed together.  kept: steps that are on disk."""
 
     def train(self) -> None:
-        """Let what is random in a training be so."""
+        """Switch the module to training mode."""
         self.module.train()
 
     def clipped(self) -> Sequence[Parameter]:
-        """Whose gradient is kept short."""
+        """The parameters whose gradient is clipped."""
         return list(self.state.parameters.values())
 
     def made(self, steps: int) -> None:
-        """Called after each step with how many are made."""
+        """Called after each step with the number of finished steps."""
 
     def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
-        """Whether what a checkpoint holds beside weights is right after so many steps."""
+        """Whether a checkpoint's further tensors are right after that many steps."""
         return steps <= self.options.steps
 
 
 GATES, HISTORY = "log_alpha", "history"
-DRAWS = 1  # sets the stream of the gates' draws apart from that of the batches
+DRAWS = 1  # separates the random stream of gate samples from that of the batches
 
 
 class GatePace(Pace, Protocol):
-    """What steps that learn gates are told: when the gates are kept, too."""
+    """The options that steps with gates need: `Pace`, and when the gates are recorded."""
 
     @property
     def times(self) -> tuple[int, ...]:
-        """After how many steps: 0 and the last among them."""
+        """Steps after which the gates are recorded, 0 and the last among them."""
         ...
 
 
 class GateSteps(Steps[Told]):
-    """Updates of gates, of a model along with them or not; the state keeps what the gates were at some times."""
+    """Updates of gates, with or without the model; the state records the gates at certain steps."""
 
     options: GatePace
     log_alpha: Parameter
 
     def now(self) -> torch.Tensor:
-        """The gates' parameters as they are, [1, gate]: a copy, which later steps do not change."""
+        """A copy of the gates' current parameters, [1, gate], which later steps do not change."""
         return self.log_alpha.detach().to("cpu", copy=True)[None]
 
     def made(self, steps: int) -> None:
-        """Keep the gates of this time, where it is one that is kept."""
+        """Record the gates if this step is one of `times`."""
         if steps in self.options.times:
             self.state.more[HISTORY] = torch.cat([self.state.more[HISTORY], self.now()])
 
     def fits(self, more: Mapping[str, torch.Tensor], steps: int) -> bool:
-        """See `Steps`: the history must have come as far as the steps."""
+        """See `Steps`: the history must match the number of steps."""
         wanted = (sum(time <= steps for time in self.options.times), len(self.log_alpha))
         return super().fits(more, steps) and HISTORY in more and tuple(more[HISTORY].shape) == wanted
 
 
 class ExampleSteps(Steps[FinetuneStep]):
-    """Updates on examples that were tokenised once."""
+    """Training steps on tokenised examples."""
 
     options: RatedPace
 
@@ -428,7 +428,7 @@ class ExampleSteps(Steps[FinetuneStep]):
         return step_batch(self.encoded.lengths, self.options.batch, self.options.seed, step)
 
     def rates(self, step: int) -> Sequence[float]:
-        """One for all."""
+        """The same learning rate for all weights."""
         return [self.options.rate(step)] * len(self.state.optimizer.param_groups)
 
     def gradient(self, step: int, chosen: Ints, rows: int) -> float:
@@ -451,18 +451,18 @@ class ExampleSteps(Steps[FinetuneStep]):
 
 
 def dropout_seed(seed: int, step: int) -> int:
-    """What torch draws a step's dropout from: of seed and step alone, and in torch's range whatever the seed."""
+    """Torch seed of a step's dropout: a function of seed and step alone, in torch's range for any seed."""
     return (seed * 1_000_003 + step + 1) % (1 << 63)
 
 
 def torch_seed(seed: int) -> int:
-    """A seed in torch's range, whatever the seed; itself where it is there."""
+    """The seed reduced to torch's range; unchanged if it is within it."""
     return seed % (1 << 63)
 
 
 @contextmanager
 def fits_in_memory(what: str, do: str) -> Iterator[None]:
-    """For work that no smaller batch makes smaller: full memory becomes a sentence that says what did not fit."""
+    """For work that smaller batches do not shrink: out of memory becomes a HeadlabError that says what did not fit."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -472,10 +472,10 @@ def fits_in_memory(what: str, do: str) -> Iterator[None]:
 
 
 def fitting(state: State, rows: int, run: Callable[[int], R]) -> R:
-    """What `run(rows)` gives, with as many rows computed together as fit in memory: half as many after each failure.
+    """Result of `run(rows)` with as many rows computed together as fit in memory: halved after each failure.
 
-    run: begins again whenever it is called.  The number that fitted is kept in the state.  Raises HeadlabError
-    if a single row does not fit.
+    run: starts afresh on each call.  The number that fitted is stored in the state.  Raises HeadlabError if a single
+    row does not fit.
     """
     while True:
         try:

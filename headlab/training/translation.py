@@ -1,4 +1,4 @@
-"""A translation model of Marian's shape from scratch: vocabulary, sentences, weights, heads missing from the start."""
+"""Training a Marian-style translation model from scratch: vocabulary, sentences, weights, heads off from the start."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from headlab.training.options import FinetuneStep, TranslationOptions, batches_p
 from headlab.training.output import LIBRARIES, check_out, took, versions_of, whole_made, write_folder
 from headlab.training.steps import CHECKPOINT_SHARE, Encoded, ExampleSteps, Keep, State, torch_seed
 
-# A vocabulary of word pieces made from sentences, and the tokenizer of a Marian model with it.
+# A word-piece vocabulary learned from sentences, and the Marian tokenizer that uses it.
 
 END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 
 
 def check_pieces() -> None:
-    """Raise HeadlabError where no vocabulary can be made: sentencepiece is not installed."""
+    """Raise HeadlabError if sentencepiece, which makes vocabularies, is not installed."""
     try:
         import sentencepiece  # noqa: F401
     except ImportError as error:
@@ -50,7 +50,7 @@ def check_pieces() -> None:
 
 
 class NoVocabulary(HeadlabError):
-    """Sentences of which no vocabulary of a size can be made: too few for it, or of more characters than it has."""
+    """No vocabulary of this size can be made: too few sentences for it, or more characters than entries."""
 
     def __init__(self, size: int, why: str, do: str) -> None:
         super().__init__(
@@ -62,8 +62,8 @@ class NoVocabulary(HeadlabError):
 def word_pieces(sentences: Iterable[str], size: int) -> bytes:
     """A sentencepiece model of at most `size` pieces (a unigram language model, Kudo 2018), equal for equal sentences.
 
-    Ids are as Marian has them: 0 ends a text, 1 is unknown.  Raises HeadlabError where sentencepiece is not installed
-    or can make nothing of the sentences.
+    Ids follow Marian: 0 ends a text, 1 is unknown.  Raises HeadlabError if sentencepiece is not installed or can make
+    no vocabulary from the sentences.
     """
     check_pieces()
     import sentencepiece
@@ -83,7 +83,7 @@ def word_pieces(sentences: Iterable[str], size: int) -> bytes:
 def marian_tokenizer(pieces: bytes, pair: str, max_length: int, folder: Path) -> Any:
     """Marian's tokenizer with one vocabulary for both sides; the padding has the last id.
 
-    pair: like en-de.  folder: where its files are put, which must stay as long as the tokenizer.
+    pair: like en-de.  folder: for its files; it must exist as long as the tokenizer.
     """
     import sentencepiece
     from transformers import MarianTokenizer
@@ -103,19 +103,19 @@ def marian_tokenizer(pieces: bytes, pair: str, max_length: int, folder: Path) ->
 
 
 def pieces_sha256(pieces: bytes) -> str:
-    """What names a vocabulary in a record."""
+    """sha256 that identifies a vocabulary in a record."""
     return hashlib.sha256(pieces).hexdigest()
 
 
-# Sentences with their translations as token ids, and the loss that a translation model is trained by.
+# Sentences with their translations as token ids, and their loss.
 
 
 @dataclass(frozen=True)
 class Sentences(Encoded):
-    """Sources and targets tokenised once.
+    """Sources and targets, tokenised once.
 
-    start, padding: tokens that a text begins with, and that fills it up.  smoothing: share of each target's weight
-    that is spread over the whole vocabulary (Szegedy et al. 2016, section 7).
+    start, padding: tokens that start and pad a decoder input.  smoothing: share of each target's weight that is spread
+    over the whole vocabulary (Szegedy et al. 2016, section 7).
     """
 
     start: int = 0
@@ -124,16 +124,16 @@ class Sentences(Encoded):
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of every source with its target."""
+        """Number of tokens of every source with its target."""
         return [len(a) + len(b) for a, b in zip(self.tokens["input_ids"], self.targets, strict=True)]
 
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
-        """Sources, and targets shifted right by one place; nothing looks at what stands behind a target's end."""
+        """Sources, and targets shifted right by one place; no real token attends past a target's end."""
         before = shifted(self.labels(rows, device), self.start, self.padding)
         return super().inputs(rows, device) | {"decoder_input_ids": before}
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
-        """Sum of the tokens' cross entropies against the smoothed targets, in nats."""
+        """Summed cross-entropy of the tokens against the smoothed targets, nats."""
         target = self.labels(rows, logits.device)
         return cross_entropy(
             logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction="sum",
@@ -142,7 +142,7 @@ class Sentences(Encoded):
 
 
 def encode_sentences(tokenizer: Any, examples: Sequence[Example], max_length: int, smoothing: float) -> Sentences:
-    """Tokenise both sides; what is longer than `max_length` tokens is cut off."""
+    """Tokenise both sides; tokens beyond `max_length` are cut off."""
     found = tokenizer([e.text for e in examples], truncation=True, max_length=max_length)
     targets = tokenizer(text_target=[e.target or "" for e in examples], truncation=True, max_length=max_length)
     tokens = {name: found[name] for name in ("input_ids", "attention_mask")}
@@ -164,7 +164,7 @@ def check_sentences(examples: Sequence[Example]) -> None:
         )
 
 
-# A translation model of Marian's shape from nothing: vocabulary, weights, heads that may be missing from the start.
+# Training a Marian-style model from scratch: vocabulary, weights, heads that may be off from the start.
 
 Measure = Callable[[Model], Mapping[str, Any]]
 
@@ -184,11 +184,10 @@ def train_translation(
 ) -> Path:
     """Train and write the folder `out`, which transformers and `headlab.load` read; returns `out`.
 
-    examples: sources with targets; the vocabulary is made of both sides.  pair: like en-de.  mask: its heads are off
-    from the first step on, and what they write is 0 in the folder's weights, so that no mask is needed later.
-    measure: called at the end with the model; what it returns is recorded.  Checkpoints, resuming and determinism
-    are as in `headlab.training.finetune.finetune`.  Raises HeadlabError for options, sentences or a mask that do not
-    fit.
+    examples: sources with targets; the vocabulary is made from both sides.  pair: like en-de.  mask: its removed heads
+    are off from the first step, and their output is 0 in the folder's weights, so that no mask is needed later.
+    measure: called at the end with the model; what it returns is recorded.  Checkpoints, resuming and determinism are
+    as in `headlab.training.finetune.finetune`.  Raises HeadlabError for options, sentences or a mask that do not fit.
     """
     options = options or TranslationOptions()
     options.check()
@@ -217,7 +216,7 @@ def train_translation(
 
 
 def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device) -> Model:
-    """A model with weights drawn from the seed, its heads found and self-tested."""
+    """A model with weights drawn from the seed, its heads located and self-tested."""
     padding = int(tokenizer.pad_token_id)
     config = MarianConfig(
         vocab_size=len(tokenizer), pad_token_id=padding, decoder_start_token_id=padding,
@@ -239,7 +238,7 @@ def new_model(tokenizer: Any, options: TranslationOptions, device: torch.device)
 
 
 def new_state(model: Model, options: TranslationOptions) -> State:
-    """The trainable parameters in name order, and the optimizer of Vaswani et al. (2017), section 5.3, over them."""
+    """The trainable parameters in name order, and an optimizer for them as in Vaswani et al. (2017), section 5.3."""
     parameters = {name: p for name, p in sorted(model.module.named_parameters()) if p.requires_grad}
     optimizer = AdamW(
         parameters.values(), lr=options.learning_rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=options.weight_decay
@@ -249,15 +248,15 @@ def new_state(model: Model, options: TranslationOptions) -> State:
 
 @contextmanager
 def without(model: Model, mask: Mask | None) -> Iterator[None]:
-    """The model without a mask's heads. Raises HeadlabError if the mask is of another shape."""
+    """Run the block with a mask's heads removed. Raises HeadlabError if the mask has another shape."""
     checked(model, mask)
-    # Another model's mask is wanted here: the same architecture, trained from nothing.
+    # The mask of another model is accepted here: the same architecture, trained from scratch.
     with nullcontext() if mask is None else gated(model, model.grid.gates(mask.kept)):
         yield
 
 
 def checked(model: Model, mask: Mask | None) -> None:
-    """Raise HeadlabError if a mask is of another shape; another model's mask is as good as its own."""
+    """Raise HeadlabError if a mask has another shape; a mask made for another model is accepted."""
     if mask is not None and mask.grid != model.grid:
         raise HeadlabError(
             f"the mask is for a model with {mask.grid}; the one to be trained has {model.grid}. Give the options the "
@@ -268,7 +267,7 @@ def checked(model: Model, mask: Mask | None) -> None:
 
 @torch.no_grad()
 def finish(model: Model, mask: Mask | None) -> None:
-    """Make the model ready to answer; what a missing head writes becomes 0, as a closed gate is."""
+    """Freeze the model in evaluation mode; output weights of removed heads become 0, as with a closed gate."""
     model.module.requires_grad_(False).eval()
     heads = [n for stack in model.grid.stacks for n in stack.heads]
     for row, head in [] if mask is None else model.grid.flat[~mask.kept]:
@@ -278,7 +277,7 @@ def finish(model: Model, mask: Mask | None) -> None:
 
 
 def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
-    """Examples that all the steps run through the model."""
+    """Number of examples run through the model over all steps."""
     whole, rest = divmod(options.steps, batches_per_epoch(len(lengths), options.batch))
     last = epoch(lengths, options.batch, np.random.default_rng((options.seed, whole)))[:rest]
     return whole * len(lengths) + sum(map(len, last))
@@ -287,7 +286,7 @@ def forwards(lengths: Sequence[int], options: TranslationOptions) -> int:
 def _told(
     examples: Sequence[Example], pair: str, options: TranslationOptions, mask: Mask | None, pieces: bytes
 ) -> dict[str, Any]:
-    """All that the weights depend on, ready for JSON."""
+    """Everything the weights depend on, ready for JSON."""
     data = content_key([[e.text, e.target] for e in examples])
     return {
         "kind": "translation",
@@ -300,7 +299,7 @@ def _told(
 
 
 def _record(model: Model, state: State, device: str) -> dict[str, Any]:
-    """What came of it."""
+    """Facts of the finished training, ready for JSON."""
     libraries = (*(name for name in LIBRARIES if name != "peft"), "sentencepiece")
     return {
         "heads": model.grid.to_json(),

@@ -1,1 +1,1 @@
-"""What the pages share: the only part of headlab that imports streamlit."""
+"""Code shared by the pages: the only part of headlab that imports streamlit."""

@@ -1,4 +1,4 @@
-"""The Attention page: which heads in which sentences, as BertViz's head view, shaded tokens, or a table."""
+"""The Attention page: chosen heads on chosen sentences, as BertViz's head view, shaded tokens or a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headlab.worker.client import Client
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
 
 MAX_TOKENS = 64
-# d3's category10, in the order in which BertViz gives them to heads.
+# d3's category10, in the order in which BertViz assigns them to heads.
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 MAX_HEADS = len(COLOURS)
 MEAN_QUERY = -1
@@ -37,10 +37,10 @@ SHADE = "#2478c8"
 
 @dataclass(frozen=True)
 class Panel:
-    """One sentence and how heads read it.
+    """One sentence and the attention of some heads in it.
 
-    weights: by head's name, float [query, key]; rows sum to 1 unless the sentence was cut.  separators:
-    places of the tokens that end or part texts.
+    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut.  separators:
+    positions of the tokens that end or separate texts.
     """
 
     title: str
@@ -53,7 +53,7 @@ class Panel:
     def of(title: str, answer: Mapping[str, Any]) -> Panel:
         """A panel from the worker's answer (tokens, weights, separators, truncated), cut to 64 tokens.
 
-        Raises HeadlabError if the answer's parts do not fit each other.
+        Raises HeadlabError if the shape of the weights does not match the tokens.
         """
         tokens = tuple(map(str, answer["tokens"]))
         weights = {name: np.asarray(rows, float) for name, rows in answer["weights"].items()}
@@ -70,11 +70,11 @@ class Panel:
         return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), ends)
 
     def heads(self) -> list[Panel]:
-        """A panel for each head alone."""
+        """One panel per head."""
         return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
 
     def to_separators(self, name: str) -> int:
-        """How many tokens a head makes look most at a separator; a tie does not count."""
+        """The number of tokens whose largest weight in a head goes to a separator; a tie does not count."""
         ends = np.isin(np.arange(len(self.tokens)), self.separators)
         rows = self.weights[name]
         on, off = (rows[:, side].max(axis=1, initial=-1.0) for side in (ends, ~ends))
@@ -82,9 +82,9 @@ class Panel:
 
 
 def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
-    """A whole HTML page: BertViz's head view of every panel, side by side where there is room.
+    """A complete HTML page: BertViz's head view of every panel, side by side where there is room.
 
-    names: how to write each head.  in_row: so many panels begin a new row; None: they all follow each other.
+    names: display name of each head.  in_row: panels per row; None: all in one row.
     Raises HeadlabError if a script's package is missing.
     """
     scripts = [
@@ -95,7 +95,7 @@ def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | N
     bodies, style = [], _own("attention.css")
     for i, panel in enumerate(panels):
         bodies.append(_panel_html(panel, names, f"bertviz-{i}"))
-        # Once only: the marker stands in a comment of the same line again.
+        # Only the first: the marker occurs again in a comment on the same line.
         scripts.append(_bertviz().replace("PYTHON_PARAMS", _params(panel, f"bertviz-{i}"), 1))
     tags = "".join(f"<script>{script}</script>" for script in scripts)
     step = in_row or len(bodies)
@@ -119,17 +119,17 @@ def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
 
 
 def _params(panel: Panel, root: str) -> str:
-    """BertViz's parameters: the chosen heads as one layer, so that heads of several layers share a picture."""
+    """BertViz's parameters: the chosen heads as one layer, so that heads of several layers share a view."""
     attention = [[rows.tolist() for rows in panel.weights.values()]]
     view = {"name": None, "attn": attention, "left_text": list(panel.tokens), "right_text": list(panel.tokens)}
     heads = list(range(len(panel.weights)))
     params = {"attention": {"0": view}, "default_filter": "0", "root_div_id": root, "layer": 0, "heads": heads}
-    # A token may hold </script>: no < may stand in a script's text. ASCII only, so no line separator either.
+    # A token may contain </script>, so < and > are escaped. The JSON is ASCII, so it has no line separators either.
     return json.dumps({**params, "include_layers": [0]}).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    """Only these very scripts run and nothing is loaded: the second lock behind the escaping."""
+    """A policy that runs only these scripts and loads nothing: a second defence behind the escaping."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     content = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
     return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
@@ -142,7 +142,7 @@ def _own(name: str) -> str:
 
 @cache
 def _bertviz() -> str:
-    """The script of BertViz's head view; the package itself is not imported, for it would import torch."""
+    """The script of BertViz's head view; the package itself is not imported, because that would import torch."""
     found = importlib.util.find_spec("bertviz")
     if found is None or not found.submodule_search_locations:
         raise _missing("bertviz", "pip install --no-deps bertviz==1.4.1")
@@ -151,7 +151,7 @@ def _bertviz() -> str:
 
 @cache
 def package_file(package: str, name: str) -> str:
-    """A script that came with an installed package. Raises HeadlabError where it is not there."""
+    """A script shipped with an installed package. Raises HeadlabError if it is missing."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
@@ -163,8 +163,8 @@ def package_file(package: str, name: str) -> str:
 
 
 def _script(path: Path) -> str:
-    """A script's text, fit to stand inside a page: nothing in it may end the element early."""
-    # Browsers read every line end of a page as \n, and hash what they read.
+    """A script's text, safe to embed in a page: nothing in it can close the script element early."""
+    # Browsers normalise every line end of a page to \n before they hash a script.
     text = path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
@@ -179,7 +179,7 @@ def _missing(what: str, remedy: str) -> HeadlabError:
 def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> str:
     """The sentence once per head, each token shaded by its share of the attention; HTML for `st.html`.
 
-    query: whose attention, an index into the tokens; MEAN_QUERY: the mean over all tokens.
+    query: index of the attending token; MEAN_QUERY: the mean over all tokens.
     """
     lines = []
     for name, rows in panel.weights.items():
@@ -207,7 +207,7 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
 
 
 def separator_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
-    """For each head, how many tokens of each sentence give their largest weight to a separator; nothing without one."""
+    """For each head, how many tokens per sentence give their largest weight to a separator; empty if there is none."""
     seen = [panel for panel in panels if panel.separators]
     heads = dict.fromkeys(name for panel in seen for name in panel.weights)
     return [f"{names.get(name, name)}: {', '.join(_counted(panel, name) for panel in seen)}" for name in heads]
@@ -219,7 +219,7 @@ def _counted(panel: Panel, name: str) -> str:
 
 
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:
-    """One head's weights: a row per looking token, a column per token looked at; tokens are numbered."""
+    """One head's weights: a row per attending token, a column per attended token; tokens are numbered."""
     labels = [f"{i} {token}" for i, token in enumerate(panel.tokens)]
     return pd.DataFrame(panel.weights[name], index=pd.Index(labels, name="from \\ to"), columns=labels)
 
@@ -244,7 +244,7 @@ KINDS = ("agnostic", "specific")
 
 
 class Sentence(NamedTuple):
-    """A text to look at and what to write above it. pair: the second text of a sentence pair."""
+    """A text to show and its heading. pair: the second text of a sentence pair."""
 
     title: str
     text: str
@@ -252,7 +252,7 @@ class Sentence(NamedTuple):
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
-    """The heads a link names, and a sentence about those it names wrongly."""
+    """The valid heads that a link names, and a message about the invalid ones, None if there are none."""
     heads, wrong = [], []
     for key in keys:
         try:
@@ -265,7 +265,7 @@ def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str 
 
 
 def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
-    """How to write each chosen head; a link may say of which kind one is."""
+    """{head key: display name}; a link may give a head's kind."""
     asked = {kind: st.query_params.get_all(kind) for kind in KINDS}
     names = {}
     for head in heads:
@@ -276,7 +276,7 @@ def head_names(grid: HeadGrid, heads: Sequence[Head]) -> dict[str, str]:
 
 
 def strongest(grid: HeadGrid, found: Found) -> Head:
-    """The head with the highest mean score of these languages; the first head where there are no scores."""
+    """The head with the highest mean score over these languages; the first head if there are no scores."""
     scores = pooled(found.scores, MEAN)
     return (
         grid.heads[int(np.argmax(scores.values))]
@@ -286,7 +286,7 @@ def strongest(grid: HeadGrid, found: Found) -> Head:
 
 
 def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
-    """The widget for heads; a link's heads, else the strongest one, to begin with."""
+    """The widget for heads; it starts with the link's heads, or else the strongest one."""
     keys = [head_key(head) for head in grid.heads]
     if "heads" not in st.session_state:
         named, wrong = heads_of_link(grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")])
@@ -315,7 +315,7 @@ def _examples(_client: Client, task: str, language: str) -> list[dict[str, Any]]
 
 
 def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
-    """The widgets for sentences, and what they say."""
+    """Draw the widgets for sentences and return the sentences chosen."""
     source = st.radio("Sentence", [TASK, OWN], horizontal=True, key="source", bind="query-params")
     return _typed() if source == OWN else _of_task(client, choice)
 
@@ -361,9 +361,9 @@ def _aligned(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
 
 
 def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
-    """Rows mean different things: choose what is meant (the label), then a sentence of it in each language.
+    """Rows differ between languages: choose a label, then a sentence with that label in each language.
 
-    Where words have labels, or a text is made, sentences have none: all can be chosen.
+    In tasks that label words or generate text, sentences have no label, so all can be chosen.
     """
     labels = sorted({e["label"] for every in examples.values() for e in every if e["label"] is not None})
     label = st.selectbox("What is meant (label)", labels, key="label", bind="query-params") if labels else None
@@ -394,7 +394,7 @@ BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights"
 
 
 def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
-    """Draw the panels in one of VIEWS; names: how to write each head."""
+    """Draw the panels in one of VIEWS. names: display name of each head."""
     {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
     if told := separator_words(panels, names):
         st.caption(f"Tokens whose largest weight goes to a separator. {_plain('; '.join(told))}.")

@@ -1,4 +1,4 @@
-"""The Experiments page: what is to be analysed, the form with its forecast and Start, and the stored reports."""
+"""The Experiments page: the chosen experiment, the form with its forecast and Start, and the stored reports."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from headlab.ui.job_offer import refusal
 from headlab.ui.shell import Choice, Stamp, listed, store
 from headlab.ui.shell_worker import Latest, supervisor
 
-# Experiments as pages put them together and find them: links, the job's spec, reports newest first.
+# Experiments on pages: links, the job's spec, stored reports newest first.
 
-# Which experiment and which report the page shows: in the link, and kept over page switches.
+# Which experiment and report the page shows: stored in the link and across page switches.
 
-SHORT_KEY = 12  # of a report's key, enough to tell reports apart in a link
-KEPT, WRITTEN = "_experiment", "_experiment_link"  # (experiment, report) of this session; what its link said last
+SHORT_KEY = 12  # characters of a report's key, enough to tell reports apart in a link
+KEPT, WRITTEN = "_experiment", "_experiment_link"  # (experiment, report) of this session; those last put in its link
 
 
 def remember(experiment: str, report: str = "") -> None:
-    """Let the page turn to this experiment and report, whatever its link says now."""
+    """Make the page show this experiment and report next, whatever its link says now."""
     st.session_state[KEPT] = (experiment, report[:SHORT_KEY])
     st.session_state[WRITTEN] = _asked()
     st.session_state.pop(f"report-{experiment}", None)
@@ -43,7 +43,7 @@ def remember(experiment: str, report: str = "") -> None:
 
 
 def begin() -> None:
-    """Put the experiment of a link that is new in place of the widget's, else what this session had."""
+    """Set the experiment widget from a new link, or else from this session."""
     asked = _asked()
     kept = st.session_state.get(KEPT, ("", ""))
     if asked[0] in EXPERIMENTS and asked != st.session_state.get(WRITTEN):
@@ -61,7 +61,7 @@ def _asked() -> tuple[str, str]:
 
 
 def report_of(experiment: str, keys: Sequence[str]) -> str | None:
-    """The report that was asked for, by its whole key; None for the newest. One that is not there is said."""
+    """Full key of the report asked for; None for the newest. Warns if it does not exist."""
     kept, short = st.session_state.get(KEPT, ("", ""))
     if kept != experiment or not short:
         return None
@@ -72,7 +72,7 @@ def report_of(experiment: str, keys: Sequence[str]) -> str | None:
 
 
 def write(experiment: str, report: str = "") -> None:
-    """Keep what is shown, here and in the link. report: empty for the newest."""
+    """Store what is shown in the session and in the link. report: empty for the newest."""
     shown = experiment, report[:SHORT_KEY]
     st.session_state[KEPT] = st.session_state[WRITTEN] = shown
     if _asked() != shown:
@@ -83,7 +83,7 @@ def write(experiment: str, report: str = "") -> None:
             st.query_params.pop("report", None)
 
 
-# An experiment that is being put together: its widgets' keys and the job's spec. No streamlit here.
+# The experiment being set up: its widget keys and the job's spec. No streamlit here.
 
 ABLATIONS = ("zero", "mean")
 USUAL: Mapping[str, Any] = {"seed": 0, "dev_size": DEV_SIZE, "test_size": None, "ablation": "zero"}
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def about(self) -> Experiment:
-        """What the experiment is."""
+        """The experiment itself."""
         return EXPERIMENTS[self.experiment]
 
     @property
@@ -108,7 +108,7 @@ class Plan:
         return METHOD in self.about.options
 
     def own_options(self) -> list[str]:
-        """The experiment's options that have a widget of their own."""
+        """The experiment's options that have their own widget."""
         return [name for name, option in self.about.options.items() if name != METHOD and option.kind is not dict]
 
     def method_options(self) -> list[str]:
@@ -144,7 +144,7 @@ class Plan:
         }
 
     def trouble(self, spec: Mapping[str, Any]) -> str:
-        """Why this cannot be started, or empty."""
+        """Why this cannot be started; empty if it can."""
         least, have = self.about.least_languages, len(self.choice.languages)
         if have < least:
             return (
@@ -164,16 +164,16 @@ def resolvable(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec["options"], **{name: value for name, value in beside.items() if name in fits}}
 
 
-# Reports of experiments as the page finds them: those of a choice, newest first, in words and as a table of facts.
+# Stored reports of experiments: those that match a choice, newest first, as labels and as a table of facts.
 
 WEIGHTS = "fingerprint"
-SHORT_FINGERPRINT = 12  # of a fingerprint, enough to tell weights apart
+SHORT_FINGERPRINT = 12  # characters of a fingerprint, enough to tell weights apart
 WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
 Stored = TypeVar("Stored")
 
 
 def listing() -> ReportListing:
-    """Every readable report of the cache folder, read again only when one of its folders changed."""
+    """Every readable report in the cache folder, re-read only when the folder changed."""
     return listed(_scan)
 
 
@@ -183,13 +183,13 @@ def _scan(root: Path, stamp: Stamp) -> ReportListing:
 
 
 def weights_of(model: str) -> str | None:
-    """Fingerprint of the weights that a job would take; None where the worker does not know, or not at once."""
+    """Fingerprint of the weights that a job would use; None if the worker does not know it or answer at once."""
     if not supervisor().connected:
         return None
     asked = _asking()
     asked.wait(1, WAIT_SECONDS)
     if asked.error is not None:
-        _asking.clear()  # the next look asks again
+        _asking.clear()  # the next call asks again
     return (asked.value or {}).get(model)
 
 
@@ -205,11 +205,11 @@ def _asking() -> Latest[dict[str, str | None]]:
 
 @dataclass(frozen=True)
 class Shelf(Generic[Stored]):
-    """What the cache has for a choice.
+    """The cached results for a choice.
 
-    by_language: results of each chosen language that has one (and of those that the task's list does not offer), the
-    best first.  missing: chosen languages without.  problems: a sentence for every result that was skipped.  weights:
-    fingerprint of the chosen model's, None if it is not known.
+    by_language: results of each chosen language that has any (and of languages that the task does not offer), best
+    first.  missing: chosen languages without results.  problems: a sentence for every result that was skipped.
+    weights: fingerprint of the chosen model's weights, None if unknown.
     """
 
     by_language: Mapping[str, list[Stored]]
@@ -221,7 +221,7 @@ class Shelf(Generic[Stored]):
 def shelved(
     choice: Choice, found: Mapping[str, list[Stored]], problems: Iterable[str], weights: str | None
 ) -> Shelf[Stored]:
-    """What was found by language, the chosen languages first and in their order."""
+    """A shelf of the results found, the chosen languages first, in their order."""
     order = [*(name for name in choice.languages if name in found), *sorted(set(found) - set(choice.languages))]
     missing = tuple(name for name in choice.languages if name not in found)
     return Shelf({name: found[name] for name in order}, missing, tuple(problems), weights)
@@ -230,9 +230,9 @@ def shelved(
 def matching(
     results: Iterable[ReportResult], choice: Choice, experiment: str, weights: str | None = None
 ) -> list[ReportResult]:
-    """Reports of an experiment on a choice's model and task: those that a job would make first, then the newest.
+    """Reports of an experiment on a choice's model and task: those a job would make now, then others; newest first.
 
-    weights: fingerprint of the model's weights as they are now, None if it is not known.
+    weights: fingerprint of the model's current weights, None if unknown.
     """
     wanted = (choice.model, choice.task, experiment)
 
@@ -250,7 +250,7 @@ def _about(result: ReportResult) -> tuple[Any, ...]:
 
 
 def made_at(result: ReportResult) -> float:
-    """When a report was made, in Unix seconds; 0 where it does not say, or no year that a clock shows."""
+    """When a report was made, in Unix seconds; 0 if the date is missing or out of range."""
     try:
         when = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -259,7 +259,7 @@ def made_at(result: ReportResult) -> float:
 
 
 def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The details of the job that makes a report of this spec, as `job_of` tells them, and the model's fingerprint."""
+    """Details of the job that makes a report with this spec, from `job_of`, and the model's fingerprint."""
     details = job_of("report", spec)[1]
     about = {"experiment": spec.get("experiment"), "model": details["model"]}
     return {**about, WEIGHTS: str(part(spec, "model", WEIGHTS) or ""), **details}
@@ -271,9 +271,9 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def label(result: ReportResult, weights: str | None = None) -> str:
-    """A report in a line: when it was made, of which languages, by which method, on how much, of which weights.
+    """A report in one line: date, languages, method, number of examples, seed and weights.
 
-    weights: fingerprint of the chosen model's; where it is not known, those of the report are named.
+    weights: fingerprint of the chosen model's weights; if it is None, the report's own are named.
     """
     spec = job_spec(result.report.spec)
     words = [made_words(result), spelled(spec["languages"])]
@@ -291,7 +291,7 @@ def made_words(result: ReportResult) -> str:
 
 
 def origin(own: str | None, weights: str | None, dtype: str | None) -> list[str]:
-    """What sets a result's model apart from the chosen one, in words. own, weights: fingerprints, if known."""
+    """How a result's model differs from the chosen one, in words. own, weights: fingerprints, if known."""
     other = [f"made with other weights ({_short(own)})"] if weights and own is not None and own != weights else []
     return other + ([f"in {dtype}"] if dtype else [])
 
@@ -301,10 +301,10 @@ def _short(fingerprint: str) -> str:
 
 
 def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """In which settings a report is another one than what is chosen, in words: its own values.
+    """Settings in which a report differs from what is chosen, in words, with the report's values.
 
-    spec, wanted: details of jobs; wanted with the fingerprint of the chosen model, where it is known.  A size that
-    is wanted as "all" says nothing: how many that is, is not known here.
+    spec, wanted: job details; wanted has the fingerprint of the chosen model, if it is known.  A wanted size of
+    "all" is not compared, because the number of examples is not known here.
     """
     spec, wanted = _settled(spec), _settled(wanted)
     names = [name for name in ("languages", METHOD, "dev_size", "test_size", "seed", "ablation") if name in wanted]
@@ -320,7 +320,7 @@ def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
 
 
 def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Details of a job with its options in full; as they are where they fit no experiment."""
+    """Job details with all options filled in; unchanged if they fit no experiment."""
     try:
         full = EXPERIMENTS[spec["experiment"]].resolve(resolvable(spec))
     except (HeadlabError, KeyError):
@@ -330,7 +330,7 @@ def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts(result: ReportResult) -> list[tuple[str, str]]:
-    """How a report was made, a name and a value each."""
+    """How a report was made, as (name, value) pairs."""
     report = result.report
     return facts_table(report.spec, result.meta, (report.example_forwards, report.seconds), ("Report", result.key))
 
@@ -338,25 +338,25 @@ def facts(result: ReportResult) -> list[tuple[str, str]]:
 def facts_table(
     spec: Mapping[str, Any], meta: Mapping[str, Any], took: tuple[int, float], named: tuple[str, str]
 ) -> list[tuple[str, str]]:
-    """How a result was made, as reports tell it, a name and a value each. took: forwards and seconds."""
+    """How a result was made, as (name, value) pairs. took: example forwards and seconds."""
     return [*((name[:1].upper() + name[1:], value) for name, value in facts_of(spec, meta, spent(*took))), named]
 
 
-# Putting an experiment together: its options, what it will cost before it starts, and Start.
+# The form for an experiment: its options, the forecast of its cost, and Start.
 
-PREFIX = "plan-"  # of the keys of its widgets
-HELD_FORM = "_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+PREFIX = "plan-"  # of its widgets' keys
+HELD_FORM = "_plan"  # widget values, stored across page switches: streamlit drops them with the page
 DEV_HELP = "Examples that heads are chosen on."
 TEST_HELP = "Examples that accuracy is reported on; empty: all there are."
 
 
 def values() -> dict[str, Any]:
-    """What the widgets say now, and what they said last where they are not drawn."""
+    """The widgets' current values, or the last ones where they are not drawn."""
     return remembered(HELD_FORM, PREFIX)
 
 
 def draw(plan: Plan) -> dict[str, Any]:
-    """The form; returns the details of the job as they stand."""
+    """Draw the form and return the job's current details."""
     kept = st.session_state.get(HELD_FORM, {})
     with st.container(border=True, key="plan"):
         _options(plan, kept)
@@ -390,7 +390,7 @@ def _more(plan: Plan, kept: dict[str, Any]) -> None:
     )
     right.number_input("Seed", 0, None, kept.get(key("seed"), 0), step=1, key=key("seed"))
     at = ABLATIONS.index(kept.get(key("ablation"), ABLATIONS[0]))
-    st.selectbox("A removed head gives", ABLATIONS, index=at, key=key("ablation"), help="Zero, or its mean output.")
+    st.selectbox("Output of a removed head", ABLATIONS, index=at, key=key("ablation"), help="Zero, or its mean output.")
     method = METHODS[plan.choice.method]
     if plan.method_options():
         st.markdown(f"###### {method.title}")
@@ -400,7 +400,7 @@ def _more(plan: Plan, kept: dict[str, Any]) -> None:
 
 
 def _begin(plan: Plan, spec: dict[str, Any]) -> None:
-    """The forecast, the button, jobs under way, and what became of the last click."""
+    """The forecast, the button, the outcome of the last click, and jobs in progress."""
     trouble = plan.trouble(spec) or (refusal(plan.choice) if plan.uses_method else "")
     text = caution(plan.choice.method) if plan.uses_method else ""
     before = f"{f'Caution: {text}. ' if text else ''}What it will take:"
@@ -410,6 +410,6 @@ def _begin(plan: Plan, spec: dict[str, Any]) -> None:
 
 
 def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
-    remember(plan.experiment)  # its report is the newest one
+    remember(plan.experiment)  # show its report, which will be the newest
     # As the widgets are now, not as they were when the button was drawn.
     start("experiment", plan.spec(entered(values(), typed)))

@@ -1,4 +1,4 @@
-"""A report on the page: figures, tables to download, what to know before believing it, and how it was made."""
+"""A report on the page: figures, tables to download, caveats, and how it was made."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label,
 from headlab.ui.figures import figure
 from headlab.ui.names import head_from, head_key, head_words, language_title, page_link
 
-# From tables of heads to what these look at: a head of every language and one of few, side by side.
+# From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
 
 AGNOSTIC, SPECIFIC = KINDS
-# The tables of heads of a kind, the surer ones first.
+# The tables that list heads of each kind, the more certain first.
 TABLES = {AGNOSTIC: ("heads-agnostic",), SPECIFIC: ("heads-specific", "heads-few")}
 
 
 def heads_of(table: Table) -> Iterator[Head]:
-    """The heads that a table is about, each once, in its order."""
+    """The heads that a table lists, each once, in table order."""
     names = ("stack", "layer", "head")
     if all(name in table.columns for name in names):
         rows = zip(*(table.column(name) for name in names), strict=True)
@@ -38,7 +38,7 @@ def heads_of(table: Table) -> Iterator[Head]:
 
 
 def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
-    """Heads by kind: those of the first table of the kind that holds any."""
+    """Heads by kind, from the first table of that kind that lists any."""
     found: dict[str, list[Head]] = {}
     for kind, names in TABLES.items():
         heads = (list(heads_of(table)) for name in names for table in tables if table.name == name)
@@ -48,7 +48,7 @@ def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
 
 
 def draw_heads(tables: Sequence[Table]) -> None:
-    """A head of each kind to choose, and a link to their attention; nothing where the tables name none."""
+    """Widgets to choose a head of each kind, and a link to their attention; nothing if the tables list no heads."""
     kinds = kinds_in(tables)
     if not kinds:
         return
@@ -66,16 +66,16 @@ def _words(key: str) -> str:
 
 
 LANGUAGE, TALL = "language", 420
-FEW = 3  # figures that are drawn below each other; of more, one is chosen
+FEW = 3  # up to this many figures are stacked; of more, the user chooses one
 FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
 def pick(
     results: Sequence[ReportResult], experiment: str, asked: str | None, weights: str | None = None
 ) -> ReportResult:
-    """The report to show: the first, or the one that is chosen here or by the link.
+    """The report to show: the first, or the one chosen here or by the link.
 
-    weights: fingerprint of the chosen model's, None if it is not known.
+    weights: fingerprint of the chosen model's weights, None if unknown.
     """
     by_key = {result.key: result for result in results}
     if len(results) == 1:
@@ -96,7 +96,7 @@ def pick(
 
 
 def draw(result: ReportResult, wanted: Mapping[str, Any]) -> None:
-    """A report. wanted: details of the job that is chosen above; where the report is another one, that is said."""
+    """Draw a report. wanted: details of the job chosen above; differences from it are stated."""
     report = result.report
     st.caption(label(result, wanted.get(WEIGHTS)))
     if other := differences(job_spec(report.spec), wanted):
@@ -124,7 +124,7 @@ def _figures(report: Report) -> None:
 
 
 def show(table: Table, key: str) -> None:
-    """A table with what to know about it, and as a CSV file."""
+    """Draw a table with its notes and a CSV download."""
     st.markdown(f"##### {table.title}")
     formats = dict(zip(table.columns, table.formats, strict=True))
     columns = {
@@ -143,7 +143,7 @@ def show(table: Table, key: str) -> None:
 
 
 def frame(table: Table) -> pd.DataFrame:
-    """A table as its reader sees it; numbers stay numbers, so that columns can be sorted."""
+    """A table as displayed; numbers stay numbers, so that columns can be sorted."""
     shown = table.shown()
     columns = {}
     for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):

@@ -16,7 +16,7 @@ from headlab.ui.presses import uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
-# The save buttons press the camera; by itself it saves what is on the screen.
+# The save buttons click plotly's camera button, which by itself saves what is on the screen.
 CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
@@ -25,10 +25,10 @@ def figure(
 ) -> None:
     """Draw a figure, and below it buttons that save it as `name`.svg or `name`.png.
 
-    What is saved is the figure as `headlab.plots.printed` has it, whatever the theme and the window's width; the
-    browser makes it, so it needs no network and nothing of the server's.  key: as of any widget, by default
-    from the name.  alt: what the figure shows, for those who cannot see it.  on_point: called when a point is
-    clicked, which the session's state then holds under the key.
+    The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
+    renders it, so it needs neither the network nor the server.  key: widget key, by default from the name.
+    alt: text alternative.  on_point: called when a point is clicked; session state then holds the point under
+    the key.
     """
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
     config = {**CONFIG, "toImageButtonOptions": {"filename": name}}

@@ -1,4 +1,4 @@
-"""What a form says: a widget for each option, what it holds, held last, and showed when its button was pressed."""
+"""Form values: a widget per option, and its value now, last, and when the form's button was pressed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import streamlit as st
 
 from headlab.options import Option
 
-# A widget for an option of a method or an experiment: what fits is in the table it comes from.
+# A widget for an option of a method or an experiment: valid values come from its table of options.
 
 
 def draw(name: str, option: Option, key: str, start: Any = ...) -> None:
-    """The widget of an option: a choice, a switch, a text or a number. start: what it begins with, if not the usual."""
+    """The widget for an option: a select box, toggle, text or number field. start: initial value, if not default."""
     start = option.default if start is ... or not (start is None or option.fits(start)) else start
     label, usual = name.replace("_", " ").capitalize(), "none" if option.default is None else option.default
     about = f"{option.help} ({option.range}; default {usual})"
@@ -33,54 +33,54 @@ def _number(label: str, option: Option, key: str, about: str, start: Any) -> Non
     limits: dict[str, Any] = {} if math.isinf(option.low) else {"min_value": option.kind(option.low)}
     limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
     looks: dict[str, Any] = {"format": "%g", "step": 0.005} if option.kind is float else {"step": 1}
-    if option.optional:  # only a field that begins empty can be emptied
+    if option.optional:  # only a field that starts empty can be cleared
         st.session_state.setdefault(key, start)
         st.number_input(label, value=None, placeholder="none", key=key, help=about, **limits, **looks)
     else:
         st.number_input(label, value=start, key=key, help=about, **limits, **looks)
 
 
-# What a form says: as its widgets hold it, as they held it last, and as it stood there when its button was pressed.
+# Form values: those that widgets hold now, those they last held, and those shown when the button was pressed.
 
 Values = dict[str, Any]
 
 
 def held(prefix: str) -> Values:
-    """What widgets hold now, by key. prefix: of their keys."""
+    """Current widget values, by key. prefix: of their keys."""
     return {str(key): value for key, value in st.session_state.items() if str(key).startswith(prefix)}
 
 
 def remembered(place: str, prefix: str) -> Values:
-    """What widgets hold now, and what they held last where they are not drawn. place: in the session, of the latter."""
+    """Current widget values, or the last ones where not drawn. place: session key that stores the last values."""
     st.session_state[place] = {**st.session_state.get(place, {}), **held(prefix)}
     return dict(st.session_state[place])
 
 
 def pressed(prefix: str, drawn: Values, typed: Mapping[str, str] | None) -> Values:
-    """What a form says as its button is pressed: what its widgets hold now, not what they held when it was drawn.
+    """A form's values when its button is pressed: what its widgets hold now, not when it was drawn.
 
-    drawn: what they held then, for what nothing is held of any more.  typed: as of `entered`.
+    drawn: values when it was drawn, for widgets that no longer hold one.  typed: as in `entered`.
     """
     return entered({**drawn, **held(prefix)}, typed)
 
 
 def entered(values: Mapping[str, Any], typed: Mapping[str, str] | None) -> Values:
-    """The values, with the numbers that stood in the form when its button was pressed.
+    """The values, updated with the numbers shown in the form when its button was pressed.
 
-    typed: what number fields showed, by the class that their key has in the page; None: a press that brings nothing.
-    A number that is shown with fewer digits than it has stays as it is.
+    typed: text of the number fields, by the CSS class of their key; None: the press carries none.  A number that is
+    shown with fewer digits than it has is left unchanged.
     """
     shown = typed or {}
     return {key: number(shown.get(class_of(key)), value) for key, value in values.items()}
 
 
 def class_of(key: str) -> str:
-    """A widget's key as streamlit writes it into the class of its element."""
+    """A widget's key as streamlit writes it into its element's CSS class."""
     return re.sub(r"[^a-zA-Z0-9_-]", "-", key.strip())
 
 
 def number(text: str | None, value: Any) -> Any:
-    """The number that a field showed; the value where it says the same, shows none or is not a number's."""
+    """The number that a field showed; the value itself if it matches, is not numeric or the text is not a number."""
     if text is None or isinstance(value, bool) or not isinstance(value, int | float | None):
         return value
     try:
@@ -93,7 +93,7 @@ def number(text: str | None, value: Any) -> Any:
 
 
 def rounding(text: str) -> float:
-    """By how much a number may differ from what a field shows of it: half of the last digit."""
+    """How far a number may differ from the text that shows it: half a unit of the last digit."""
     mantissa, _, exponent = text.lower().partition("e")
     digits = len(mantissa.partition(".")[2])
     return 0.5001 * 10.0 ** (int(exponent or 0) - digits) if digits or exponent else 0.0

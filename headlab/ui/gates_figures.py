@@ -1,4 +1,4 @@
-"""Learned gates as figures: a run over its training, the trade-off over λ, masks of other methods beside it."""
+"""Learned gates as figures: a run's training, the trade-off over λ, and other methods' masks for comparison."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from headlab.ui.results import matching, select
 from headlab.ui.shell import Choice, guarded, listing
 from headlab.ui.shell_worker import Latest, client
 
-# A run of learned gates on the page: its figures at a glance, the map over the training, loss and penalty.
+# One run of learned gates: key figures, the map over training, loss and penalty.
 
 MINUS = "\N{MINUS SIGN}"
 
 
 def at_a_glance(gates: LearnedGates) -> None:
-    """Heads kept, gates undecided, and what that is worth on each split."""
+    """Heads kept, undecided gates, and accuracy on each split."""
     with st.container(horizontal=True, gap="medium"):
         size, gated = gates.grid.size, int(gates.gated.sum())
         st.metric("Heads kept", f"{int(gates.kept.sum())} of {size}", width="content")
@@ -52,7 +52,7 @@ def at_a_glance(gates: LearnedGates) -> None:
 
 
 def training(gates: LearnedGates, key: str) -> None:
-    """How the gates opened and closed, and what the loss did meanwhile."""
+    """How the gates opened and closed during training, and the loss."""
     name = f"gates-{gates.language}-{gates.weight:g}"
     left, right = st.columns([6, 5], gap="large")
     with left:
@@ -68,7 +68,7 @@ def training(gates: LearnedGates, key: str) -> None:
 
 
 def kept_where(sweep: Sweep) -> None:
-    """Heads that each run keeps, by layer; and by stack where a model has several."""
+    """Heads that each run keeps, by layer, and by stack if the model has several."""
     every, grid = [run.gates for run in sweep.runs], sweep.first.grid
     fig = kept_by_layer([run_words(gates) for gates in every], [gates.kept for gates in every], grid)
     figure(fig, f"gates-{sweep.first.language}-layers", key="gates-layers", alt="Heads kept in each layer, by λ")
@@ -90,28 +90,28 @@ def _by_stack(every: Sequence[LearnedGates]) -> None:
         st.markdown(f"Heads kept by stack: {told}.")
 
 
-# Masks of other methods with as many heads as the gates keep: which heads they share, and what they are worth.
+# Other methods' masks of the same size as the gates': which heads they share, and their accuracy.
 
 SHAPLEY = "shapley"
 METHODS = (SHAPLEY, "gradient")
-KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is the Prune page's too
+KNOWN, ASKED, ASKER = "_figures", "_gates_asked", "_gates_asker"  # the first is shared with the Prune page
 POLL_SECONDS, FIRST_SECONDS = 0.5, 0.3
 
 
 @dataclass(frozen=True)
 class Sized(Question):
-    """A question about as many examples as the gates' masks were measured on."""
+    """A question on as many examples as the gates' masks were measured on."""
 
     examples: int = 0
 
     @property
     def size(self) -> int:
-        """Examples asked for."""
+        """Number of examples requested."""
         return self.examples
 
 
 def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
-    """{method: its scores of the same weights in the same language}, of those methods that have any in the cache."""
+    """{method: its cached scores for the same weights and language}, for the methods that have any."""
     language, fingerprint = sweep.first.language, part(sweep.first.spec, "model", "fingerprint")
     out = {}
     for method in METHODS:
@@ -124,18 +124,18 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
 
 
 def called(scores: HeadScores) -> str:
-    """A method with the estimand of its scores, where there are several of that method's name."""
+    """A method's name, with the estimand of its scores if the method has several."""
     return f"{scores.method} ({scores.estimand})" if scores.method == SHAPLEY else scores.method
 
 
 def as_many(gates: LearnedGates, scores: HeadScores) -> Bools:
-    """Heads kept when as many leave as the gates close, lowest score first, of those that have a gate; bool [head]."""
+    """Heads kept, bool [head], when as many gated heads are removed as the gates close, lowest score first."""
     values = np.where(gates.gated, scores.values, np.inf)
     return kept_without(removal_order(values)[: int((~gates.kept).sum())], gates.grid.size)
 
 
 def mask_of(gates: LearnedGates, scores: HeadScores) -> Mask:
-    """The same as a mask, with what it was chosen by."""
+    """The same as a mask, with a record of how it was chosen."""
     kept = as_many(gates, scores)
     chosen = {
         "rule": "as many as learned gates keep", "method": scores.method, "k": int((~kept).sum()),
@@ -145,7 +145,7 @@ def mask_of(gates: LearnedGates, scores: HeadScores) -> Mask:
 
 
 def flattered(scores: Mapping[str, HeadScores], split: str) -> str:
-    """A sentence on the methods whose scores are of the split that their masks are measured on; empty for none."""
+    """A sentence on the methods whose masks are measured on the split they were scored on; empty if there are none."""
     names = [called(own) for own in scores.values() if part(own.spec, "task", "split") == split]
     if not names:
         return ""
@@ -159,9 +159,9 @@ def flattered(scores: Mapping[str, HeadScores], split: str) -> str:
 def overlap(
     sweep: Sweep, scores: Mapping[str, HeadScores], known: Mapping[tuple[str, str], Figure], split: str
 ) -> Table:
-    """A row a run and method: heads that both keep, how many a random choice would share, and the mask's worth.
+    """A row per run and method: heads that both keep, how many a random choice would share, and the mask's accuracy.
 
-    known: what the method's mask is worth on the split, by run's key and method, as far as it is known.
+    known: accuracy of the method's mask on the split, by run key and method, where known.
     """
     rows: list[tuple[Cell, ...]] = []
     accuracy = f"{accuracy_name(sweep.first)}, %"
@@ -195,7 +195,7 @@ def _worth(figure: Figure | None) -> tuple[Cell, ...]:
 def questions(
     choice: Choice, sweep: Sweep, scores: Mapping[str, HeadScores], split: str
 ) -> dict[tuple[str, str], Question]:
-    """{(run's key, method): what the worker is asked about the method's mask}, on the examples of the runs."""
+    """{(run key, method): question for the worker about the method's mask}, on the runs' examples."""
     out: dict[tuple[str, str], Question] = {}
     asker = st.session_state.setdefault(ASKER, secrets.token_hex(8))
     for run in sweep.runs:
@@ -213,7 +213,7 @@ def questions(
 
 
 def seen(asked: Mapping[tuple[str, str], Question], language: str) -> dict[tuple[str, str], Figure]:
-    """The final figures that this session has of these masks."""
+    """The final figures that this session has for these masks."""
     known = _known()
     return {key: known[q.key(language)] for key, q in asked.items() if q.key(language) in known}
 
@@ -224,7 +224,7 @@ def _known() -> Known:
 
 
 def offer(asked: Mapping[tuple[str, str], Question], language: str) -> None:
-    """The button that has the worker answer what is not known yet, and how far it is."""
+    """The button that asks the worker for the missing figures, and its progress."""
     missing = [q for q in asked.values() if q.key(language) not in _known()]
     if not missing:
         return
@@ -251,7 +251,7 @@ def _ask(key: tuple[Any, ...], missing: Sequence[Question], language: str) -> No
 
 
 def _answers(worker: Any, missing: Sequence[Question], language: str, known: Known) -> Generator[int]:
-    """How many masks have their answer, mask after mask: a newer question of one session would end the older."""
+    """Number of masks answered so far, one at a time: a session's newer question would cancel the older one."""
     for done, question in enumerate(missing):
         with closing(figures(worker, question, [language], known)) as values:
             for _ in values:
@@ -279,18 +279,18 @@ def _end(live: Latest[int]) -> None:
     st.rerun()
 
 
-# The trade-off over λ: accuracy against heads kept, a dot a run, beside other methods' masks of the same size.
+# The trade-off over λ: accuracy against heads kept, a dot per run, with other methods' masks of the same size.
 
 GATES = "learned gates"
 READING = (
     "Bars: 95 % interval of the difference to the model with all heads (dotted), on the same examples. Click a point "
     "to see its run."
 )
-CHART, WEIGHT = "gates-tradeoff", "weight"  # keys of the figure, and of the widget that names the run
+CHART, WEIGHT = "gates-tradeoff", "weight"  # keys of the figure, and of the widget that chooses the run
 
 
 def draw(choice: Choice, sweep: Sweep, at: int) -> None:
-    """The trade-off with its table; at: the run that is ringed."""
+    """The trade-off with its table. at: index of the run to highlight."""
     splits = splits_of(sweep)
     if not splits:
         st.info("These runs do not say what their masks are worth; learn the gates again to measure it.")
@@ -318,14 +318,14 @@ def _caution(sweep: Sweep, split: str, splits: list[str]) -> str:
 
 
 def choose() -> None:
-    """The run of the point that was clicked becomes the one that is shown."""
+    """Show the run of the clicked point."""
     weight = clicked(st.session_state.get(CHART))
     if weight:
         st.session_state[WEIGHT] = weight
 
 
 def clicked(event: Any) -> str:
-    """Which run a clicked point is of, as the figure names it; empty where none is."""
+    """The run of a clicked point, as the figure names it; empty if there is none."""
     points = event["selection"]["points"] if event else []
     found = points[-1].get("customdata") if points else None
     found = found[0] if isinstance(found, list | tuple) and found else found
@@ -351,9 +351,9 @@ def of_sweep(
     sweep: Sweep, split: str, known: Mapping[tuple[str, str], Figure], at: int, *, names: Mapping[str, str],
     template: str | None = None,
 ) -> go.Figure:  # fmt: skip
-    """The figure: the runs that were measured on the split, and other methods' masks as far as they are known.
+    """The figure: the runs measured on the split, and other methods' masks whose accuracy is known.
 
-    names: {method: what its scores are called}.
+    names: {method: display name of its scores}.
     """
     found = [(run, w) for run in sweep.runs if (w := worth(run.gates, split)) is not None]
     weights = [name for run, name in zip(sweep.runs, sweep.weights, strict=True) if worth(run.gates, split) is not None]

@@ -1,4 +1,4 @@
-"""What the Gates page asks and takes: the form for a run, a mask from any point, the roles of what stays."""
+"""The Gates page: the form for a run, a mask from any step of the training, and the roles of the heads kept."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from headlab.ui.roles_form import stacks
 from headlab.ui.roles_store import Kept
 from headlab.ui.shell import Choice, go, languages_of
 
-# Learning gates: in which languages, at which weights, what that will take, Start, and how far it is.
+# Learning gates: languages, weights, forecast, Start and progress.
 
-KEPT = "_gates_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+KEPT = "_gates_plan"  # widget values, stored across page switches: streamlit drops them with the page
 WEIGHT_HELP = "The penalty in nats for an open gate; the higher, the fewer stay. Each weight is a run of its own."
 
 
 def values() -> dict[str, Any]:
-    """What the widgets say now, and what they said last where they are not drawn."""
+    """The widgets' current values, or the last ones where they are not drawn."""
     return remembered(KEPT, key(""))
 
 
 def draw_form(choice: Choice, shelf: Shelf[Sweep]) -> None:
-    """The form for the languages without a run; where all have some, folded, for others, weights or options."""
+    """The form for the languages without a run; if all have one, folded, for other languages, weights or options."""
     if shelf.missing or not shelf.by_language:
         st.subheader("What will it cost?")
         with st.container(border=True, key="gates-plan"):
@@ -93,9 +93,9 @@ def _kept(name: str, usual: Any) -> Any:
 
 
 def _languages(start: Sequence[str], choice: Choice) -> tuple[str, ...]:
-    """Languages to learn in, each by itself."""
+    """Languages to learn gates for, each separately."""
     every, place = languages_of(choice.task), key(f"languages-{','.join(start)}")
-    first = [name for name in start if name in every][:1]  # each takes a training a weight, so one is enough to begin
+    first = [name for name in start if name in every][:1]  # each takes one training per weight, so start with one
     return tuple(st.multiselect("Languages", every, default=first, format_func=language_title, key=place))
 
 
@@ -127,16 +127,16 @@ def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
     start("gates", spec)
 
 
-# A mask from any point: a run at its end or at a time before, or another method's of the same size.
+# A mask from any step of a run, the last or an earlier one, or another method's of the same size.
 
 OWN = "These gates"
 OTHER = "{} with as many heads"
 
 
 def draw_mask(choice: Choice, result: GatesResult, scores: Mapping[str, HeadScores], weights: str | None) -> None:
-    """The map at a time of the training, and the mask: as a file, and on the Prune page.
+    """The map at a step of the training, and the mask: as a file, and on the Prune page.
 
-    scores: of other methods.  weights: fingerprint of the chosen model's weights, None if it is not known.
+    scores: of other methods.  weights: fingerprint of the chosen model's weights, None if unknown.
     """
     gates = result.gates
     left, right = st.columns([6, 5], gap="large")
@@ -164,7 +164,7 @@ def _likely(gates: LearnedGates, mask: Mask, time: int) -> None:
     _map(gates, likely, f"step {int(gates.steps[time])}: {int(mask.kept.sum())} heads kept", tips)
     even = 100 * (1 - float(gates.concrete.zero(np.array(gates.concrete.even))))
     st.caption(
-        f"The darker, the likelier open. The mask keeps a head whose gate is likelier 1 than 0: from {even:.0f} % on. "
+        f"Darker: more likely open. The mask keeps a head whose gate is more likely 1 than 0: from {even:.0f} % on. "
         "Hatched: no gate, so it stays."
     )
 
@@ -180,7 +180,7 @@ def _tip(likely: float, kept: bool) -> str:
 
 
 def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) -> None:
-    """The way out: a file, or the Prune page."""
+    """Export the mask as a file, or open it on the Prune page."""
     off, size = len(mask.removed), mask.grid.size
     st.markdown(f"**{off} of {size} heads** would be off.")
     if sentence := risk(mask.kept):
@@ -201,7 +201,7 @@ def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) 
 
 
 def _model_of(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) -> tuple[str | None, str]:
-    """The model that the mask can be tried on, None if there is none here; and what to know about that."""
+    """The model to try the mask on, None if there is none here, and a note about it."""
     made_for = str(mask.model.get("fingerprint") or "")
     if made_for == part(result.gates.spec, "model", "fingerprint"):
         if weights is None or weights == made_for:
@@ -214,12 +214,12 @@ def _model_of(choice: Choice, result: GatesResult, mask: Mask, weights: str | No
 
 
 def _prune(choice: Choice, model: str, mask: Mask) -> None:
-    """Make the mask the present one of its model, then turn to the Prune page."""
+    """Make this the current mask of its model, then open the Prune page."""
     history(str(mask.model["fingerprint"]), mask.grid).put(mask.kept, mask.chosen)
     go("prune", Choice(model, choice.task, choice.languages, choice.method))
 
 
-# Roles of the heads that stay open, run by run (Voita et al. 2019, figure 8).
+# Roles of the heads kept, run by run (Voita et al. 2019, figure 8).
 
 NOTE = (
     "All numbers are of heads with a gate: heads with the role among those that are kept, and among all. A head may "
@@ -229,7 +229,7 @@ NOTE = (
 
 
 def draw_roles(choice: Choice, sweep: Sweep) -> None:
-    """The roles left at each λ, by a report of the same language; where there is none, the way to one."""
+    """The roles left at each λ, from a report on the same language; if there is none, a link to make one."""
     language = sweep.first.language
     reports = roles_store.shelf(choice).by_language.get(language, [])
     if not reports:
@@ -253,16 +253,16 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
 
 
 def _fitting(sweep: Sweep, reports: Sequence[Kept]) -> Kept:
-    """The best report of the sweep's own weights; where there is none, the best of all, which says so."""
+    """The best report on the sweep's weights; if there is none, the best of all, which `roles_left` rejects."""
     own = fingerprint(sweep)
     same = (kept for kept in reports if part(kept.result.report.spec, "model", "fingerprint") == own)
     return next(same, reports[0])
 
 
 def roles_left(sweep: Sweep, report: Report) -> Table:
-    """A row a run and role: how many of the heads that have it are kept, and how many would be by chance.
+    """A row per run and role: how many of the heads that have it are kept, and how many would be by chance.
 
-    Raises HeadlabError for a report of other heads.
+    Raises HeadlabError for a report on another model.
     """
     same_model(report, sweep.first.spec, "gates")
     having, gated = heads_by_role(report, sweep.first.grid), sweep.first.gated

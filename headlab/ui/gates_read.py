@@ -1,4 +1,4 @@
-"""Learned gates as the page reads them: what they are worth, run by run, and as tables. No streamlit here."""
+"""Learned gates as the page reads them: accuracy run by run, tables, and the run to open."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ONE_SEED = (
 
 
 class Worth(NamedTuple):
-    """What a mask is worth on one split.
+    """A mask's accuracy on one split, against the unpruned model.
 
-    n: answers.  accuracy, baseline: shares of right answers, with it and of the untouched model.  difference: paired,
-    low and high its interval of 95 %, p two-sided; 0.01 = one point.
+    n: answers.  accuracy, baseline: shares of correct answers, with the mask and of the unpruned model.  difference:
+    paired, low and high its 95 % interval, p two-sided; 0.01 = one point.
     """
 
     n: int
@@ -43,7 +43,7 @@ class Worth(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Accuracy of the untouched model plus the ends of the difference's interval, in percent."""
+        """Accuracy of the unpruned model plus the ends of the difference's interval, in percent."""
         return 100 * (self.baseline + self.low), 100 * (self.baseline + self.high)
 
     @property
@@ -55,7 +55,7 @@ class Worth(NamedTuple):
 
 
 def worth(gates: LearnedGates, split: str) -> Worth | None:
-    """What the gates' mask was worth on a split, None where that was not measured or cannot be read."""
+    """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
     given = gates.measured.get(split)
     values = [given.get(name) if isinstance(given, Mapping) else None for name in Worth._fields]
     if not all(map(_is_number, values)):
@@ -66,40 +66,40 @@ def worth(gates: LearnedGates, split: str) -> Worth | None:
 def _is_number(value: Any) -> bool:
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number that no float holds
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs that differ in their weight only, the lowest first."""
+    """Runs that differ only in their weight λ, lowest first."""
 
     runs: tuple[GatesResult, ...]
 
     @property
     def first(self) -> LearnedGates:
-        """One of them, for what they all share."""
+        """One run's gates, for what all runs share."""
         return self.runs[0].gates
 
     @property
     def along(self) -> bool:
-        """Whether the model was trained jointly, so that each run's mask is of a model of its own."""
+        """Whether the model was trained jointly, so that each run's mask belongs to its own model."""
         return learned_with(self.first).get(TRAINED) == ALL
 
     @property
     def weights(self) -> list[str]:
-        """The runs' weights as a link names them."""
+        """The runs' weights λ as written in links."""
         return [f"{run.gates.weight:.12g}" for run in self.runs]
 
 
 def learned_with(gates: LearnedGates) -> dict[str, Any]:
-    """What the learning was told."""
+    """The options of the training."""
     given = gates.spec.get(OPTIONS)
     return dict(given) if isinstance(given, Mapping) else {}
 
 
 def sweeps(results: Sequence[GatesResult]) -> list[Sweep]:
-    """Runs of one language put together, the sweep with most runs first."""
+    """Runs of one language grouped into sweeps, the one with most runs first."""
     groups: dict[str, list[GatesResult]] = {}
     for result in results:
         same = {name: value for name, value in learned_with(result.gates).items() if name != WEIGHT}
@@ -109,12 +109,12 @@ def sweeps(results: Sequence[GatesResult]) -> list[Sweep]:
 
 
 def run_words(gates: LearnedGates) -> str:
-    """A run in few words: its weight and how many heads it keeps."""
+    """A run in short: its weight λ and the number of heads it keeps."""
     return f"λ {gates.weight:g} · {int(gates.kept.sum())}"
 
 
 def hover(gates: LearnedGates, split: str) -> str:
-    """What the pointer shows of a run in the trade-off."""
+    """Hover text of a run in the trade-off."""
     found = worth(gates, split)
     lines = [f"λ = {gates.weight:g}: {int(gates.kept.sum())} of {gates.grid.size} heads kept",
              f"{gates.undecided()} undecided"]  # fmt: skip
@@ -122,19 +122,19 @@ def hover(gates: LearnedGates, split: str) -> str:
 
 
 def splits_of(sweep: Sweep) -> list[str]:
-    """Splits that some run was measured on; first the one that a λ may be chosen on."""
+    """Splits that any run was measured on; those suitable for choosing λ come first."""
     found = [split for split in SPLITS if any(worth(run.gates, split) for run in sweep.runs)]
     return sorted(found, key=lambda split: split == learned_on(sweep.first))
 
 
 def accuracy_name(gates: LearnedGates) -> str:
-    """What accuracy is a share of: of right answers, or of a translation's tokens, each given those before it."""
+    """Name of the accuracy: of answers, or of a translation's tokens, each given those before it."""
     task = gates.spec.get("task")
     return "token accuracy" if isinstance(task, Mapping) and task.get("name") == TRANSLATION else "accuracy"
 
 
 def table_of(sweep: Sweep) -> Table:
-    """A row a run: weight, heads kept, those undecided, by stack, and accuracy on each split."""
+    """A row per run: weight, heads kept, undecided gates, heads kept by stack, and accuracy on each split."""
     grid, splits = sweep.first.grid, [s for s in SPLITS if any(worth(r.gates, s) for r in sweep.runs)]
     stacks = [stack.name for stack in grid.stacks] if len(grid.stacks) > 1 else []
     names = ["λ", "kept", "of", "undecided", *(f"{stack} kept" for stack in stacks)]
@@ -151,7 +151,7 @@ def table_of(sweep: Sweep) -> Table:
         for at, run in enumerate(sweep.runs)
     ]
     return Table(
-        f"gates-{sweep.first.language}", "What each λ keeps, and what that is worth", columns, formats, tuple(rows),
+        f"gates-{sweep.first.language}", "Heads kept and accuracy at each λ", columns, formats, tuple(rows),
         ("undecided: gates that are neither 0 nor 1 with 90 % or more at the end; a head is kept whose gate is "
          "likelier 1 than 0.",
          "difference: from the untouched model on the same examples, with its interval of 95 %. The gates were learned "
@@ -172,7 +172,7 @@ def _kept_cells(gates: LearnedGates, stacks: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def _worth_cells(sweep: Sweep, split: str) -> list[tuple[Cell, ...]]:
-    """Of each run: accuracy, difference and its interval in points, p, and p corrected for the sweep's runs."""
+    """For each run: accuracy, difference and its interval in points, p, and p corrected for the sweep's runs."""
     found = [worth(run.gates, split) for run in sweep.runs]
     corrected = iter(holm(np.array([one.p for one in found if one is not None])).tolist())
     return [
@@ -183,7 +183,7 @@ def _worth_cells(sweep: Sweep, split: str) -> list[tuple[Cell, ...]]:
 
 
 def every_gate(gates: LearnedGates) -> Table:
-    """A row a head: P(g ≠ 0) at the beginning and at the end, P(g = 1) at the end, and whether it is kept."""
+    """A row per head: P(g ≠ 0) at the first and last step, P(g = 1) at the last, and whether it is kept."""
     likely, gated, kept = gates.open_probability, gates.gated, gates.kept
     whole = np.where(gated, gates.concrete.one(gates.log_alpha[-1]), 1.0)
     rows: list[tuple[Cell, ...]] = []
@@ -196,18 +196,18 @@ def every_gate(gates: LearnedGates) -> Table:
     return Table(f"gates-heads-{gates.language}", title, columns, ("", "d", "d", *(".3f",) * 3, "", ""), tuple(rows))
 
 
-# Which run the Gates page turns to when another page names one.
+# Which run the Gates page opens when another page names one.
 
 ASKED = "_gates_run"
 
 
 def remember(run: str) -> None:
-    """Let the page open at the run of this key, whatever was shown before."""
+    """Make the page open at the run with this key, whatever was shown before."""
     st.session_state[ASKED] = run
 
 
 def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
-    """Put the run that was asked for in place of the widgets' values, once; one that is not here changes nothing."""
+    """Set the widgets to the run asked for, once; a run that is not here changes nothing."""
     asked = st.session_state.pop(ASKED, None)
     for language, every in by_language.items():
         for sweep in every:

@@ -1,4 +1,4 @@
-"""Learned gates as pages ask for them and find them: the job's spec, and the runs of a model and task."""
+"""Requesting and finding learned gates: the job's spec, and the stored runs of a model and task."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_
 from headlab.ui.gates_read import WEIGHT, Sweep, learned_on, learned_with, sweeps
 from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
 
-# Gates that are to be learned: at which weights, with which options; the job's spec.
+# Gates to learn: weights, options and the job's spec.
 
 WEIGHTS = "0.003, 0.01, 0.03, 0.1"
 MAIN = ("steps", "trained", "stacks", "start")  # those that most people set
-MOST = 20  # weights of one job
-COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal point
+MOST = 20  # weights per job
+COMMA = re.compile(r"(?<![\w.+-])\d+,\d+(?![\w.])")  # between whole numbers, where some write a decimal comma
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
     def spec(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The job's spec. state: values of the widgets drawn so far; the rest are at their defaults.
 
-        Raises HeadlabError for weights that are none.
+        Raises HeadlabError for invalid weights.
         """
         known = GateOptions.table()
         return {
@@ -58,12 +58,12 @@ def key(name: str) -> str:
 
 
 def others() -> tuple[str, ...]:
-    """Every option but the weight, those that most people set first."""
+    """Every option except the weight, the commonly set ones first."""
     return (*MAIN, *(name for name in GateOptions.table() if name not in MAIN and name != WEIGHT))
 
 
 def weights_from(text: str) -> list[float]:
-    """'0.01, 0.03' as numbers, each once and rising. Raises HeadlabError for what is not a weight, or may be two."""
+    """'0.01, 0.03' as distinct ascending numbers. Raises HeadlabError for invalid or ambiguous weights."""
     if (unclear := COMMA.search(text)) is not None:
         one = unclear.group()
         raise HeadlabError(
@@ -95,7 +95,7 @@ def _weight(word: str) -> float:
 
 
 def trouble(spec: Mapping[str, Any]) -> str:
-    """Why this cannot be started, or empty."""
+    """Why this cannot be started; empty if it can."""
     try:
         options_of(dict(spec["options"]), spec["seed"])
     except HeadlabError as error:
@@ -103,13 +103,13 @@ def trouble(spec: Mapping[str, Any]) -> str:
     return ""
 
 
-# Learned gates as the page finds them: the runs of a model and task, language by language, sweep by sweep.
+# Stored gates: the runs of a model and task, by language and sweep.
 
-TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label names in its own words
+TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label already states
 
 
 def listing() -> GatesListing:
-    """All readable gates of the cache folder, read again only when one of its folders changed."""
+    """All readable gates in the cache folder, re-read only when the folder changed."""
     return listed(_scan)
 
 
@@ -119,7 +119,7 @@ def _scan(root: Path, stamp: Stamp) -> GatesListing:
 
 
 def shelf(choice: Choice) -> Shelf[Sweep]:
-    """All gates learned of the chosen model on the chosen task."""
+    """All gates learned for the chosen model on the chosen task."""
     found, offered, weights = listing(), set(languages_of(choice.task)), weights_of(choice.model)
     runs: dict[str, list[GatesResult]] = {}
     for result in found.results:
@@ -132,7 +132,7 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
 
 
 def fingerprint(sweep: Sweep) -> str:
-    """Of the weights that the learning began with."""
+    """Fingerprint of the weights that the training started from."""
     return str(part(sweep.first.spec, "model", "fingerprint") or "")
 
 
@@ -141,7 +141,7 @@ def _same(sweep: Sweep, weights: str | None) -> bool:
 
 
 def label(sweep: Sweep, weights: str | None = None) -> str:
-    """A sweep in a line: how many runs, what was learned, on what."""
+    """A sweep in one line: how many runs, what was learned, on what."""
     options, spec = learned_with(sweep.first), sweep.first.spec
     many = f"{len(sweep.runs)} runs" if len(sweep.runs) > 1 else f"one run, λ = {sweep.first.weight:g}"
     words = [many, "model trained jointly" if sweep.along else "model frozen"]
@@ -157,7 +157,7 @@ def label(sweep: Sweep, weights: str | None = None) -> str:
 
 
 def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
-    """Sweeps that are shown together, each in a line of its own: a list finds an entry by its text."""
+    """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
     settings = [_settings(sweep) for sweep in sweeps]
     varied = [name for name in dict.fromkeys(n for own in settings for n in own) if _differ(settings, name)]
     more = [[f"{name.replace('_', ' ')} {told(own[name])}" for name in varied if name in own] for own in settings]
@@ -169,7 +169,7 @@ def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
 
 
 def _settings(sweep: Sweep) -> dict[str, Any]:
-    """What a sweep was told that its label does not name."""
+    """A sweep's settings that its label does not state."""
     options = {name: value for name, value in learned_with(sweep.first).items() if name not in TOLD}
     return {**options, "dtype": dtype(sweep.runs[0]) or "float32", "version": sweep.first.spec.get("version")}
 
@@ -179,7 +179,7 @@ def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def facts(result: GatesResult) -> list[tuple[str, str]]:
-    """How a run was made, a name and a value each."""
+    """How a run was made, as (name, value) pairs."""
     gates = result.gates
     rows = facts_table(gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key))
     kept = f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}"
@@ -187,5 +187,5 @@ def facts(result: GatesResult) -> list[tuple[str, str]]:
 
 
 def dtype(result: GatesResult) -> str:
-    """The precision that the model was loaded in, empty for the usual one."""
+    """The precision that the model was loaded in; empty for float32."""
     return str(part(result.gates.spec, "model", "dtype") or "")

@@ -1,4 +1,4 @@
-"""Heads as tables and as a card: every head of every language, and one head with how sure its values are."""
+"""Heads as tables and as a card: every head in every language, and one head with its uncertainty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headlab.ui.history import encode, history
 from headlab.ui.names import head_key, head_words, language_title, page_link
 from headlab.value_functions import shown_unit
 
-# Head scores as tables: every head of every language, or one head across languages.
+# Head scores as tables: every head in every language, or one head across languages.
 
 
 def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
@@ -37,9 +37,9 @@ def _column(values: np.ndarray[tuple[int], np.dtype[np.generic]] | None, size: i
 
 
 def every_head(scores: Mapping[str, HeadScores]) -> pd.DataFrame:
-    """One row per language and head, in the record's own unit: what the CSV holds.
+    """One row per language and head, in the scores' own unit, as in the CSV file.
 
-    Columns that a method does not give (interval, samples, p) are left out.
+    Columns that a method does not provide (interval, samples, p) are left out.
     """
     holms = adjusted(scores)
     parts = [_one_language(name, s, holms.get(name)) for name, s in scores.items()]
@@ -97,7 +97,7 @@ def one_head(
 
 
 def verdict(s: HeadScores, head: Head) -> str:
-    """What the interval lets one say about a head, in a few words."""
+    """What a head's interval says about its effect, in a few words."""
     i = s.grid.index(head)
     if s.low is None or s.high is None:
         return "no interval: this method says nothing about its uncertainty"
@@ -106,7 +106,7 @@ def verdict(s: HeadScores, head: Head) -> str:
     return "harms: its interval lies below 0" if s.high[i] < 0 else "undecided: its interval contains 0"
 
 
-# A head's card: its value in every language, how sure that is, and where to go with it.
+# A head's card: its value in every language with its uncertainty, and links to other pages.
 
 
 def _columns(sign: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _columns(sign: str) -> dict[str, Any]:
 
 
 def _sign(s: HeadScores) -> str:
-    """A plus before positive values, where there are negative ones too."""
+    """The format flag for a plus before positive values, if there are negative ones too."""
     return "+" if is_signed(s) else ""
 
 
@@ -145,7 +145,7 @@ def shown_value(s: HeadScores, head: Head) -> str:
 
 
 def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str) -> None:
-    """The card of a head, with `focus` the language it was clicked in."""
+    """The card of a head. focus: the language it was clicked in."""
     s = scores[focus]
     unit = shown_unit(s.unit)[1]
     table = one_head(scores, head, confidence).set_index("language", drop=False)
@@ -160,12 +160,12 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     with st.container(horizontal=True, gap="medium"):
         page_link("attention", "What it attends to", {"heads": [head_key(head)]})
         link = _without(s.grid, head)
-        history(str(spec_of(s, "model", "fingerprint")), s.grid).linked.discard(link)  # this one is meant
+        history(str(spec_of(s, "model", "fingerprint")), s.grid).linked.discard(link)  # this link must apply its mask
         page_link("prune", "Switch it off", {"m": link})
 
 
 def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:
-    """The card's figures as a table: the twin of its chart."""
+    """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
     st.dataframe(
         table, hide_index=True, column_config=_columns(_sign(next(iter(scores.values())))), height=_height(table)

@@ -40,7 +40,7 @@ def draw_map(
 
 
 def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[[Any], None]:
-    """What a press on a map does: its value is the number of a head."""
+    """The action of a press on a map, whose value is the index of a head."""
 
     def picked(index: Any) -> None:
         if on_click is not None and isinstance(index, int) and 0 <= index < grid.size:
@@ -52,9 +52,9 @@ def picker(grid: HeadGrid, on_click: Callable[[Head], None] | None) -> Callable[
 def head_switches(
     shown: HeadMap, kept: Bools, *, key: str, on_switch: Callable[[Bools, bool], None], title: str = "Heads"
 ) -> None:
-    """Draw every head as a switch; each click calls `on_switch(heads, on)`: which ones, bool [head], and to what.
+    """Draw every head as a switch; a click calls `on_switch(heads, on)`: which ones, bool [head], and their new state.
 
-    A click changes what it was made for and nothing else, so one on its way cannot take back an undo or an import.
+    A click changes only these heads, so one that arrives late cannot revert an undo or an import.
     """
     grid = shown.grid
     data = _data(shown, title) | {
@@ -75,7 +75,7 @@ def head_switches(
 
 
 def _data(shown: HeadMap, title: str) -> dict[str, Any]:
-    """What the browser draws: shares of the scale's half, from -1 to 1, of which the stylesheet makes colours."""
+    """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
     finite = np.isfinite(shown.values)
     shares = np.clip(np.nan_to_num(shown.values) / shown.limit, -1 if shown.signed else 0, 1)
     return {
@@ -118,7 +118,7 @@ def small_multiples(
 ) -> None:
     """A compact map per language, side by side, wrapping with the width of the window.
 
-    missing: by language without scores, what draws in the place of its map.
+    missing: by language without scores, a function that draws in place of its map.
     """
 
     def clicked(language: str) -> Callable[[Head], None] | None:

@@ -1,4 +1,4 @@
-"""Maps that sharpen while scores are computed, on the Heads page and on a job's."""
+"""Maps that sharpen while scores are computed, on the Heads page and on a job's page."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from headlab.ui.results import Found
 from headlab.ui.shell import Choice, guarded
 from headlab.ui.shell_worker import client
 
-# A map that sharpens: the scores so far of the language that a job is at.
+# A map that sharpens: the scores so far of the language that a job is computing.
 
-# Methods that look at their intervals after whole cycles of the examples only.
+# Methods that check their intervals only after whole cycles of the examples.
 IN_CYCLES = ("shapley",)
 
 
@@ -39,14 +39,14 @@ def picture(
     selected: Head | None,
     clicked: Callable[[Head], None],
 ) -> None:
-    """The large map of a running job, and how far it is. stored: sets the colour scale."""
+    """The large map of a running job, and its progress. stored: sets the colour scale."""
     st.markdown(line(job, scores))
     limit = common_limit(stored.values() or [scores])
     one_map(scores, limit, key="sharpening", selected=known(scores, selected), on_click=clicked, compact=False)
 
 
 def about_head(scores: HeadScores, stored: Mapping[str, HeadScores], selected: Head | None) -> None:
-    """What is known so far of the selected head; of the highest one if none is."""
+    """The scores so far of the selected head, or of the highest one if none is selected."""
     head = known(scores, selected) or scores.grid.heads[int(scores.values.argmax())]
     name = head_words(head, several=len(scores.grid.stacks) > 1)
     st.markdown(f"{name}, so far: {shown_value(scores, head)}; {verdict(scores, head)}.")
@@ -55,21 +55,21 @@ def about_head(scores: HeadScores, stored: Mapping[str, HeadScores], selected: H
 
 
 def known(scores: HeadScores, head: Head | None) -> Head | None:
-    """The head, if these scores have it: it may be another model's."""
+    """The head if these scores have it, else None: it may be another model's."""
     return head if head in scores.grid.heads else None
 
 
 def small_picture(scores: HeadScores, stored: Mapping[str, HeadScores]) -> None:
-    """The same among the small maps."""
+    """The same as a small map."""
     limit = common_limit(stored.values() or [scores])
     one_map(scores, limit, key="sharpening-small", selected=None, on_click=None, compact=True)
 
 
 def line(job: Job, scores: HeadScores) -> str:
-    """How far a sharpening map is, in one line."""
+    """Progress of a sharpening map, in one line."""
     most = 0 if scores.samples is None else int(scores.samples.max())
     words = [f"sharpening: {most:,} samples a head so far"]
-    done = str(job.get("note") or "").partition("; ")[2]  # as the estimator says it
+    done = str(job.get("note") or "").partition("; ")[2]  # as the estimator reports it
     words += [done] if done else []
     left = job.get("seconds_left")
     words += [f"about {duration(left)} left"] if left is not None else []
@@ -77,7 +77,7 @@ def line(job: Job, scores: HeadScores) -> str:
 
 
 def _warnings(scores: HeadScores) -> list[str]:
-    """What to know about the intervals of a run that is under way."""
+    """Caveats about the intervals of a running job."""
     if text := caution(scores.method):
         return [text]
     size, most = spec_of(scores, "task", "size"), int(np.max(scores.samples)) if scores.samples is not None else 0
@@ -86,7 +86,7 @@ def _warnings(scores: HeadScores) -> list[str]:
 
 
 def language_at(job: Job) -> str:
-    """The language that a running job is at: its note begins with it."""
+    """The language that a running job is computing: its note starts with it."""
     return str(job.get("note") or "").partition(":")[0]
 
 
@@ -100,10 +100,10 @@ HELP = "Its map then sharpens here and, larger, at the top."
 def draw(
     choice: Choice, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
 ) -> None:
-    """The map of the language that a job of this choice is at, drawn again every two seconds, and jobs that wait.
+    """The map of the language that a job of this choice is computing, redrawn every two seconds, and waiting jobs.
 
-    It does not take the place of a stored result before the job is done: then the page runs again.
-    stored: sets the colour scale.  pick: told of a click, by language and head.
+    It does not replace a stored result until the job is done; the page then reruns.
+    stored: sets the colour scale.  pick: called with language and head on a click.
     """
     said()
     jobs = known_jobs(choice)
@@ -124,11 +124,11 @@ def draw(
 def _look(
     number: int, stored: Mapping[str, HeadScores], selected: Head | None, pick: Callable[[str, Head], None]
 ) -> None:
-    """The map that sharpens. It takes clicks, which the log of presses keeps however often it is drawn."""
+    """The map that sharpens. Its clicks go through the log of presses, so redrawing loses none."""
     with guarded():
         job, scores = client().snapshot(number)
         if st.session_state.pop(PICKED, False) or language_at(job) != st.session_state.get(AT):
-            st.rerun()  # the card and the other maps stand outside of this fragment; so does what is stored now
+            st.rerun()  # the card, the other maps and the stored result are drawn outside this fragment
         if scores is not None:
             _sharpening(job, scores, stored, selected, pick)
 
@@ -153,7 +153,7 @@ def _sharpening(
 
 
 def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], None]]:
-    """What stands where the maps of missing languages would: a button, or the map that sharpens."""
+    """Functions that draw in place of missing languages' maps: a button, or the map that sharpens."""
     if not results.missing or refusal(choice):
         return {}
     jobs = known_jobs(choice)
@@ -187,7 +187,7 @@ def _small(job: int, language: str, stored: Mapping[str, HeadScores]) -> None:
 
 
 def offer_again(choice: Choice, stored: HeadScores) -> None:
-    """The button that computes a stored result again where its run was another than today's defaults ask for."""
+    """The button that recomputes a stored result whose precision differs from the current defaults."""
     options = METHODS[choice.method].options
     given = spec_of(stored, "method", "options") or {}
     usual = {name: options[name].default for name in PRECISION if name in options}

@@ -1,4 +1,4 @@
-"""The mask under the user's hands: undo, redo, reset, and the `m` of a link that carries it."""
+"""The mask being edited: undo, redo, reset, and the link parameter `m` that carries it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TROUBLE = "_link_trouble"
 
 @dataclass(frozen=True)
 class Step:
-    """One state of the mask. kept: bool [head].  chosen: how it came about, as the mask file says it."""
+    """One state of the mask. kept: bool [head].  chosen: how it was chosen, as in the mask file."""
 
     kept: Bools
     chosen: Mapping[str, Any]
@@ -30,8 +30,8 @@ class Step:
 class History:
     """All states of one model's mask in this session.
 
-    stamp: raised whenever the mask changes by anything but the list of heads beside the grid, which begins again then.
-    linked: masks that this session's own links have carried; Back leads to them, and takes no click back.
+    stamp: incremented whenever the mask changes other than by the list of heads, which is then redrawn.
+    linked: masks already written to this session's links; going Back to one does not undo a click.
     """
 
     grid: HeadGrid
@@ -50,7 +50,7 @@ class History:
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        """How the present mask came about."""
+        """How the current mask was chosen."""
         return self.steps[self.at].chosen
 
     @property
@@ -71,24 +71,24 @@ class History:
         self._by_hand(kept)
 
     def put(self, kept: Bools, chosen: Mapping[str, Any]) -> None:
-        """Take a mask from elsewhere: a suggestion, a file, a link."""
+        """Set a mask from elsewhere: a suggestion, a file, a link."""
         self.stamp += 1
         self._push(kept, chosen)
 
     def set_list(self, kept: Bools) -> None:
-        """Take the state of the list of heads, which shows it already."""
+        """Set the mask from the list of heads, which already shows it."""
         self._by_hand(kept)
 
     def undo(self) -> None:
-        """One state back, if there is one."""
+        """Go one state back, if there is one."""
         self._go(self.at - 1)
 
     def redo(self) -> None:
-        """One state forward, if there is one."""
+        """Go one state forward, if there is one."""
         self._go(self.at + 1)
 
     def reset(self) -> None:
-        """All heads on; can be undone."""
+        """Switch all heads on; can be undone."""
         self.put(np.ones(self.grid.size, bool), {})
 
     def _go(self, to: int) -> None:
@@ -117,7 +117,7 @@ def history(fingerprint: str, grid: HeadGrid) -> History:
 
 
 def encode(kept: Bools) -> str:
-    """A mask as link text: one bit a head, 1 = off, base64url without padding."""
+    """A mask as link text: one bit per head, 1 = off, base64url without padding."""
     return base64.urlsafe_b64encode(np.packbits(~kept).tobytes()).decode().rstrip("=")
 
 
@@ -137,10 +137,10 @@ def decode(text: str, grid: HeadGrid) -> Bools:
 
 
 def follow_link(now: History, arrived: bool) -> str | None:
-    """Take the link's mask when the page is arrived at. Returns a sentence if it could not be used.
+    """Apply the link's mask on arrival at the page. Returns a sentence if it could not be used.
 
-    Not later: the browser may still send the link of a state that has been left since.  The sentence
-    stands until the mask changes, for a page may run again at any time.
+    Only on arrival: later the browser may still send the link of an earlier state.  The sentence stays
+    until the mask changes, because a page may rerun at any time.
     """
     text = st.query_params.get("m")
     if arrived and text and text != encode(now.kept) and text not in now.linked:
@@ -153,7 +153,7 @@ def follow_link(now: History, arrived: bool) -> str | None:
 
 
 def write_link(now: History) -> None:
-    """Put the present mask into the link; a mask that keeps all heads leaves it."""
+    """Write the current mask to the link; a mask that keeps all heads is removed from it."""
     if now.kept.all():
         st.query_params.pop("m", None)
         return

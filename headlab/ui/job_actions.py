@@ -1,4 +1,4 @@
-"""What a page may ask of the job list: presses, forecasts, and bars that follow what runs."""
+"""Job actions for pages: starting and cancelling, forecasts, and progress bars."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from headlab.ui.shell import Choice, guarded
 from headlab.ui.shell_worker import Latest, client, supervisor
 from headlab.worker.client import Client
 
-# What a press may ask of the job list. It is called before anything is drawn again, and is not interrupted.
+# Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
 
 ASKED, DELETING, TURNED = "_jobs_asked", "_jobs_deleting", "_jobs_turned"
 
 
 class Started(NamedTuple):
-    """A job that a click asked for. before: it was in the queue already."""
+    """A job that a click started. before: it was already in the queue."""
 
     job: int
     state: str
@@ -35,10 +35,10 @@ class Started(NamedTuple):
 
 @dataclass
 class Asked:
-    """What a session has asked for.
+    """A session's job requests.
 
-    mine: jobs whose end it has not seen yet.  live: all that ran or waited when it last looked.  said: why its last
-    click or job did not end well.  started: the job that its last click queued.
+    mine: its jobs whose end it has not seen yet.  live: all jobs that ran or waited when it last looked.  said: why
+    its last click or job failed.  started: the job that its last click queued.
     """
 
     mine: set[int] = field(default_factory=set)
@@ -47,18 +47,18 @@ class Asked:
     started: Started | None = None
 
     def forget(self, why: str = "") -> None:
-        """A click answers what was said before; why: it could not be done."""
+        """Drop the last message and the last started job. why: the new message, if any."""
         self.said, self.started = why, None
 
 
 def asked_for() -> Asked:
-    """What this session has asked for."""
+    """This session's job requests."""
     held: Asked = st.session_state.setdefault(ASKED, Asked())
     return held
 
 
 def ask(do: Callable[[Client], object]) -> None:
-    """Ask the worker; what goes wrong is a sentence that `said` shows until the next click."""
+    """Call the worker; an error becomes a sentence that `said` shows until the next click."""
     held = asked_for()
     held.forget()
     try:
@@ -68,7 +68,7 @@ def ask(do: Callable[[Client], object]) -> None:
 
 
 def said() -> None:
-    """Why this session's last click or job did not end well, until the next click."""
+    """Show why this session's last click or job failed, until the next click."""
     if sentence := asked_for().said:
         st.error(sentence)
 
@@ -87,29 +87,29 @@ def start(kind: str, spec: Mapping[str, Any], place: str = "here") -> None:
 
 
 def show(job: int | None) -> None:
-    """Turn the Jobs page to one job, or to all. A link to the same page would drop the rest of the address."""
+    """Show one job on the Jobs page, or all. A link to the same page would drop the other parameters."""
     asked_for().forget()
     st.session_state.pop(DELETING, None)
     st.session_state[TURNED] = job
 
 
 def shown() -> str:
-    """The job that the link names, or nothing; what a press turned to comes first, and goes into the link here.
+    """The job that the link names, or empty; a job opened by a press takes precedence and is written to the link here.
 
-    A press does not write the link itself: a timer's run that it ends may still begin again after it, and put the link
-    of its own request in the place of the session's.
+    A press does not write the link itself: a timer's run that it interrupts may start again after it and overwrite
+    the session's link with that of its own request.
     """
     if TURNED in st.session_state:
         if (job := st.session_state[TURNED]) is None:
             st.query_params.pop("job", None)
         else:
             st.query_params["job"] = str(job)
-        del st.session_state[TURNED]  # last: a run that is ended before leaves it to the next
+        del st.session_state[TURNED]  # last: a run interrupted before this leaves it to the next
     return st.query_params.get("job", "")
 
 
 def cancel(job: int) -> None:
-    """End a running job at its next batch, a waiting one at once."""
+    """Cancel a running job at its next batch, a waiting one at once."""
     _drop()
     ask(lambda worker: worker.cancel(job))
 
@@ -121,23 +121,23 @@ def resume(job: int) -> None:
 
 
 def _drop() -> None:
-    """The question whether to delete a job is answered by doing something else with one."""
+    """Dismiss the delete confirmation, because another action was chosen."""
     st.session_state.pop(DELETING, None)
 
 
 def confirm_delete(job: int | None) -> None:
-    """Ask whether to delete a job; None: the answer was no."""
+    """Ask for confirmation to delete a job; None dismisses the question."""
     asked_for().said = ""
     st.session_state[DELETING] = job
 
 
 def deleting(job: int) -> bool:
-    """Whether it is being asked if this job is to be deleted."""
+    """Whether the confirmation to delete this job is open."""
     return st.session_state.get(DELETING) == job
 
 
 def delete(job: int) -> None:
-    """Take a job off the list, with its log and the checkpoints of what it did not finish."""
+    """Delete a job, with its log and the checkpoints of its unfinished results."""
 
     def do(worker: Client) -> None:
         worker.delete(job)
@@ -146,17 +146,17 @@ def delete(job: int) -> None:
     ask(do)
 
 
-# How every form of a job ends.
+# The end of every job form.
 
 
 def end_form(
     kind: str, spec: Mapping[str, Any], wrong: str, press: Callable[..., None], *args: Any, key: str, form: str,
     before: str = "What it will take:",
 ) -> None:  # fmt: skip
-    """What is wrong with the form, or else what its job will take; and Start.
+    """What is wrong with the form, or else the forecast of its job; and Start.
 
-    press: what Start does with `args` and what was typed last.  key: of the button.  form: prefix of the keys of the
-    form's widgets.  before: what the forecast begins with.
+    press: called by Start with `args` and what was typed last.  key: of the button.  form: key prefix of the form's
+    widgets.  before: text before the forecast.
     """
     if wrong:
         st.warning(wrong)
@@ -168,14 +168,14 @@ def end_form(
 
 
 def terminal(*commands: str, about: str = "") -> None:
-    """The same from a terminal, folded. about: what to know of the commands."""
+    """The equivalent terminal commands, folded. about: a note above them."""
     with st.expander("The same from a terminal"):
         if about:
             st.caption(about)
         st.code("\n".join(commands), language="bash", wrap_lines=True)
 
 
-# What a job will cost, as the worker says it. It may have to time its device first, so no page waits for it.
+# The cost of a job, as the worker forecasts it. It may have to time its device first, so no page waits for it.
 
 KNOWN = "_forecasts"
 FIRST_SECONDS, POLL_SECONDS, AGAIN_SECONDS, FRESH_SECONDS, KEPT = 0.3, 0.5, 3.0, 60.0, 50
@@ -183,19 +183,18 @@ Forecast = Latest[dict[str, Any]]
 
 
 def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> None:
-    """A caption: `before`, then the forecast as soon as it is there.
+    """A caption: `before`, then the forecast as soon as it arrives.
 
-    otherwise: what to say where no worker can be asked without waiting for it, or it has no answer; if
-    empty, why there is none.
+    otherwise: text if no worker is connected or it has no answer; if empty, the reason is shown.
     """
     held = _asked(kind, spec)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
-    # Room for all its lines, so that no button below moves just as one presses it. A page may show several.
+    # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
     with st.container(key=f"forecast-{_key(kind, spec)[:12]}"):
         if held is not None and held.value is not None:
             st.caption(f"{before} {words(held, otherwise)}".strip())
-        else:  # a worker may yet come
+        else:  # a worker may still connect
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
             follow(_poll, every)(kind, spec, before, otherwise)
 
@@ -211,7 +210,7 @@ def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> No
 
 
 def words(held: Forecast | None, otherwise: str) -> str:
-    """A forecast in words; where there is none, `otherwise` or else the reason."""
+    """A forecast in words; if there is none, `otherwise` or else the reason."""
     if held is not None and held.value is not None:
         return forecast_line(held.value)
     if otherwise or held is None:
@@ -220,7 +219,7 @@ def words(held: Forecast | None, otherwise: str) -> str:
 
 
 def at_once(kind: str, spec: Mapping[str, Any], otherwise: str) -> str:
-    """The forecast in words if it comes within a moment."""
+    """The forecast in words, if it arrives within FIRST_SECONDS."""
     held = _asked(kind, spec)
     if held is not None:
         held.wait(1, FIRST_SECONDS)
@@ -228,7 +227,7 @@ def at_once(kind: str, spec: Mapping[str, Any], otherwise: str) -> str:
 
 
 def _asked(kind: str, spec: Mapping[str, Any]) -> Forecast | None:
-    """The forecast of a spec, asked for now unless this session did so a moment ago; sooner again if that failed."""
+    """The forecast of a spec, requested unless this session did so recently; a failed request is retried sooner."""
     if not supervisor().connected:
         return None
     known: dict[str, tuple[float, Forecast]] = st.session_state.setdefault(KNOWN, {})
@@ -251,7 +250,7 @@ def _key(kind: str, spec: Mapping[str, Any]) -> str:
     return content_key([kind, dict(spec)])
 
 
-# Following jobs on any page: bars with time left, and the page run again when one begins or ends.
+# Following jobs on any page: bars with time left, and a rerun of the page when one starts or ends.
 
 SECONDS, SHOWN = 1.0, 3
 States = tuple[tuple[int, str], ...]
@@ -259,7 +258,7 @@ GOES_ON = "Finished work is kept; the same job goes on from there."
 
 
 def progress() -> list[Job]:
-    """Draw the jobs under way, kept up to date, and return them; when one ends, the page runs again."""
+    """Draw the live jobs, kept up to date, and return them; when one ends, the page reruns."""
     jobs: list[Job] = []
     with guarded():
         said()
@@ -274,7 +273,7 @@ def progress() -> list[Job]:
 
 
 def watch(jobs: Sequence[Job]) -> None:
-    """Run the page again as soon as other jobs are under way than these, or in another state."""
+    """Rerun the page as soon as the live jobs or their states differ from these."""
     follow(_watch, SECONDS, waits=bool(jobs))(_states(jobs))
 
 
@@ -291,7 +290,7 @@ def _states(jobs: Sequence[Job]) -> States:
 
 
 def asked(what_then: str) -> None:
-    """What became of the last click that asked for a job, with a link to it. what_then: a sentence on its result."""
+    """The outcome of the last click that started a job, with a link to it. what_then: a sentence on its result."""
     held = asked_for()
     if (made := held.started) is not None and made.job in held.mine:
         told = f"Job {made.job} is in the queue." if not made.before else f"This is already job {made.job}."
@@ -301,9 +300,9 @@ def asked(what_then: str) -> None:
 
 
 def known_jobs(choice: Choice | None = None) -> list[Job]:
-    """Jobs that run or wait, as far as a worker can be asked without waiting for it; the running ones first.
+    """Live jobs, the running ones first; none if no worker is connected.
 
-    choice: only score jobs of its model, task and method.  Runs the page again if one has ended since this session's
+    choice: only score jobs of its model, task and method.  Reruns the page if a job has ended since this session's
     last look.
     """
     if not supervisor().connected:
@@ -321,14 +320,14 @@ def _is_of(job: Job, choice: Choice) -> bool:
 
 
 def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
-    """Run the page again if a job has ended since the last look, whoever asked for it: what is stored has changed.
+    """Rerun the page if a job of any session has ended since the last look: the stored results have changed.
 
-    tell: say why a job of this session failed; the page may show that already.
+    tell: report why a job of this session failed; False if the page already shows it.
     """
     held, states = asked_for(), {job["id"]: job["state"] for job in jobs}
     now, mine = {number for number, state in states.items() if state in LIVE}, set(held.mine)
     ended = (mine | held.live) & states.keys() - now
-    newest = max(states, default=0)  # a list that was asked for before a click does not know the click's job
+    newest = max(states, default=0)  # a list fetched before a click does not contain the click's job
     held.mine.difference_update(number for number in mine - now if number <= newest)
     held.live = now
     if tell and (failed := [failure(job) for job in jobs if job["id"] in mine & ended and job["state"] == "failed"]):
@@ -344,7 +343,7 @@ def failure(job: Job) -> str:
 
 
 def bar(job: Job) -> None:
-    """A job with how far it is and a button that cancels it."""
+    """A job's progress and a button that cancels it."""
     with st.container(horizontal=True, vertical_alignment="center", key=f"bar-{job['id']}"):
         with st.container():
             far(job, describe(job))
@@ -357,9 +356,9 @@ def cancel_button(job: int) -> Button:
 
 
 def far(job: Job, words: str = "") -> None:
-    """How far a job is, kept up to date while it runs. It holds no button: one could be drawn again as it is pressed.
+    """A job's progress, kept up to date while it runs. It holds no button, which could be redrawn as it is pressed.
 
-    words: before it.
+    words: text before it.
     """
     if job["state"] == "running":
         follow(_far, SECONDS)(job["id"], words)

@@ -22,21 +22,21 @@ from headlab.ui.presses import button
 from headlab.ui.shell import Choice, known_models, languages_of
 from headlab.ui.shell_worker import supervisor
 
-# A job that is being put together: its widgets' keys, and the spec that their values say. No streamlit here.
+# The job being set up: its widget keys, and the spec from their values. No streamlit here.
 
-PREFIX = "new-"  # of the keys of its widgets
+PREFIX = "new-"  # of its widgets' keys
 SIZE = 512
 STEPS, RATE = 400, 1e-3
 ABLATIONS = ("zero", "mean")
-SPLITS = ("test", "dev")  # a curve is judged on test: its order was chosen on dev
+SPLITS = ("test", "dev")  # a curve is measured on test: its order was chosen on dev
 Choices = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A new job's widgets, by the sidebar's choice from which they start.
+    """A new job's widgets, initialised from the sidebar's choice.
 
-    A key holds what its widget depends on, so that a widget starts again when that changes.
+    A key contains what its widget depends on, so that the widget is reset when that changes.
     """
 
     model: str
@@ -56,7 +56,7 @@ class Draft:
         return str(state.get(self.key("kind")) or "score")
 
     def place(self, state: Choices) -> str:
-        """Where it is to run."""
+        """Where the job runs: `here` or `ray`."""
         return str(state.get(self.key("place")) or "here")
 
     def spec(self, state: Choices) -> dict[str, Any]:
@@ -92,24 +92,24 @@ class Draft:
 
 
 def main_options(method: str) -> list[str]:
-    """The options that most people set: how much is drawn, and what is estimated."""
+    """The options that most people set: what is estimated, and from how many samples."""
     return [name for name in ("estimand", "form", "samples", "target") if name in METHODS[method].options]
 
 
 def other_options(method: str) -> list[str]:
-    """The rest."""
+    """The method's remaining options."""
     return [name for name in METHODS[method].options if name not in main_options(method)]
 
 
 def fitting(languages: Iterable[str], of: Iterable[str]) -> list[str]:
-    """Those of the languages that a task has, in the task's order."""
+    """The languages that a task has, in the task's order. of: the task's languages."""
     wanted = set(languages)
     return [language for language in of if language in wanted]
 
 
 ABOUT = {
-    "score": "What each head is worth in each language.",
-    "curve": "Accuracy as heads leave one after another, the lowest scores first.",
+    "score": "The score of each head in each language.",
+    "curve": "Accuracy as heads are removed one by one, the lowest scores first.",
     "finetune": "A LoRA adapter for the task on the embedded base, trained on English, measured in every language.",
 }
 PLACES = {"here": "this worker"}
@@ -134,10 +134,10 @@ def draw(choice: Choice) -> None:
 
 
 def _scores(draft: Draft, kind: str) -> None:
-    """What a job that needs scores is told; a curve's heads leave in their order.
+    """The widgets of a job that needs scores; a curve removes heads in their order.
 
-    What differs between methods stands in containers: the browser knows the drawer by its place, and with another
-    number of widgets before it would close it and drop what is just being typed there.
+    Widgets that differ between methods are in containers: the browser identifies the expander by its position, and
+    if the number of widgets before it changed, would close it and drop what is being typed there.
     """
     with st.container():
         _model(draft)
@@ -151,12 +151,12 @@ def _scores(draft: Draft, kind: str) -> None:
                 _curve(draft)
             else:
                 st.number_input("Examples of dev, at most", 1, 100_000, SIZE, key=draft.key("size"))
-        st.selectbox("A removed head gives", ABLATIONS, key=draft.key("ablation"), help="Zero, or its mean output.")
+        st.selectbox("Output of a removed head", ABLATIONS, key=draft.key("ablation"), help="Zero, or its mean output.")
         _seed(draft)
 
 
 def _begin(draft: Draft) -> None:
-    """The forecast, the button, and what became of the last click on it."""
+    """The forecast, the button, and the outcome of the last click on it."""
     values = held(PREFIX)
     kind, spec = draft.kind(values), draft.spec(values)
     shared = draft.place(values) == "ray"
@@ -171,7 +171,7 @@ def _start(draft: Draft, drawn: Values, typed: Mapping[str, str] | None) -> None
 
 
 def _told() -> None:
-    """What became of the last click on Start."""
+    """The outcome of the last click on Start."""
     if (made := asked_for().started) is None:
         return
     if made.before:
@@ -249,7 +249,7 @@ def _place(draft: Draft) -> None:
 
 
 def _trouble(spec: dict[str, Any]) -> str:
-    """Why this job cannot be started, or empty."""
+    """Why this job cannot be started; empty if it can."""
     if "method" not in spec:
         return ""
     if not spec["languages"]:

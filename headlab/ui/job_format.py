@@ -1,4 +1,4 @@
-"""Jobs in words and in order. No streamlit here."""
+"""Jobs as text and in display order. No streamlit here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED = 3
 
 
 class Queue(NamedTuple):
-    """Jobs in the order they are shown: the running one, those that wait (oldest first), those that ended."""
+    """Jobs in display order: running, waiting (oldest first), ended."""
 
     running: list[Job]
     waiting: list[Job]
@@ -30,12 +30,12 @@ class Queue(NamedTuple):
 
     @property
     def live(self) -> list[Job]:
-        """Those under way, the running one first."""
+        """Running and waiting jobs, the running ones first."""
         return [*self.running, *self.waiting]
 
 
 def in_order(jobs: Iterable[Job]) -> Queue:
-    """The queue as people read it; of those that ended, the newest first."""
+    """The jobs as a queue; of those that ended, the newest first."""
     every = sorted(jobs, key=lambda job: job["id"])
     ended = [job for job in every if job["state"] not in LIVE]
     return Queue(
@@ -80,7 +80,7 @@ def spelled(languages: Sequence[str]) -> str:
 
 
 def details(job: Job) -> list[tuple[str, str]]:
-    """What a job computes, a name and a value each; values that differ from the method's default say so."""
+    """What a job computes, as (name, value) pairs; options that differ from the method's default show it."""
     params = dict(job.get("params") or {})
     method = METHODS.get(str(params.get("method")))
     rows = [("What", KINDS.get(str(job.get("kind")), str(job.get("kind"))))]
@@ -126,13 +126,13 @@ def place(name: str) -> str:
 
 
 def share(job: Job) -> float:
-    """How much of a job is done, from 0 to 1."""
+    """The share of a job that is done, from 0 to 1."""
     done, total = job.get("done") or 0, job.get("total") or 0
     return min(1.0, max(0.0, done / total)) if total else 0.0
 
 
 def progress_line(job: Job) -> str:
-    """How far a job under way is: share, what it is at, time left."""
+    """Progress of a live job: share, what it is computing, time left."""
     words = [f"{100 * share(job):.0f} %" if job.get("total") else str(job["state"]), str(job.get("note") or "")]
     left = job.get("seconds_left")
     words += [f"about {duration(left)} left"] if left is not None else []
@@ -140,7 +140,7 @@ def progress_line(job: Job) -> str:
 
 
 def waiting_line(job: Job, position: int, now: float) -> str:
-    """Where a waiting job stands. position: from 1.  now: Unix seconds."""
+    """A waiting job's place in the queue. position: from 1.  now: Unix seconds."""
     line = "next in line" if position == 1 else f"number {position} in line"
     attempts = job.get("attempts") or 0
     return f"{line} · since {clock(job['created'], now)}" + (f" · attempts so far: {attempts}" if attempts else "")
@@ -160,14 +160,14 @@ def ended_line(job: Job, now: float) -> str:
 
 
 def clock(seconds: float, now: float) -> str:
-    """A time of day; with the date if it is not today's. Logs are in UTC, so this is too."""
+    """A time of day in UTC, like the logs; with the date if it is not today."""
     then, today = (datetime.fromtimestamp(t, UTC) for t in (seconds, now))
     date = "" if then.date() == today.date() else f"{then.day} {then:%b %Y}, "
     return f"{date}{then:%H:%M} UTC"
 
 
 def forecast_line(forecast: Mapping[str, Any]) -> str:
-    """What a job will cost, as the worker says it: time, passes, and where both come from."""
+    """The cost of a job, as the worker forecasts it: time, forward passes, and the basis of both."""
     seconds, forwards, basis = (forecast.get(name) for name in ("seconds", "forwards", "basis"))
     if seconds == 0 and not forwards:
         return f"**No time**: {str(basis).rstrip('.')}."

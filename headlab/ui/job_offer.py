@@ -1,4 +1,4 @@
-"""Computing what is missing, on whichever page misses it: what that costs, the button, and the bars."""
+"""The offer to compute missing scores, on any page: the cost, the button, and the progress bars."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headlab.ui.shell import Choice, guarded, listing
 from headlab.ui.shell_worker import Latest
 from headlab.worker.client import Client
 
-# Gradient scores as live requests: they take seconds a language and go ahead of jobs.
+# Gradient scores as live requests: they take seconds per language and take priority over jobs.
 
 LIVE = "_gradient"
 SECONDS = 0.5
-ASKED = ("form", "normalise")  # the options that a live request knows
+ASKED = ("form", "normalise")  # the options that a live request supports
 
 
 def fits(spec: Mapping[str, Any]) -> bool:
@@ -41,7 +41,7 @@ def fits(spec: Mapping[str, Any]) -> bool:
 
 
 def ask_all(worker: Client, spec: Mapping[str, Any]) -> Generator[str]:
-    """Ask for each language in turn; gives its name before, and an empty one at the end."""
+    """Request each language in turn; yields its name before each, and an empty string at the end."""
     options = {name: value for name, value in spec["options"].items() if name in ASKED}
     for language in spec["languages"]:
         yield language
@@ -50,10 +50,10 @@ def ask_all(worker: Client, spec: Mapping[str, Any]) -> Generator[str]:
 
 
 def draw(spec: Mapping[str, Any], label: str) -> None:
-    """The button, or how far the scores are that it asked for."""
+    """The button, or the progress of the scores it requested."""
     held: tuple[Mapping[str, Any], Latest[str]] | None = st.session_state.get(LIVE)
     if held is None or not _same(held[0], spec):
-        # Another choice's request ends when this one is begun.
+        # Starting this request ends another choice's.
         button(label, kind="primary", key="compute", on_press=_begin, args=(spec,))
         return
     with st.container(horizontal=True, vertical_alignment="center", key="gradient-bar"):
@@ -63,12 +63,12 @@ def draw(spec: Mapping[str, Any], label: str) -> None:
 
 
 def _same(begun: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-    """Whether a request under way is of this choice; the languages it has done are not missing any more."""
+    """Whether a running request is for this choice; languages it has finished are no longer missing."""
     return _about(begun) == _about(spec) and set(spec["languages"]) <= set(begun["languages"])
 
 
 def _about(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """All but the languages; once one is done the spec is made like it, with every option written out."""
+    """All but the languages, with every option filled in, as in the spec once one language is done."""
     options = METHODS[spec["method"]].resolve(spec["options"])
     return {name: value for name, value in spec.items() if name != "languages"} | {"options": options}
 
@@ -100,7 +100,7 @@ def _look(languages: Sequence[str], live: Latest[str]) -> None:
 
 
 def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> dict[str, Any]:
-    """The spec of a job that scores these languages; like: a result it is to stand beside."""
+    """The spec of a job that scores these languages. like: a result whose settings it copies."""
     if like is None:
         options, seed, ablation = {}, 0, "zero"
     else:
@@ -111,7 +111,7 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
 
 
 def panel(choice: Choice, results: Found, what_for: str) -> None:
-    """On a page that is about something else: what it lacks, what the scores are for, and the offer; else nothing."""
+    """On other pages: which scores are missing, what they are for, and the offer; nothing if none are missing."""
     if not results.missing:
         return
     with st.container(border=True, key="offer"):
@@ -121,10 +121,9 @@ def panel(choice: Choice, results: Found, what_for: str) -> None:
 
 
 def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None, *, folded: bool = False) -> None:
-    """The button that computes the missing languages, what that costs, and the command that does the same.
+    """The button that computes the missing languages, its cost, and the equivalent command.
 
-    like: a result that they are to stand beside.  Languages of jobs under way are left out.  folded:
-    the command in a drawer.
+    like: as in `work_of`.  Languages of live jobs are left out.  folded: the command is in an expander.
     """
     if sentence := refusal(choice):
         st.warning(sentence)
@@ -149,13 +148,13 @@ def _many(missing: Sequence[str]) -> str:
 
 
 def _heads(model: str) -> int | None:
-    """Heads of a model, as far as its cached results tell."""
+    """Number of heads of a model, from its cached results; None if it has none."""
     own = (r.scores.grid.size for r in listing().results if spec_of(r.scores, "model", "name") == model)
     return next(own, None)
 
 
 def refusal(choice: Choice) -> str:
-    """Why the method cannot be run on this model, or empty; a model without results is not known here."""
+    """Why the method cannot be run on this model; empty if it can, or if the model has no cached results."""
     heads = _heads(choice.model)
     try:
         if heads is not None:
@@ -166,7 +165,7 @@ def refusal(choice: Choice) -> str:
 
 
 def price(choice: Choice, spec: Mapping[str, Any]) -> str:
-    """What a score job costs, in words, as far as that is known in a moment."""
+    """The cost of a score job in words, with the forecast if it arrives at once."""
     return f"{_kind_of_cost(choice)} {job_actions.at_once('score', spec, _most(choice, spec))}".rstrip()
 
 
@@ -177,7 +176,7 @@ def _kind_of_cost(choice: Choice) -> str:
 
 
 def _most(choice: Choice, spec: Mapping[str, Any]) -> str:
-    """Where the worker has no forecast: the most that it can be, at the pace of the cached results."""
+    """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
     method, heads = METHODS[choice.method], _heads(choice.model)
     if heads is None:
         return ""

@@ -1,4 +1,4 @@
-"""The queue and one job: how far it is, its map, its log, its results and the command that does the same."""
+"""The queue, and one job: its progress, map, log, results and the equivalent command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headlab.ui.shell import Choice, found, go, guarded, languages_of
 from headlab.ui.shell_worker import supervisor
 from headlab.worker.client import Client
 
-# The queue: the running job first, then those that wait, then those that ended.
+# The queue: running, then waiting, then ended jobs.
 
 QUEUE_SECONDS = 1.0
 ICONS = {
@@ -50,7 +50,7 @@ EMPTY = (
 
 
 def draw_queue() -> None:
-    """The queue; the page runs again when a job begins, ends or comes."""
+    """The queue; the page reruns when a job is added, starts or ends."""
     with guarded():
         job_actions.said()
         if (worker := reached()) is None:
@@ -75,7 +75,7 @@ def _await_worker() -> None:
 
 
 def reached() -> Client | None:
-    """The worker, if it can be asked without waiting; else None, and a sentence says why not."""
+    """The worker if it is connected; else None, and a sentence says why not."""
     watched = supervisor()
     if watched.connected:
         return watched.client()
@@ -125,7 +125,7 @@ def _heading(job: Job) -> None:
 
 
 def open_button(job: Job) -> None:
-    """The button that turns the page to a job."""
+    """The button that opens a job."""
     number = job["id"]
     label = f"Job {number}: {title(job)}"
     button(
@@ -144,16 +144,16 @@ def trouble(job: Job) -> str:
 
 
 def actions(job: Job) -> None:
-    """What can be done with a job, and the question whether to delete it where that was asked for."""
+    """A job's buttons, and the delete confirmation if it is open."""
     row(*buttons(job, resume_first=False))
     _asking(job)
 
 
 def buttons(job: Job, *, resume_first: bool = True) -> list[Button]:
-    """What can be done with a job in its state.
+    """The buttons for a job in its state.
 
-    resume_first: what takes the place of Cancel under the pointer is to be Delete, which asks, as a double
-    click would otherwise resume the job; so it depends on the side that the row is aligned to.
+    resume_first: Resume before Delete.  Delete, which asks first, must take Cancel's place under the pointer,
+    or a double click would resume the job; so the order depends on the row's alignment.
     """
     number, state = job["id"], job["state"]
     if state in LIVE:
@@ -180,7 +180,7 @@ def _confirm(job: Job) -> None:
     )
 
 
-# What a job leaves behind: its results here, where to see them, and the command line that does the same.
+# After a job: its results, where to see them, and the equivalent command.
 
 
 def choice_of(job: Job) -> Choice | None:
@@ -192,7 +192,7 @@ def choice_of(job: Job) -> Choice | None:
 
 
 def draw_results(job: Job) -> None:
-    """The results of a finished job, and the way to them."""
+    """The results of a finished job, or buttons that open them."""
     choice, result = choice_of(job), job.get("result") or {}
     if job.get("kind") in PAGES:
         name, turn = PAGES[str(job["kind"])]
@@ -209,11 +209,11 @@ def draw_results(job: Job) -> None:
 
 
 def offer_report(job: Job, keys: Sequence[str]) -> None:
-    """The download of what `headlab report` writes, where the results are in the cache of this page."""
+    """The download of what `headlab report` writes, if the results are in this server's cache."""
     store = Store(default_root())
     there = [key for key in keys if (store.root / key / "result.npz").exists()]
     if there:
-        # The file is made when it is asked for.
+        # The file is built when it is downloaded.
         st.download_button(
             "Report (HTML)", lambda: html(document(find(there, store), dev_size=ordered_on(store))),
             f"headlab-job-{job['id']}.html", "text/html", key="results-report", on_click="ignore",
@@ -232,7 +232,7 @@ def _open_report(job: Job) -> None:
 
 
 def _open_roles(job: Job) -> None:
-    """Turn to the Roles page; roles are of no method, and of no task where their sentences are a treebank's."""
+    """Open the Roles page; roles have no method, and no task if their sentences are from a treebank."""
     params, before = job.get("params") or {}, st.session_state.get("_choice")
     if not isinstance(before, Choice):
         return
@@ -243,7 +243,7 @@ def _open_roles(job: Job) -> None:
 
 
 def _open_gates(job: Job) -> None:
-    """Turn to the Gates page at the job's last run; gates are of no method."""
+    """Open the Gates page at the job's last run; gates have no method."""
     params, before = job.get("params") or {}, st.session_state.get("_choice")
     if not isinstance(before, Choice):
         return
@@ -255,7 +255,7 @@ def _open_gates(job: Job) -> None:
 
 
 def _open_prune(job: Job) -> None:
-    """Turn to the Prune page, with the job's mask where it is about one."""
+    """Open the Prune page, with the job's mask if it has one."""
     params, before = job.get("params") or {}, st.session_state.get("_choice")
     usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
     method = params.get("method") if params.get("method") in METHODS else usual
@@ -273,7 +273,7 @@ def _trained(result: Mapping[str, Any]) -> None:
         st.caption(f"The adapter is in `{result['folder']}`, below the cache folder.")
 
 
-# Kinds of jobs whose results have a page of their own: its name, and what turns to it.
+# Kinds of jobs whose results have their own page: its name, and the function that opens it.
 PAGES = {
     "experiment": ("experiments", _open_report), "roles": ("roles", _open_roles), "gates": ("gates", _open_gates),
     "front": ("prune", _open_prune), "worth": ("prune", _open_prune),
@@ -282,7 +282,7 @@ PAGES = {
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
-    """One row a curve: where it begins, its area, and how many heads can go for a point."""
+    """One row per curve: its start, its area, and how many heads can be removed before one point is lost."""
     results = [result for result in Store(root).curves().results if result.key in keys]
     rows = [
         {
@@ -297,7 +297,7 @@ def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _curves(keys: Sequence[str]) -> None:
-    st.markdown("##### Accuracy as heads leave")
+    st.markdown("##### Accuracy as heads are removed")
     table = _curve_table(default_root(), tuple(keys))
     if table.empty:
         st.caption("The curves are in the worker's cache, which this page does not read.")
@@ -306,23 +306,23 @@ def _curves(keys: Sequence[str]) -> None:
 
 
 def terminal(job: Job) -> str:
-    """The command lines that do the same as a job; empty where there is none."""
+    """The commands equivalent to a job; empty if there are none."""
     kind, params = str(job.get("kind")), job.get("params") or {}
     if kind in ("score", "curve") and params.get("method") not in METHODS:
-        return ""  # of a version or a package that had others, and so below
+        return ""  # from a version or package with other methods; likewise below
     if kind == "experiment" and params.get("experiment") not in EXPERIMENTS:
         return ""
     return shell_lines(kind, params)
 
 
-# One job: how far it is, its map while it sharpens, its log, what it computes and where its results are.
+# One job: progress, map while it sharpens, log, details and results.
 
 SECONDS, AGAIN_SECONDS, LOG_HEIGHT = 1.0, 3.0, 260
 HEAD = "_jobs_head"
 
 
 def draw_details(number: int) -> None:
-    """A job by its number; what changes while it runs is kept up to date, and stands apart from what is pressed."""
+    """A job by its number; what changes while it runs is kept up to date, apart from the buttons."""
     button("All jobs", icon="arrow_back", kind="tertiary", key="jobs-all", on_press=job_actions.show, args=(None,))
     job = _known(number)
     if job is None:
@@ -332,14 +332,14 @@ def draw_details(number: int) -> None:
     with guarded():
         job_actions.said()
         if job["state"] not in LIVE:
-            job_actions.asked_for().mine.discard(number)  # seen to its end
+            job_actions.asked_for().mine.discard(number)  # its end has been seen
         follow(_look, SECONDS if job["state"] in LIVE else None)(number, job["state"])
         actions(job)
         _body(supervisor().client(), job)
 
 
 def _known(number: int) -> Job | None:
-    """The job; None if it cannot be asked for now, `_ask_again` says why."""
+    """The job; None if it cannot be fetched now: `_ask_again` says why."""
     try:
         return supervisor().client().job(number) if supervisor().connected else None
     except HeadlabError:
@@ -358,12 +358,12 @@ def _look(number: int, state: str) -> None:
         worker = supervisor().client()
         job = worker.job(number)
         if job["state"] != state:
-            st.rerun()  # what stands around this has changed too
+            st.rerun()  # the rest of the page has changed too
         _state(worker, job)
 
 
 def _body(worker: Client, job: Job) -> None:
-    """Left what it computes, right what happened; the log keeps its place whatever the job does."""
+    """On the left what the job computes, on the right its log, which keeps its place in every state."""
     left, right = st.columns([10, 11], gap="large")
     every = SECONDS if job["state"] in LIVE else None
     with left:
@@ -380,7 +380,7 @@ def _body(worker: Client, job: Job) -> None:
 
 
 def _map(number: int) -> None:
-    """The map of what is computed now. It takes clicks, which the log of presses keeps however often it is drawn."""
+    """The map of what is computed now. Its clicks go through the log of presses, so redrawing loses none."""
     with guarded():
         job, scores = supervisor().client().snapshot(number)
         if scores is not None:

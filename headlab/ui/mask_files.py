@@ -1,4 +1,4 @@
-"""A mask as a file: for headlab, for code without headlab, and taken back only if it belongs to this model."""
+"""A mask as a file: for headlab, for code without headlab, and imported only if it belongs to this model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOREIGN = [form for form in FORMS if form != "headlab"]
 
 
 def loaded_place(model: str, fingerprint: str) -> Place:
-    """Where the worker's model has its output projections. Raises HeadlabError where the worker cannot be asked."""
+    """Where the worker's model has its output projections. Raises HeadlabError if the worker cannot be reached."""
     answer = told_of(client(), model, fingerprint)
     source, revision = answer.get("source"), answer.get("revision")
     return Place(answer.get("projections", ()), answer.get("architecture", {}), source, revision, model)
@@ -31,28 +31,28 @@ def loaded_place(model: str, fingerprint: str) -> Place:
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def told_of(_client: Any, model: str, fingerprint: str) -> dict[str, Any]:
-    """What the worker says of its model; the fingerprint makes another answer of other weights."""
+    """The worker's description of its model; the fingerprint makes the cache distinguish weights."""
     found: dict[str, Any] = _client.model(model)
     return found
 
 
 def file_name(mask: Mask, model: str) -> str:
-    """A name for the mask's file that any system takes."""
+    """A file name for the mask that any system accepts."""
     return f"mask-{plain_name(model)}-{len(mask.removed)}-off.json"
 
 
 def plain_name(name: str) -> str:
-    """A name without what file systems may not take."""
+    """A name without characters that file systems may reject."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[-60:]
 
 
 def shrink_command(model: str, file: str) -> str:
-    """The command that writes a smaller model under a mask's file."""
+    """The command that writes a smaller model from a mask file."""
     return shlex.join(["headlab", "shrink", "--model", model, "--mask", file, "--out", "FOLDER"])
 
 
 def dialog(mask: Mask, model: str, place: Place) -> None:
-    """What to do with a mask outside of headlab; opens over the page."""
+    """How to use a mask outside headlab; a popover."""
     with st.popover("Use it elsewhere", icon=":material/output:", width="content"):
         if not mask.removed:
             st.markdown("All heads are on: there is nothing to switch off elsewhere.")
@@ -94,13 +94,13 @@ def _others(mask: Mask) -> None:
     )
 
 
-# The mask as a file: offered with what was seen of it, and taken back only if it belongs to this model.
+# The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
 
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
 
 
 def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
-    """The mask file, with the final accuracies this session has seen of the mask on any split."""
+    """The mask file, with the final accuracies this session has seen for the mask on any split."""
     chosen = dict(mask.chosen)
     for split in SIZES:
         asked = replace(question, split=split)
@@ -111,20 +111,20 @@ def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[
 
 
 def take(text: bytes, name: str, now: History, fingerprint: str) -> None:
-    """Make an uploaded mask the present one. Raises HeadlabError, changing nothing, if it does not fit."""
+    """Make an uploaded mask the current one. Raises HeadlabError, changing nothing, if it does not fit."""
     mask = mask_from_text(text, name)
     mask.check(now.grid, fingerprint)
     now.put(mask.kept, {key: value for key, value in mask.chosen.items() if key != "evaluated"} | {"imported": name})
 
 
 def draw(mask: Mask, now: History, question: Question, known: Known, languages: Sequence[str]) -> None:
-    """The ways out, as a file and for other tools, and the upload."""
+    """The exports, as a file and for other tools, and the import."""
     place = loaded_place(question.model, question.fingerprint)
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
-        # Made now, not when it is asked for: streamlit drops what is made then after two more runs of anybody's page,
-        # maybe before the browser has it. Once the last figure has come, the page runs again.
+        # Built now, not on download: streamlit drops a deferred file after two more runs of any session, possibly
+        # before the browser has it. Once the last figure has arrived, the page reruns.
         st.download_button(
             "Export the mask (JSON)",
             data=mask_text(mask, question, known, languages),
@@ -140,7 +140,7 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
     message = st.session_state.get(MESSAGE)
     if not message:
         return
-    # A message stands until the mask changes; a click may have come in with the upload, so count from here.
+    # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
     message.setdefault("when", (now.at, now.stamp))
     if message["when"] == (now.at, now.stamp):
         (st.success if message["ok"] else st.error)(message["text"])

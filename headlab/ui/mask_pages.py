@@ -28,22 +28,22 @@ from headlab.ui.presses import button
 from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.shell import Choice, go
 
-# The masks that the Masks page can compare: the Prune page's, files, suggestions of stored scores, learned gates.
+# The masks that the Masks page can compare: the Prune page's, files, suggestions from stored scores, learned gates.
 
 NOW = "Prune page, now"
 HISTORY = "_history:"
-SHARE = 12  # a suggestion's first k is one head in so many
+SHARE = 12  # a suggestion's default k is one head in this many
 
 
 class Target(NamedTuple):
-    """The chosen model as far as it is known here: fingerprint of its weights, and its heads."""
+    """What is known of the chosen model: fingerprint of its weights, and its heads."""
 
     fingerprint: str | None
     grid: HeadGrid | None
 
 
 def target_of(choice: Choice, results: Found) -> Target:
-    """What is known of the chosen model: by the worker's word or its results, and by what this session pruned."""
+    """The chosen model, as known from the worker, the cached results and this session's pruning."""
     known = None if results.first is None else spec_of(results.first, "model", "fingerprint")
     fingerprint = weights_of(choice.model) or (known if isinstance(known, str) else None)
     now = st.session_state.get(f"{HISTORY}{fingerprint}")
@@ -54,7 +54,7 @@ def target_of(choice: Choice, results: Found) -> Target:
 def gather(
     choice: Choice, results: Found, uploaded: Mapping[str, Mask], wanted: Suggestion | None, target: Target
 ) -> dict[str, Mask]:
-    """Every mask there is to compare, by the name to show; those made by hand first."""
+    """Every mask that can be compared, by display name; those of the Prune page first."""
     return {
         **_of_the_prune_page(choice, target.fingerprint),
         **uploaded,
@@ -64,13 +64,13 @@ def gather(
 
 
 def pick_rule(results: Found) -> Suggestion | None:
-    """The widgets that say by which rule the stored scores suggest a mask; None where there are no scores."""
+    """The widgets that choose the rule by which the stored scores suggest a mask; None without scores."""
     if results.first is None:
         return None
     left, right = st.columns([3, 2])
     rules = [rule for rule in rules_for(results.first) if rule != "threshold"]
     words = {rule: f"{rule}: {RULES[rule]}" for rule in rules}
-    usual = rules.index("bottom")  # as many heads of each language, so that they can be compared
+    usual = rules.index("bottom")  # as many heads in each language, so that masks can be compared
     rule = left.selectbox("Suggestions of the scores", rules, usual, words.__getitem__, key="masks-rule")
     size = results.first.grid.size
     if rule != "bottom":
@@ -80,7 +80,7 @@ def pick_rule(results: Found) -> Suggestion | None:
 
 
 def suggestions(results: Found, wanted: Suggestion) -> dict[str, Mask]:
-    """The mask that each language's scores suggest, and that of their mean."""
+    """The masks suggested by each language's scores and by their mean."""
     made = {}
     mean: list[HeadScores | None] = [pooled(results.scores, MEAN)] if len(results.scores) > 1 else []
     for scores in (*results.scores.values(), *mean):
@@ -102,7 +102,7 @@ def _identity(scores: HeadScores) -> dict[str, Any]:
 
 
 def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
-    """The present mask of every model that was pruned in this session, where any head is off."""
+    """The current mask of every model pruned in this session, if any head is off."""
     made = {}
     for key, now in st.session_state.items():
         if not (isinstance(key, str) and key.startswith(HISTORY) and isinstance(now, History)) or now.kept.all():
@@ -123,13 +123,13 @@ def _of_gates(choice: Choice) -> dict[str, Mask]:
 
 
 def uploads() -> tuple[dict[str, Mask], list[str]]:
-    """The masks of uploaded files by file name, and a sentence for each that is none."""
+    """The masks of uploaded files by file name, and a sentence for each file that is not a mask."""
     files = st.file_uploader("Mask files", type="json", accept_multiple_files=True, key="masks-files")
     return read_files(files or [])
 
 
 def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str]]:
-    """Masks of files by name; equal names are told apart. And a sentence for each file that is not a mask."""
+    """Masks of files by name, equal names numbered; and a sentence for each file that is not a mask."""
     made: dict[str, Mask] = {}
     problems = []
     for file in files:
@@ -143,7 +143,7 @@ def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str
     return made, problems
 
 
-# Two masks side by side: their maps, what only one of them removes, and the accuracies they carry.
+# Two masks side by side: their maps, what only one of them removes, and the accuracies they store.
 
 READING = (
     "A and B: blue heads are kept, empty ones are off. Between them: orange heads only A switches off, blue ones only "
@@ -152,7 +152,7 @@ READING = (
 
 
 def maps(names: tuple[str, str], a: Mask, b: Mask) -> Difference | None:
-    """Maps and counts of two masks, and what they differ in; of different grids the maps, and why there is no more."""
+    """Maps and counts of two masks, and their difference; for different grids only the maps, with the reason."""
     try:
         found = compare(a, b)
     except HeadlabError as error:
@@ -184,7 +184,7 @@ def _difference(found: Difference) -> None:
     values = difference_values(found)
     words = {-1.0: "only A switches it off", 1.0: "only B switches it off", 0.0: "both keep it"}
     tips = ["both switch it off" if np.isnan(value) else words[value] for value in values]
-    title = f"Apart: {len(found.only_a) + len(found.only_b)}"
+    title = f"Different: {len(found.only_a) + len(found.only_b)}"
     draw_map(head_map(values, found.grid, limit=1.0, tips=tips), key="masks-map-apart", title=title, compact=True)
 
 
@@ -211,7 +211,7 @@ HELP = {
 
 
 def tables(a: Mask, b: Mask, found: Difference) -> None:
-    """What only one of two masks removes, head by head, layer by layer and stack by stack, and their accuracies."""
+    """What only one of two masks removes, by head, layer and stack, and their accuracies."""
     accuracies = accuracy_table({"A": a, "B": b})
     if accuracies.rows:
         show(accuracies, "masks")
@@ -234,11 +234,11 @@ def _only(words: str, heads: tuple[Head, ...], found: Difference) -> None:
         st.markdown(f"{listed}.")
 
 
-# What to do with compared masks: open one on the Prune page, make one of several, take it as a file.
+# What to do with compared masks: open one on the Prune page, combine several, export the result.
 
 
 def openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> None:
-    """A button for each mask (by letter) that turns to the Prune page with it, and why one cannot."""
+    """A button for each mask (by letter) that opens it on the Prune page, or the reason why it cannot."""
     troubles = {}
     with st.container(horizontal=True, gap="small"):
         for letter, mask in masks.items():
@@ -275,7 +275,7 @@ def _open(choice: Choice, mask: Mask, fingerprint: str) -> None:
 
 
 def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target: Target) -> None:
-    """One mask of several, with its ways out. first: names that are chosen to begin with."""
+    """Combine several masks into one, to open or export. first: names chosen initially."""
     st.subheader("Combine several masks into one")
     options = list(masks)
     names = st.multiselect("Masks", options, default=first, key=f"masks-several-{content_key(options)[:12]}")

@@ -1,4 +1,4 @@
-"""How languages, heads and text from outside are written on pages, and links that carry what they are about."""
+"""How pages write languages, heads and external text, and links that carry parameters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LANGUAGES = {
 
 
 def language_name(code: str) -> str:
-    """'German' for 'de'; the code itself where the name is not known."""
+    """'German' for 'de'; the code itself if the name is unknown."""
     return LANGUAGES.get(code, code)
 
 
 def language_title(code: str) -> str:
-    """'German (de)': the name and what to type for it."""
+    """'German (de)': the name and its code."""
     return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
 
 
@@ -50,7 +50,7 @@ def head_from(key: str) -> Head:
 
 
 def head_words(head: Head, several: bool = False) -> str:
-    """'Layer 3, head 7'; with the stack's name where a model has several."""
+    """'Layer 3, head 7'; with the stack's name if a model has several."""
     return (
         f"{head.stack.capitalize()} layer {head.layer}, head {head.head}"
         if several
@@ -58,7 +58,7 @@ def head_words(head: Head, several: bool = False) -> str:
     )
 
 
-# Links between pages that carry what they are about.
+# Links between pages, with parameters.
 
 PAGES = {
     "overview": ("Overview", ":material/space_dashboard:"),
@@ -75,16 +75,16 @@ PAGES = {
 
 
 def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | None = None, icon: str = "") -> None:
-    """A link to a page with `more` parameters; the shared choice goes along by itself."""
+    """A link to a page with `more` parameters; the shared choice is carried along automatically."""
     title, usual = PAGES[name]
     st.page_link(f"pages/{name}.py", label=label or title, icon=icon or usual, query_params=dict(more or {}))
 
 
-# Text from outside, shown as it is written.
+# External text, shown verbatim.
 
 MARKS = re.compile(r"([\\`*_\[\]<>~$])")
 
 
 def plain(text: str) -> str:
-    """Markdown that shows a text as it is, without links, images or formulas."""
+    """Markdown that shows a text verbatim, without links, images or formulas."""
     return MARKS.sub(r"\\\1", text)

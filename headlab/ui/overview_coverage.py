@@ -40,9 +40,9 @@ def _listed(missing: Sequence[str], all_of: int) -> str:
 
 
 def by_language(found: Found, languages: Sequence[str]) -> pd.DataFrame:
-    """One row per chosen language: what its result rests on and what it cost, or that it is missing.
+    """One row per chosen language: what its result is based on and what it cost, or that it is missing.
 
-    Half-widths are in the unit shown (accuracies in points); columns that a method does not give are left out.
+    Half-widths are in the unit shown (accuracies in points); columns that a method does not provide are left out.
     """
     rows = [_row(language, found.scores.get(language)) for language in languages]
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
@@ -72,7 +72,7 @@ def _row(language: str, s: HeadScores | None) -> dict[str, object]:
 
 
 def columns(found: Found) -> dict[str, Any]:
-    """How the columns of `by_language` are written, and what they mean."""
+    """Formats and help texts of the columns of `by_language`."""
     number = st.column_config.NumberColumn
     unit = shown_unit(found.first.unit)[1] if found.first else "points"
     target = f"{shown_unit(found.first.unit)[0] * target_of(found.first):g} {unit}" if found.first else "the target"

@@ -1,12 +1,12 @@
-"""What a person presses is taken once, in order: the log of presses that buttons and head grids share.
+"""Every press is handled once, in order: the log of presses that buttons and head grids share.
 
 Streamlit's own button sends one flag with the next request. Traced at the browser's socket and in the server's runs
 (streamlit 1.67): a second press before the next run is the same flag; a timer's request right after the press repeats
-the flag, so that its callback is called again; and a request that arrives while a callback touches the session's state
-ends the callback there. A fragment's request is dropped while the page is drawn without that fragment.
+the flag, so that its callback is called again; and a request that arrives while a callback accesses session state ends
+the callback there. A fragment's request is dropped while the page is drawn without that fragment.
 
-So the browser numbers the presses of a tab and sends all that are not taken until the server has told the last number
-back (`static/presses.js`), and what a press does is not interrupted.
+So the browser numbers the presses of a tab and resends those not yet handled until the server has acknowledged the
+last number (`static/presses.js`), and the action of a press is not interrupted.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ Kind = Literal["primary", "secondary", "tertiary"]
 
 @dataclass
 class Log:
-    """The presses of one session. taken: {tab: number of its last press taken}.  actions: {key: what a press does}.
+    """The presses of one session. taken: {tab: number of its last press handled}.  actions: {key: action of a press}.
 
-    name: of the session, by which a browser sees that another one began.
+    name: of the session, by which a browser detects that a new one began.
     """
 
     taken: dict[str, int] = field(default_factory=dict)
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
     name: str = field(default_factory=partial(token_hex, 8))
-    # The next request's run begins in a thread of its own while this one may still do what a press asks for.
+    # The next request's run starts in its own thread while this one may still be executing an action.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def take(self, event: Any) -> None:
-        """Do what the presses of an event ask for that are not taken yet, in the order of their numbers.
+        """Execute the presses of an event that are not handled yet, in the order of their numbers.
 
-        event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key was never drawn asks for nothing.
+        event: {"tab": name, "presses": [[number, key, value], ...]}.  One whose key was never drawn does nothing.
         """
         tab = str(event["tab"])
         with self.lock:
             for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
                 if number > self.taken.get(tab, 0):
-                    self.taken[tab] = number  # first: an action that fails is not tried again
+                    self.taken[tab] = number  # first: an action that fails is not retried
                     if (action := self.actions.get(key)) is not None:
                         action(value)
 
 
 @dataclass(frozen=True)
 class Button:
-    """One button of a row. on_press: called with `args` before the page is drawn again.
+    """One button of a row. on_press: called with `args` before the page is redrawn.
 
-    form: where the keys of a form's widgets begin; `on_press` is then given what its number fields showed as the
-    button was pressed, by class, too (`headlab.ui.form_values`).
+    form: key prefix of a form's widgets; `on_press` then also receives what its number fields showed when the
+    button was pressed, by CSS class (`headlab.ui.form_values`).
     """
 
     label: str
@@ -83,9 +83,9 @@ def log() -> Log:
 def root(page: str, pages: Sequence[str]) -> None:
     """The part of the log that is on every page. Called by app.py before a page is drawn.
 
-    page: path of the one that is drawn now, empty for the first.  pages: paths of all.
+    page: path of the page being drawn, empty for the default one.  pages: paths of all pages.
     """
-    with log().lock:  # what is drawn now has what a press just asked for
+    with log().lock:  # wait for a press in progress, so that the page shows its effect
         draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
 
 
@@ -101,12 +101,12 @@ def button(
     disabled: bool = False,
     form: str = "",
 ) -> None:
-    """A button whose presses are taken once each. icon: a name of Material Symbols.  form: as of `Button`."""
+    """A button whose presses are handled once each. icon: a Material Symbols name.  form: as in `Button`."""
     row(Button(label, key, on_press, args, kind, icon, help, disabled, form))
 
 
 def row(*buttons: Button) -> None:
-    """Several buttons beside each other."""
+    """Several buttons side by side."""
     names = ("label", "key", "kind", "icon", "help", "disabled", "form")
     shown = [{name: getattr(b, name) for name in names} for b in buttons]
     actions = {b.key: None if b.disabled else partial(_press, b) for b in buttons}
@@ -127,8 +127,8 @@ def draw(
 ) -> None:
     """Draw a component that sends presses.
 
-    actions: what a press of each key does; None: it is disabled.  A press on its way was made while it was not, so
-    what it did then stays.
+    actions: the action of a press of each key; None: it is disabled.  A press on its way was made before that, so
+    its earlier action is kept.
     """
     held = log()
     held.actions |= {name: action for name, action in actions.items() if action is not None}
@@ -161,7 +161,7 @@ def component(kind: str) -> Callable[..., Any]:
 
 
 def uninterrupted(change: Callable[..., None]) -> Callable[..., None]:
-    """A callback that other requests wait for: streamlit would end it where it touches the session's state."""
+    """A callback that other requests wait for: streamlit would end it where it accesses session state."""
 
     def changed(*given: Any) -> None:
         with _alone():

@@ -1,4 +1,4 @@
-"""The board of the Prune page: the grid of switches, its toolbar, the method's suggestion, and the widget twin."""
+"""The board of the Prune page: the grid of switches, its toolbar, the method's suggestion, and the list of heads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRID = "prune-grid"
 
 @dataclass(frozen=True)
 class Board:
-    """What the board draws from. scores: what colours the grid and feeds the suggestion, if anything is cached."""
+    """The board's data. scores: colour the grid and feed the suggestion; None if nothing is cached."""
 
     now: History
     found: Found
@@ -35,7 +35,7 @@ class Board:
 
 
 def pick_scores(found: Found) -> HeadScores | None:
-    """The widget that says whose scores colour the grid; draws nothing where there is no choice."""
+    """The widget that chooses whose scores colour the grid; not drawn if there is no choice."""
     if len(found.scores) < 2:
         return pooled(found.scores, MEAN)
     source = st.selectbox(
@@ -59,7 +59,7 @@ def toolbar(now: History) -> None:
 
 
 def switches(board: Board) -> None:
-    """The grid itself, coloured by the scores where there are any."""
+    """The grid itself, coloured by the scores if there are any."""
     now, scores = board.now, board.scores
     shown = head_map(np.full(board.grid.size, np.nan), board.grid)
     if scores is not None and scores.grid.to_json() == board.grid.to_json():
@@ -72,7 +72,7 @@ def switches(board: Board) -> None:
 
 
 def suggestion(board: Board) -> None:
-    """A rule over the scores, what it would do, and the button that does it."""
+    """A rule over the scores, its effect, and the button that applies it."""
     scores = board.scores
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
@@ -120,8 +120,8 @@ def twin(now: History) -> None:
     def words(index: int) -> str:
         return head_words(now.grid.heads[index], several)
 
-    # A list of its own for every state that did not come from it, which counts when the button is pressed: a list by
-    # itself also sends what it showed before, and would take back a click in the grid.
+    # A new list for every state that did not come from it, applied only when the button is pressed: on its own, a
+    # list also sends what it showed before, and would revert a click in the grid.
     key = f"twin-heads-{now.stamp}"
 
     def listed() -> None:

@@ -1,4 +1,4 @@
-"""Accuracy of a mask, language by language: drawn from what is known, and again as the worker sends more."""
+"""Accuracy of a mask, language by language: drawn from known figures, and redrawn as the worker sends more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headlab.ui.presses import button
 from headlab.ui.shell import guarded
 from headlab.ui.shell_worker import Latest
 
-# Accuracy of a mask, language by language, as the worker sends it; and the tables made of it. No streamlit here.
+# Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
 SIZES = {"dev": 512, "test": 1000}
 REMEMBERED = 3000
@@ -46,10 +46,10 @@ class Asks(Protocol):
 
 @dataclass(frozen=True)
 class Figure:
-    """Accuracy of one language on the first `n` of `total` examples.
+    """Accuracy in one language on the first `n` of `total` examples.
 
-    baseline .. flipped_wrong: against the untouched model on the same examples, None where nothing is
-    switched off.  difference, low, high: 0.01 = one point, low and high of the paired 95 % interval.
+    baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is
+    switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.
     """
 
     language: str
@@ -68,9 +68,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything an accuracy depends on but the language.
+    """Everything an accuracy depends on except the language.
 
-    mask: None for the untouched model.  session: who asks; a newer question of the same session ends this one.
+    mask: None for the unpruned model.  session: who asks; a newer question of the same session cancels this one.
     """
 
     model: str
@@ -82,11 +82,11 @@ class Question:
 
     @property
     def size(self) -> int:
-        """Examples asked for."""
+        """Number of examples requested."""
         return SIZES[self.split]
 
     def key(self, language: str) -> tuple[str, ...]:
-        """Two questions with equal keys have equal answers."""
+        """Cache key: questions with equal keys have equal answers."""
         return self.fingerprint, self.task, self.split, str(self.size), self.mask.digest if self.mask else "", language
 
 
@@ -94,9 +94,9 @@ Known = MutableMapping[tuple[str, ...], Figure]
 
 
 def figures(client: Asks, question: Question, languages: Sequence[str], known: Known) -> Generator[dict[str, Figure]]:
-    """All figures so far, again and again as they are refined: each language's first before any one's second.
+    """Yield all figures so far as they are refined: each language's first before any language's second.
 
-    known: final figures of this session, read and added to.  What is known comes at once.
+    known: final figures of this session, read and added to; these are yielded at once.
     """
     now = {name: known[question.key(name)] for name in languages if question.key(name) in known}
     yield dict(now)
@@ -119,7 +119,7 @@ def figures(client: Asks, question: Question, languages: Sequence[str], known: K
 def _ask(client: Asks, question: Question, language: str) -> Generator[Figure]:
     names = {f.name for f in fields(Figure)} - {"language"}
     if question.mask is None:
-        names -= {"low", "high"}  # of the accuracy: not a difference
+        names -= {"low", "high"}  # those of the accuracy, not of a difference
     answers = client.evaluate(
         question.model, question.task, language, question.mask, question.split, question.size, session=question.session
     )
@@ -139,7 +139,7 @@ def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
 
 
 def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
-    """One row a language, in percent and points, with p adjusted for looking at several languages (Holm)."""
+    """One row per language, in percent and points, with p adjusted for several languages (Holm)."""
     frame = pd.DataFrame([_row(name, rows.get(name)) for name in languages])
     p = np.array([rows[n].p for n in languages if n in rows and rows[n].p is not None], float)
     if len(languages) > 1 and len(p) == len(languages):
@@ -173,14 +173,14 @@ def _points(value: float | None) -> float | None:
 
 
 def mean_figure(rows: Mapping[str, Figure]) -> tuple[float, float | None]:
-    """Mean accuracy of the languages and mean difference (None where nothing is compared)."""
+    """Mean accuracy over the languages, and mean difference (None if nothing is compared)."""
     accuracy = float(np.mean([row.accuracy for row in rows.values()]))
     differences = [row.difference for row in rows.values() if row.difference is not None]
     return accuracy, float(np.mean(differences)) if len(differences) == len(rows) else None
 
 
 def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], question: Question) -> str:
-    """What the figures are based on now: how many heads are off, and how many examples have come in."""
+    """What the figures are based on so far: how many heads are off, and how many examples have arrived."""
     done, split = sum(row.done for row in rows.values()), question.split
     off = len(question.mask.removed) if question.mask else 0
     mask = f"{off} head{'s' * (off != 1)} off" if off else "All heads on"
@@ -196,7 +196,7 @@ def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], questio
 
 
 def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
-    """The final accuracies as the mask file carries them; empty while there are none."""
+    """The final accuracies as the mask file stores them; empty while there are none."""
     final = {
         name: {
             field.name: value
@@ -209,11 +209,11 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
     return {"task": question.task, "split": question.split, "size": question.size, "languages": final} if final else {}
 
 
-# The figures of the Prune page: drawn from what is known, then again as the worker sends more.
+# The figures of the Prune page: drawn from known ones, then redrawn as the worker sends more.
 
 LIVE = "_live"
 POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
-# Whoever has waited so long waits for others too: looking less often leaves the processor to the figures.
+# After this long, the worker is busy with other requests: polling less often leaves it the processor.
 PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
@@ -236,7 +236,7 @@ def _columns() -> dict[str, Any]:
 
 
 def running(client: Asks, question: Question, languages: Sequence[str], known: Known) -> Latest[dict[str, Figure]]:
-    """The figures of a question as they come in; begun now unless this session began it before."""
+    """The figures of a question as they arrive; started now unless this session has done so."""
     key = [question.key(name) for name in languages]
     held: tuple[list[tuple[str, ...]], Latest[dict[str, Figure]]] | None = st.session_state.get(LIVE)
     if held is not None and held[0] == key:
@@ -249,7 +249,7 @@ def running(client: Asks, question: Question, languages: Sequence[str], known: K
 
 
 def keep_room(place: DeltaGenerator, languages: Sequence[str]) -> None:
-    """Draw the headline without its figures, so that what stands below does not move when they come."""
+    """Draw the headline without its figures, so that what is below does not move when they arrive."""
     with place.container():
         _metrics({}, languages)
 
@@ -261,8 +261,8 @@ def show(
     languages: Sequence[str],
     question: Question,
 ) -> None:
-    """Draw the figures into two containers, again and again until they are final."""
-    live.wait(2, FIRST_SECONDS)  # the first value is what was known before
+    """Draw the figures into two containers, redrawn until they are final."""
+    live.wait(2, FIRST_SECONDS)  # the first value holds what was already known
     polling, patient = not live.done, live.age > PATIENT_SECONDS
     every = SLOW_SECONDS if patient else POLL_SECONDS
 

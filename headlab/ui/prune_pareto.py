@@ -1,4 +1,4 @@
-"""The Pareto front on the Prune page: asked for, found again, and its points as the present mask."""
+"""The Pareto front on the Prune page: requesting one, stored fronts, and their points as the current mask."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice
 
-# Fronts as the Prune page finds them: which one, and its points as dots. No streamlit here.
+# Stored fronts: which one to show, and its points as dots. No streamlit here.
 
 WEAKEST, MEAN, HEADS, PARAMETERS = "weakest language", "mean of the languages", "heads kept", "parameters kept"
 MILLION = 1e6
@@ -51,7 +51,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True)
 class Front:
-    """A front with its points. grid: of the model whose front it is."""
+    """A front with its points. grid: of the front's model."""
 
     result: ReportResult
     points: tuple[Point, ...]
@@ -59,7 +59,7 @@ class Front:
 
     @property
     def report(self) -> Report:
-        """What was found."""
+        """The front's report."""
         return self.result.report
 
     @property
@@ -70,17 +70,17 @@ class Front:
 
     @property
     def loss(self) -> float | None:
-        """Points that may be lost, where that was asked."""
+        """Points that may be lost; None if the question was another."""
         found: float | None = self.report.spec["options"].get("within")
         return found
 
     @property
     def counted(self) -> bool:
-        """Whether parameters are known."""
+        """Whether parameters are known for every point."""
         return all(point.parameters is not None for point in self.points)
 
     def point(self, order: str, removed: int) -> Point:
-        """A point by its order and its heads removed. Raises KeyError."""
+        """The point with this order and number of heads removed. Raises KeyError if there is none."""
         for point in self.points:
             if (point.order, point.removed) == (order, removed):
                 return point
@@ -92,7 +92,7 @@ class Front:
 
 
 def read_front(result: ReportResult, grid: HeadGrid) -> Front:
-    """A front of this model. Raises HeadlabError for a report that is none, or of another model."""
+    """A front of this model. Raises HeadlabError if the report is not a front, or is of another model."""
     front = Front(result, tuple(read_points(result.report)), grid)
     for name in dict.fromkeys(point.order for point in front.points):
         read_order(result.report, name, grid)
@@ -102,7 +102,7 @@ def read_front(result: ReportResult, grid: HeadGrid) -> Front:
 def matching(
     results: Sequence[ReportResult], fingerprint: str, task: str, languages: Sequence[str]
 ) -> list[ReportResult]:
-    """Fronts of this model and task, the newest first; those of just these languages before the rest."""
+    """Fronts of this model and task, the newest first; those of exactly these languages before the rest."""
     own = [r for r in results if r.report.name == ABOUT.key and _of(r, fingerprint, task)]
     return sorted(own, key=lambda r: (_languages(r) == list(languages), str(r.meta.get("created", ""))), reverse=True)
 
@@ -117,7 +117,7 @@ def _languages(result: ReportResult) -> list[str]:
 
 
 def label(result: ReportResult) -> str:
-    """A front in a line: its question, its languages, how it was ordered and when."""
+    """A front in one line: question, languages, method that ordered the heads, and date."""
     options, languages = result.report.spec["options"], _languages(result)
     asked = f"best with {options['heads']} heads" if options.get("within") is None else (
         f"within {options['within']:g} points by the {'lower bound' if options['by'] == 'bound' else 'estimate'}"
@@ -127,7 +127,7 @@ def label(result: ReportResult) -> str:
 
 
 def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
-    """The points as they are drawn. cost: heads or parameters.  value: of the weakest language or of the mean."""
+    """The points as they are drawn. cost: HEADS or PARAMETERS.  value: WEAKEST or MEAN."""
     points = front.points
     costs = cost_of(points) / MILLION if cost == PARAMETERS else np.array([p.kept for p in points], float)
     values = [100 * (p.worst if value == WEAKEST else p.mean) for p in points]
@@ -138,7 +138,7 @@ def dots_of(front: Front, cost: str, value: str) -> list[FrontDot]:
 
 
 def offers(front: Front) -> list[Point]:
-    """The answer, and the points that no other beats; the fewest heads first."""
+    """The answer and the Pareto-optimal points, fewest heads first."""
     cost = PARAMETERS if front.counted else HEADS
     best = {(dot.order, dot.removed) for dot in dots_of(front, cost, WEAKEST) if dot.best}
     best.add((front.answer.order, front.answer.removed))
@@ -147,17 +147,17 @@ def offers(front: Front) -> list[Point]:
 
 
 def hover(point: Point) -> str:
-    """What the pointer shows of a point."""
+    """Hover text of a point."""
     lines = [f"<b>{point.kept} heads kept</b>, {point.removed} off (order {point.order})"]
     if point.parameters is not None:
-        lines.append(f"{point.parameters / MILLION:.2f} million parameters, taken out")
+        lines.append(f"{point.parameters / MILLION:.2f} million parameters after shrinking")
     lines.append(f"weakest: {point.weakest} {100 * point.worst:+.1f} points, bound {100 * point.worst_bound:+.1f}")
     lines.append(f"mean {100 * point.mean:+.1f} [{100 * point.mean_low:+.1f}, {100 * point.mean_high:+.1f}]")
     return "<br>".join(lines).replace("-", "−")
 
 
 def confirmed(front: Front) -> pd.DataFrame:
-    """What the answer does on test: a row a language, and one for their mean."""
+    """The answer's accuracy on test: a row per language, and one for their mean."""
     table = front.report.table(CONFIRMED)
     low, high = table.column("low, points"), table.column("high, points")
     found = {
@@ -172,7 +172,7 @@ def confirmed(front: Front) -> pd.DataFrame:
 
 
 def words(point: Point, *, answer: bool = False) -> str:
-    """A point in a list."""
+    """A point as a list entry."""
     told = (
         f"{point.kept} heads · weakest {point.weakest} {100 * point.worst:+.1f} · mean {100 * point.mean:+.1f} "
         f"· order {point.order}"
@@ -180,17 +180,17 @@ def words(point: Point, *, answer: bool = False) -> str:
     return f"{told}{' · the answer' if answer else ''}".replace("-", "−")
 
 
-# Asking for a front: the question, its options, what it will cost, and Start.
+# Requesting a front: the question, its options, forecast and Start.
 
 SMALLEST, BEST = "Smallest model within d points in every language", "Best model with k heads"
 BY = {BOUND: "by its lower bound (conservative)", ESTIMATE: "by the estimate"}
-PREFIX = "front-"  # of the keys of its widgets
-LOST, KEPT_HEADS = 1.0, 0.75  # what is asked at first: points, and the share of heads kept
+PREFIX = "front-"  # of its widgets' keys
+LOST, KEPT_HEADS = 1.0, 0.75  # defaults: points, and the share of heads kept
 DEV_HELP = "Examples that heads are chosen on. More examples can detect smaller losses."
 
 
 def ask(choice: Choice, heads: int) -> None:
-    """The form. heads: of the model."""
+    """The form. heads: number of heads of the model."""
     with st.container(border=True, key="front-ask"):
         question = st.radio("Question", [SMALLEST, BEST], horizontal=True, key="front-question")
         left, right = st.columns([1, 1])
@@ -207,7 +207,7 @@ def ask(choice: Choice, heads: int) -> None:
 
 
 def _more() -> None:
-    st.multiselect("Orders in which heads leave", list(ORDERS), ["mean", "weakest", "cost"], key="front-orders",
+    st.multiselect("Removal orders", list(ORDERS), ["mean", "weakest", "cost"], key="front-orders",
                    format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
     left, middle, right = st.columns(3)
     left.number_input("Sizes to try", 2, 4096, 25, key="front-points", help="Evenly spaced counts of heads off.")
@@ -232,7 +232,7 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
 
 
 def _begin(choice: Choice, heads: int) -> None:
-    """The forecast, the button, and what became of the last click."""
+    """The forecast, the button, and the outcome of the last click."""
     values = held(PREFIX)
     spec, trouble = spec_of(choice, heads, values), refusal(choice)
     end_form("front", spec, trouble, _start, choice, heads, values, key="front-start", form=PREFIX)
@@ -242,28 +242,28 @@ def _begin(choice: Choice, heads: int) -> None:
 
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
-    st.session_state.pop("front-shown", None)  # the newest one
+    st.session_state.pop("front-shown", None)  # show the newest one
     begin("front", spec_of(choice, heads, pressed(PREFIX, drawn, typed)))
 
 
-# The front on the Prune page: asking for one, and its figure, whose points become the present mask.
+# The front on the Prune page: the form, and the figure, whose points become the current mask.
 
 FIGURE, PICKED = "front-figure", "front-point"
 INTRO = (
-    "Heads leave in several orders; every model on the way is judged on dev in each language, paired with the unpruned "
-    "one. Of all of them the answer alone is then judged on test."
+    "Heads are removed in several orders; every intermediate model is measured on dev in each language, paired with "
+    "the unpruned one. Only the chosen model is then measured on test."
 )
 READING = (
     "A click on a dot makes it the current mask. Filled dots lie on the line: no other model here is as small and "
-    "loses less. Their bar reaches down to the lower bound. All of it is on the examples that chose the heads, which "
-    "flatters. Drag to look closer; a double click shows everything."
+    "loses less. Their bar reaches down to the lower bound. All of it is measured on the examples that chose the "
+    "heads, so it is optimistic. Drag to zoom in; double-click to see everything."
 )
 
 
 def draw(choice: Choice, now: History, fingerprint: str) -> None:
-    """The section: the question, and the newest front of this model, task and these languages; a fragment's own."""
+    """The section, a fragment: the question, and the newest front of this model, task and these languages."""
     if st.session_state.pop(AGAIN, False):
-        st.rerun()  # the mask has changed, or a job was asked for: the whole page follows
+        st.rerun()  # the mask has changed, or a job was started: rerun the whole page
     st.subheader("Find a smaller model", anchor="smaller")
     st.markdown(INTRO)
     ask(choice, now.grid.size)
@@ -278,7 +278,7 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
 
 
 def _pick(found: Sequence[ReportResult]) -> ReportResult:
-    """The front to show; a choice where there are several."""
+    """The front to show; the user chooses if there are several."""
     if len(found) == 1:
         return found[0]
     by_key = {result.key: result for result in found}
@@ -322,7 +322,7 @@ def _figure(front: Front, now: History) -> None:
         dots_of(front, cost, value), "parameters kept, millions" if cost == PARAMETERS else cost,
         f"difference of the {value}, points", loss=front.loss, chosen=(answer.order, answer.removed),
     )  # fmt: skip
-    key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: what was selected is taken, and may be clicked again
+    key = f"{FIGURE}-{now.stamp}"  # a new one for every mask: a selected dot has been applied, and can be clicked again
     st.plotly_chart(
         fig, key=key, config=CONFIG, on_select=uninterrupted(lambda: picked(key, front, now)), selection_mode="points",
         alt="Smaller models: what they keep against what they lose",
@@ -331,7 +331,7 @@ def _figure(front: Front, now: History) -> None:
 
 
 def picked(key: str, front: Front, now: History) -> None:
-    """Make the dot that was clicked the present mask."""
+    """Make the clicked dot the current mask."""
     state = st.session_state.get(key) or {}
     points = (state.get("selection") or {}).get("points") or []
     given = next((p["customdata"] for p in points if p.get("customdata")), None)
@@ -342,15 +342,15 @@ def picked(key: str, front: Front, now: History) -> None:
 
 
 def put(front: Front, now: History, order: str, removed: int) -> None:
-    """Make the mask of one point the present one."""
-    answer = (order, removed) == (front.answer.order, front.answer.removed)  # it alone was judged on test
+    """Make the mask of one point the current one."""
+    answer = (order, removed) == (front.answer.order, front.answer.removed)  # only the answer was measured on test
     mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
     now.put(mask.kept, mask.chosen)
     st.session_state[AGAIN] = True
 
 
 def _confirmed(front: Front) -> None:
-    """What the answer does on test, in short."""
+    """The answer's accuracy on test, in short."""
     st.markdown("##### The answer on test")
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
@@ -365,7 +365,7 @@ def _confirmed(front: Front) -> None:
 def _list(front: Front, now: History) -> None:
     """The same points as a list: for the keyboard, and where a dot is hard to hit."""
     offered = offers(front)
-    key = f"{PICKED}-{front.result.key[:12]}"  # one a front: what was chosen of another is no choice here
+    key = f"{PICKED}-{front.result.key[:12]}"  # one per front: a point chosen in another is not valid here
     chosen: Point = st.selectbox(
         "The answer, and the best for their size", offered, index=offered.index(front.answer), key=key,
         format_func=lambda point: words(point, answer=point == front.answer),

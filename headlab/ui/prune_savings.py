@@ -1,4 +1,4 @@
-"""What the present mask saves: parameters and multiply-accumulates at once, time when it is asked for."""
+"""What the current mask saves: parameters and multiply-accumulates at once, time on request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headlab.ui.shell import Choice
 from headlab.ui.shell_worker import client, supervisor
 
 MILLION, KIND = 1e6, "worth"
-ASKED, AGAIN = "_prune_asked", "_prune_again"  # what the last job of this page was; whether the page is to run again
+ASKED, AGAIN = "_prune_asked", "_prune_again"  # kind of this page's last job; whether to rerun the page
 HELP = "Runs the untouched, the masked and the shrunk model in turn, on examples of this task, on the worker's device."
 
 
 def draw(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[Job]) -> None:
-    """The section. loaded: what the worker says of the model.  known: jobs, as `jobs` gave them."""
+    """The section. loaded: the worker's description of the model.  known: jobs, from `jobs`."""
     if st.session_state.pop(AGAIN, False):
-        st.rerun()  # a job was asked for in a part of the page: the whole follows it
+        st.rerun()  # a job was started in a fragment: rerun the whole page
     st.markdown("##### What you save")
     counts(loaded, mask)
     if not mask.removed:
@@ -41,7 +41,7 @@ def draw(choice: Choice, loaded: Mapping[str, Any], mask: Mask, known: Sequence[
 
 
 def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
-    """Parameters and multiply-accumulates without the heads that are off: arithmetic, nothing is run."""
+    """Parameters and multiply-accumulates without the heads that are off; calculated, nothing is run."""
     given = loaded.get("costs")
     if given is None:
         st.caption("The worker does not say what this model's heads cost: it is from an older version.")
@@ -54,7 +54,7 @@ def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
         return
     left = costs.shrunk(mask.kept)
     _sizes(whole, left)
-    about = "With the heads that are off taken out. " if mask.removed else ""
+    about = "After removing the heads that are off from the weights. " if mask.removed else ""
     st.caption(f"{about}{NO_SPEED}{_grouped(costs, mask)}")
 
 
@@ -74,7 +74,7 @@ def _sizes(whole: Left, left: Left) -> None:
 
 
 def _grouped(costs: Costs, mask: Mask) -> str:
-    """A sentence where some heads that are off have to stay."""
+    """A sentence if some heads that are off cannot be removed from the weights, else empty."""
     stay = 0
     for layer in costs.layers:
         off = ~mask.kept[layer.first : layer.first + layer.heads].reshape(-1, layer.together)
@@ -83,7 +83,7 @@ def _grouped(costs: Costs, mask: Mask) -> str:
 
 
 def spec_of(choice: Choice, mask: Mask) -> dict[str, Any]:
-    """The job that measures a mask: of what it does alone, so that the same mask is the same job."""
+    """The spec of the job that measures a mask: only its effect, so that equal masks make the same job."""
     alone = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
     return {
         "model": choice.model, "task": choice.task, "languages": list(choice.languages), "mask": alone.to_json(),
@@ -95,31 +95,31 @@ def _start(choice: Choice, mask: Mask) -> None:
 
 
 def begin(kind: str, spec: Mapping[str, Any]) -> None:
-    """Queue a job of this page."""
+    """Queue a job from this page."""
     st.session_state[ASKED], st.session_state[AGAIN] = kind, True
     start(kind, spec)
 
 
 def jobs() -> Sequence[Job]:
-    """The jobs that may have measured something, as far as a worker can be asked without waiting for it."""
+    """The jobs that measure a mask's speed; none if no worker is connected."""
     return [job for job in client().jobs() if job.get("kind") == KIND] if supervisor().connected else []
 
 
 def newest(jobs: Sequence[Job], model: str, mask: Mask) -> Worth | None:
-    """What the newest finished job measured of just this mask on this model."""
+    """The result of the newest finished job for exactly this mask on this model; None if there is none."""
     for job in sorted(jobs, key=lambda job: -int(job["id"])):
         params, found = job.get("params") or {}, (job.get("result") or {}).get("worth")
         if job["state"] == "done" and found is not None and params.get("model") == model:
             try:
                 if mask_from_json(params.get("mask")).digest == mask.digest:
                     return Worth.from_json(found)
-            except HeadlabError:  # of an older version: as if it had not been measured
+            except HeadlabError:  # from an older version: treated as not measured
                 continue
     return None
 
 
 def times(worth: Worth) -> None:
-    """What was measured: a row a device and batch size."""
+    """The measured times: a row per device and batch size."""
     rows = []
     for speed in worth.speeds:
         row = {"Device": speed.device, "Batch": speed.rows, "Tokens": speed.tokens, "Unpruned, ms": speed.milliseconds}

@@ -18,9 +18,9 @@ from headlab.scores import HeadScores
 from headlab.store import Result
 from headlab.studies.agreement import Compared, compare_languages
 
-# Which cached result stands for a language, and what scores suggest to switch off. No streamlit here.
+# Which cached result represents a language, and which heads scores suggest switching off. No streamlit here.
 
-# Which cached result stands for a language, in words: pure functions of a store listing.
+# Which cached result represents a language, and in words: pure functions of a store listing.
 
 __all__ = ["Found", "describe_variant", "matching", "select", "spec_of"]
 
@@ -30,7 +30,7 @@ class Found:
     """The results of one choice, all of one variant, so that languages can be compared.
 
     scores: by language, in the order asked for.  missing: languages without a result of this
-    variant.  variant: what they share, in words.  others: the variants left aside, in words.
+    variant.  variant: what they share, in words.  others: the other variants, in words.
     """
 
     scores: Mapping[str, HeadScores] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
 
 
 def select(results: Iterable[Result], languages: Sequence[str]) -> Found:
-    """The results that stand for these languages; the rule is `headlab.methods.costs.select`."""
+    """The results that represent these languages; the rule is `headlab.methods.costs.select`."""
     chosen = costs.select(results, languages)
     if not chosen.results:
         return Found(missing=tuple(languages))
@@ -87,7 +87,7 @@ def select(results: Iterable[Result], languages: Sequence[str]) -> Found:
     )
 
 
-# What the scores suggest to switch off: one language's scores or their mean, and a rule. No streamlit here.
+# Which heads the scores suggest switching off: one language's scores or their mean, and a rule. No streamlit here.
 
 MEAN = "mean"
 RULES = {
@@ -107,7 +107,7 @@ class Suggestion:
 
 
 def pooled(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
-    """The scores to colour and to choose by: one language's, or the mean over all of them.
+    """The scores used for colours and suggestions: one language's, or the mean over all of them.
 
     The mean's bounds are the means of the languages' bounds: wider than they need to be, never tighter.
     None if there are no scores.
@@ -136,7 +136,7 @@ def _mean(bounds: list[Floats | None]) -> Floats | None:
 
 
 def rules_for(scores: HeadScores) -> list[str]:
-    """The rules that these scores can answer: `harmful` needs intervals."""
+    """The rules that these scores support: `harmful` needs intervals."""
     return [rule for rule in RULES if rule != "harmful" or scores.high is not None]
 
 
@@ -146,7 +146,7 @@ def suggest(scores: HeadScores, wanted: Suggestion) -> Bools:
 
 
 def how_chosen(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> dict[str, Any]:
-    """What the mask file says about a suggestion that was taken."""
+    """The mask file's record of an applied suggestion."""
     chosen = dict(scores.mask(wanted.rule, k=wanted.k, threshold=wanted.threshold).chosen)
     if scores.language == MEAN:
         chosen |= {"languages": languages, "pooled": "mean over languages; bounds are the means of their bounds"}
@@ -155,7 +155,7 @@ def how_chosen(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> 
 
 
 def risk(kept: Bools) -> str | None:
-    """A sentence where a mask takes more than the model can be expected to lose."""
+    """A warning if a mask removes more heads than a model can be expected to tolerate, else None."""
     gone = int((~kept).sum())
     if gone == kept.size:
         return f"This switches off all {gone} heads: nothing is left that attends to anything."
@@ -164,11 +164,11 @@ def risk(kept: Bools) -> str | None:
     return None
 
 
-# What languages share and where they part: figures of the experiments' own tables, kept while the scores stay.
+# What languages share and where they differ: figures from the experiments' tables, cached by the scores.
 
 
 def compared(scores: Mapping[str, HeadScores]) -> Compared:
-    """Rank agreement of languages; resampled once for the same scores."""
+    """Rank agreement of languages; resampled once per set of scores."""
     return _compared(tuple((name, _digest(s)) for name, s in scores.items()), dict(scores))
 
 
@@ -196,7 +196,7 @@ def noise_share(scores: Mapping[str, HeadScores]) -> float | None:
 
 
 def noise_note(scores: Mapping[str, HeadScores]) -> str:
-    """How far the correlations can be trusted where no noise ceiling is known, in words."""
+    """How far the correlations can be trusted if no noise ceiling is known, in words."""
     noise = noise_share(scores)
     if noise is None:
         return "This method gives no intervals, so how much of ρ is noise is not known."
@@ -204,7 +204,7 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
 
 
 def sample_note(scores: Mapping[str, HeadScores]) -> str:
-    """How many examples and samples stand behind the values, in words."""
+    """How many examples and samples the values are based on, in words."""
     examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
     samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
     words = [f"{_span(examples)} examples"] if examples else []

@@ -1,4 +1,4 @@
-"""Finding roles: on which sentences, at what cost, Start; and which roles remain as heads leave."""
+"""Finding roles: sentences, forecast and Start; and which roles remain as heads are removed."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from headlab.ui.names import language_title
 from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, key, plans, trouble
 from headlab.ui.shell import Choice, found, languages_of
 
-# Finding roles: on which sentences, what that will cost, Start, and how far it is.
+# Finding roles: sentences, forecast, Start and progress.
 
-KEPT = "_roles_plan"  # values of widgets, kept over page switches: streamlit drops them with the page
+KEPT = "_roles_plan"  # widget values, stored across page switches: streamlit drops them with the page
 SIZE_HELP = "Sentences of each language, at most; empty: all trees, or 512 examples of a task's dev."
 
 
 def values() -> dict[str, Any]:
-    """What the widgets say now, and what they said last where they are not drawn."""
+    """The widgets' current values, or the last ones where they are not drawn."""
     return remembered(KEPT, key(""))
 
 
 def draw_form(choice: Choice, shelf: Shelf[Kept]) -> None:
-    """The form for the languages without a report; where all have one, folded, for others or other thresholds."""
+    """The form for the languages without a report; if all have one, a folded form for others or other thresholds."""
     if shelf.missing or not shelf.by_language:
         st.subheader("What will it cost?")
         with st.container(border=True, key="roles-plan"):
@@ -75,13 +75,13 @@ def _kept(name: str, usual: Any) -> Any:
 
 
 def _languages(start: Sequence[str], every: list[str]) -> list[str]:
-    """Languages to find roles in; the sidebar knows those of the task only, a treebank may have others."""
+    """Languages to find roles in; the sidebar lists only the task's, a treebank may have others."""
     place = key(f"languages-{','.join(start)}")
     return st.multiselect("Languages", every, default=list(start), format_func=language_title, key=place)
 
 
 def _sentences() -> str:
-    """Where the sentences are from; which, and how many."""
+    """Source of the sentences, with widgets for their split and number."""
     left, middle, right = st.columns([2, 1, 1])
     names = list(SOURCES)
     source = left.selectbox(
@@ -94,7 +94,7 @@ def _sentences() -> str:
 
 
 def treebanks() -> tuple[str, ...]:
-    """Languages with a treebank where the pages look for one; a worker elsewhere says so if it has none."""
+    """Languages with a treebank on this machine; a worker elsewhere reports if it has none."""
     try:
         return treebank_languages(None)
     except HeadlabError:
@@ -118,18 +118,18 @@ def _start(plan: Plan, typed: Mapping[str, str] | None) -> None:
 
 
 def _followed() -> None:
-    """What became of the last click on Start, and the jobs under way."""
+    """The outcome of the last click on Start, and the live jobs."""
     asked("Its roles appear on this page when it is done.")
     progress()
 
 
-# Which roles the heads have that are left when the others go, lowest score first, at each size.
+# Roles of the remaining heads at each size, as heads are removed lowest score first.
 
 STEPS = 12  # sizes that are shown
 
 
 def draw_remaining(choice: Choice, kept: Kept) -> None:
-    """The roles left at each size, by the scores of the sidebar's method; where there are none, how to have some."""
+    """The roles left at each size, by the scores of the sidebar's method; without scores, the offer to compute them."""
     results = found(choice)
     if not results.scores:
         st.info(
@@ -143,7 +143,11 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
     languages = list(results.scores)
     start = languages.index(kept.language) if kept.language in languages else 0
     chosen = st.selectbox(
-        "Heads leave by the scores of", languages, start, format_func=language_title, key=f"roles-order-{kept.language}"
+        "Remove heads by the scores of",
+        languages,
+        start,
+        format_func=language_title,
+        key=f"roles-order-{kept.language}",
     )
     scores = results.scores[chosen]
     try:
@@ -159,7 +163,7 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
 
 
 def sizes(heads: int) -> list[int]:
-    """Counts of heads that are left, evenly from all of them down, each once."""
+    """Distinct numbers of heads left, evenly spaced from all of them down."""
     return list(dict.fromkeys(round(heads * part / STEPS) for part in range(STEPS, 0, -1)))
 
 

@@ -1,4 +1,4 @@
-"""What the Roles page shows of a head: its card, sentences, and whether its roles hold in other languages."""
+"""What the Roles page shows for a head: its card, sentences, and whether its roles hold in other languages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def draw_card(roles: Roles, head: Head) -> None:
-    """What the head does, and where it looks."""
+    """What the head does, and its attention measures."""
     several = len(roles.grid.stacks) > 1
     st.subheader(head_words(head, several=several))
     own = roles.having(head)
@@ -68,14 +68,14 @@ def _value(name: str, value: float | None) -> str:
 
 
 def details(roles: Roles, head: Head, key: str) -> None:
-    """Every role that was looked for in the head, as a table to download."""
+    """Every role tested for the head, as a table to download."""
     table = of_head(roles, head)
     if table.rows:
         show(table, key)
 
 
 def of_head(roles: Roles, head: Head) -> Table:
-    """The rows of the report's table `roles` that are about a head, what is farthest above chance first."""
+    """The rows of the report's table `roles` for a head, farthest above chance first."""
     table = roles.report.table(ROLES)
     at = [row for row, other in enumerate(heads_of(table)) if other == head]
     above = table.column("above chance, points")
@@ -96,7 +96,7 @@ Row = Mapping[str, Any]
 
 
 def draw_examples(roles: Roles, head: Head) -> None:
-    """A role of a head to choose, the chosen head's own first, and its sentences side by side."""
+    """A widget to choose a role of a head, the chosen head's first, and its sentences side by side."""
     table = roles.table(TABLE)
     if table is None:
         st.caption(
@@ -119,7 +119,7 @@ def draw_examples(roles: Roles, head: Head) -> None:
 
 
 def examples(table: Table) -> dict[tuple[str, Head], list[Row]]:
-    """{(role, head): its examples}. Raises HeadlabError for cells that are none."""
+    """{(role, head): its examples}. Raises HeadlabError for malformed ones."""
     columns = {name: table.column(name) for name in (*TEXTS, "right")}
     out: dict[tuple[str, Head], list[Row]] = {}
     for at, head in enumerate(heads_of(table)):
@@ -143,7 +143,7 @@ def _list(rows: Sequence[Row]) -> None:
 
 
 def markup(row: Row) -> str:
-    """An example as HTML; the words are of somebody's text, so nothing of it is markup."""
+    """An example as HTML; its words come from external text, so all of it is escaped."""
     sentence, word, looks, should = (escape(row[name]) for name in TEXTS[1:])
     instead = f" (should be <b>{should}</b>)" if should and not row["right"] else ""
     return (
@@ -154,14 +154,14 @@ def markup(row: Row) -> str:
 
 # Roles by language: does what a head does in one language hold in the others?
 
-FIRST = "nsubj"  # the question of the paper's readers
+FIRST = "nsubj"  # the role that readers of the paper ask about
 
 
 class Across(NamedTuple):
     """Heads with a role in one language, and what they do in every language.
 
-    rows: of the language asked about, the clearest first.  share, above: float [row, language] in percent and in
-    points above chance, NaN where the head was not asked for this role.  has: bool [row, language].
+    rows: of the chosen language, the clearest first.  share, above: float [row, language] in percent and in
+    points above chance, NaN where the head was not tested for this role.  has: bool [row, language].
     """
 
     rows: list[Found]
@@ -172,7 +172,7 @@ class Across(NamedTuple):
 
 
 def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
-    """The heads of a kind of role in `focus`, in every language that has a report."""
+    """The heads with a kind of role in `focus`, in every language that has a report."""
     counts = reports[focus].counts
     kinds = in_order([kind for kind, heads in counts.items() if heads])
     if not kinds:
@@ -200,12 +200,12 @@ def many(heads: int) -> str:
 
 
 def _short(role: str) -> str:
-    """A role whose kind is known: its direction or its offset, as a phone has room for."""
+    """A role without its kind: its direction or offset, short enough for a phone."""
     return words(role).partition(": ")[2].replace(" to ", " → ") or words(role)
 
 
 def across(reports: Mapping[str, Roles], focus: str, kind: str) -> Across:
-    """The heads that have a role of this kind in a language, in all. reports: {language: its report}."""
+    """The heads with a role of this kind in `focus`, in all languages. reports: {language: its report}."""
     every = [row for row in reports[focus].rows if row.has and row.kind == kind]
     rows = sorted(every, key=lambda row: -row.above)
     languages = [focus, *(name for name in reports if name != focus)]
@@ -226,7 +226,7 @@ def across(reports: Mapping[str, Roles], focus: str, kind: str) -> Across:
 
 
 def table_of(found: Across, focus: str, kind: str) -> Table:
-    """The same as a table: a row a head and role, a column a language."""
+    """The same as a table: a row per head and role, a column per language."""
     rows: list[tuple[Cell, ...]] = []
     for at, row in enumerate(found.rows):
         shares = [None if np.isnan(value) else float(value) for value in found.share[at]]

@@ -1,4 +1,4 @@
-"""A report of roles as the page reads it: trusting nothing, head by head, and as a map with its legend."""
+"""A roles report as the page reads it: validated, head by head, and as a map with its legend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headlab.tables import Report, Table
 from headlab.ui import presses
 from headlab.ui.headgrid import picker
 
-# A report of roles as the page reads it: trusting nothing, head by head. No streamlit here.
+# A roles report, validated, head by head. No streamlit here.
 
 ROLES = "roles"  # name of the report, and of its table of heads and roles
 PLACE = ("stack", "layer", "head")
@@ -24,12 +24,12 @@ NUMBERS = (
     "asked", "sentences", "p", "p (Benjamini-Hochberg)",
 )  # fmt: skip
 HAS = "has it"
-MOST = 1000  # layers of a stack, heads of a layer: more has no model
+MOST = 1000  # layers of a stack, heads of a layer: no model has more
 
 
 @dataclass(frozen=True)
 class Found:
-    """What one head does of one role; numbers: the columns of the table `roles`, None where there is no value."""
+    """One head's result for one role. numbers: the columns of the table `roles`, None where there is no value."""
 
     head: Head
     role: str
@@ -43,17 +43,17 @@ class Found:
 
     @property
     def above(self) -> float:
-        """Points above chance; below any other where they are not known."""
+        """Points above chance; -inf if unknown, so that it sorts last."""
         value = self.numbers["above chance, points"]
         return -math.inf if value is None else value
 
 
 @dataclass(frozen=True)
 class Roles:
-    """A report of one language.
+    """A report on one language.
 
-    grid: heads up to the last one that was looked at.  judged: those that were looked at.  measures: {head: {column:
-    value}}.  rows: every head and role, in the report's order.
+    grid: heads up to the last one examined.  measures: {head: {column: value}}, of the heads examined.  rows: every
+    head and role, in the report's order.
     """
 
     report: Report
@@ -63,7 +63,7 @@ class Roles:
 
     @cached_property
     def by_head(self) -> Mapping[Head, tuple[Found, ...]]:
-        """{head: what it does, what is farthest above chance first, looking at separators and the first token last}."""
+        """{head: its results, farthest above chance first, but separator and first-token roles last}."""
         out: dict[Head, list[Found]] = {}
         for row in self.rows:
             out.setdefault(row.head, []).append(row)
@@ -79,7 +79,7 @@ class Roles:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """{kind of role: heads that have one of it}, of every kind that was looked for, in the legend's order."""
+        """{kind of role: number of heads that have one}, for every kind tested, in the legend's order."""
         heads: dict[str, set[Head]] = {kind: set() for kind in in_order([row.kind for row in self.rows])}
         for row in self.rows:
             if row.has:
@@ -92,12 +92,12 @@ class Roles:
         return any(":" in row.role for row in self.rows)
 
     def table(self, name: str) -> Table | None:
-        """A table of the report, None where it has none or an empty one."""
+        """A table of the report; None if it is missing or empty."""
         return next((table for table in self.report.tables if table.name == name and table.rows), None)
 
 
 def read(report: Report) -> Roles:
-    """A report of roles. Raises HeadlabError for one of another version or a torn one, naming what is wrong."""
+    """A roles report. Raises HeadlabError, naming the fault, if it is damaged or from another version."""
     measures, roles = report.table("measures"), report.table(ROLES)
     names = [name for name in measures.columns if name not in PLACE]
     values = [measures.column(name) for name in names]
@@ -127,7 +127,7 @@ def _rows(table: Table) -> list[Found]:
 
 
 def heads_of(table: Table) -> list[Head]:
-    """The head that each row is about. Raises HeadlabError for what is none."""
+    """The head of each row. Raises HeadlabError if one is invalid."""
     rows = zip(*(table.column(name) for name in PLACE), strict=True)
     return [_head(*row) for row in rows]
 
@@ -162,7 +162,7 @@ def _grid(heads: Sequence[Head]) -> HeadGrid:
     )
 
 
-# The map of heads by role: the head grid with a colour and a letter a role, and its legend.
+# The map of heads by role: the head grid with a colour and a letter per role, and its legend.
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -181,7 +181,7 @@ def role_map(
 
 
 def picture(roles: Roles) -> dict[str, Any]:
-    """What the browser draws: kinds with their colours and counts, and for each head its kinds, mark and tooltip."""
+    """Data for the browser: kinds with their colours and counts, and for each head its kinds, mark and tooltip."""
     kinds, heads = list(roles.counts), roles.grid.heads
     looks = {kind: look_of(kind) for kind in kinds}
     return {
@@ -202,7 +202,7 @@ def picture(roles: Roles) -> dict[str, Any]:
 
 
 def _mark(roles: Roles, head: Head) -> str:
-    """The clearest role's letter; of a position, the offset itself."""
+    """The clearest role's letter; for a position, the offset itself."""
     own = roles.having(head)
     if not own:
         return ""
@@ -224,7 +224,7 @@ def tip(roles: Roles, head: Head) -> str:
 
 
 def words(role: str) -> str:
-    """A role as a reader has it."""
+    """A role as displayed, with a minus sign for a hyphen."""
     return role.replace("position -", f"position {MINUS}")
 
 
@@ -236,5 +236,5 @@ def _share(row: Found) -> str:
 
 
 def against(role: str) -> str:
-    """What a role's share is compared with: of syntax, always looking at the relation's most frequent offset."""
+    """What a role's share is compared with: for syntax, always attending to the relation's most frequent offset."""
     return "baseline" if ":" in role else "chance"

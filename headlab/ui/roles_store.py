@@ -1,4 +1,4 @@
-"""Roles as pages ask for them and find them: the job's spec, and the reports of a model, the best one first."""
+"""Requesting and finding roles: the job's spec, and the stored reports of a model, best first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.report.commands import part
+from headlab.report.commands import job_of, part
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import ReportResult
 from headlab.tables import Report
@@ -20,7 +20,7 @@ from headlab.ui.names import language_title
 from headlab.ui.roles_read import ROLES, Roles, read
 from headlab.ui.shell import Choice, languages_of
 
-# Roles that are to be found: on which sentences, with which thresholds; the job's spec.
+# Roles to find: sentences, thresholds and the job's spec.
 
 SPLIT = "dev"
 TREES, TEXTS = "treebank", "task"
@@ -29,7 +29,7 @@ SOURCES = {TREES: "Gold trees, where there are any", TEXTS: "The texts of the ta
 
 @dataclass(frozen=True)
 class Plan:
-    """What one job would find out: roles on one kind of sentences. source: TREES or TEXTS."""
+    """What one job would compute: roles on one kind of sentences. source: TREES or TEXTS."""
 
     choice: Choice
     source: str
@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def words(self) -> str:
-        """What the sentences are, plainly."""
+        """The sentences, in words."""
         if self.source == TREES:
             return "gold trees of their treebanks: every role can be found"
         return (
@@ -66,9 +66,9 @@ def key(name: str) -> str:
 def plans(
     choice: Choice, languages: Sequence[str], treebanks: Sequence[str], offered: Sequence[str], source: str
 ) -> list[Plan]:
-    """A job for the languages with a treebank and one for those without; source TEXTS takes no treebank.
+    """A job for the languages with a treebank and one for those without; source TEXTS uses no treebank.
 
-    offered: languages of the task; one that has neither texts nor trees is in no plan.
+    offered: languages of the task; a language with neither texts nor trees is in no plan.
     """
     with_trees = tuple(name for name in languages if name in treebanks and source == TREES)
     rest = tuple(name for name in languages if name not in with_trees and name in offered)
@@ -76,7 +76,7 @@ def plans(
 
 
 def trouble(spec: Mapping[str, Any]) -> str:
-    """Why this cannot be started, or empty."""
+    """Why this cannot be started; empty if it can."""
     try:
         resolve(spec["options"])
     except HeadlabError as error:
@@ -84,14 +84,14 @@ def trouble(spec: Mapping[str, Any]) -> str:
     return "" if spec["split"] in SPLITS else f"There is no split {spec['split']}."
 
 
-# Reports of roles as the page finds them: those of a model, language by language, the best one of each first.
+# Stored roles reports of a model, by language, best first.
 
-SHORT = 12  # of a fingerprint, enough to tell weights apart
+SHORT = 12  # characters of a folder's name, enough to tell reports apart
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A report of one language that can be read, and where it is from."""
+    """A readable report on one language, and the result it is from."""
 
     result: ReportResult
     roles: Roles
@@ -103,7 +103,7 @@ class Kept:
 
     @property
     def language(self) -> str:
-        """Of its sentences."""
+        """Language of its sentences."""
         return str(part(self.result.report.spec, "task", "language"))
 
     @property
@@ -113,7 +113,7 @@ class Kept:
 
 
 def shelf(choice: Choice) -> Shelf[Kept]:
-    """Every report of roles of the chosen model, on a treebank or on the chosen task."""
+    """Every roles report of the chosen model, on a treebank or on the chosen task."""
     found = listing()
     weights, offered = weights_of(choice.model), set(languages_of(choice.task))
     kept: dict[str, list[Kept]] = {}
@@ -159,7 +159,7 @@ def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str
 
 
 def label(kept: Kept, weights: str | None = None) -> str:
-    """A report in a line: when it was made, on how much of what, of which weights if of others than the model's."""
+    """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
     report = kept.result.report
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
     words = [made_words(kept.result), language_title(kept.language)]
@@ -170,6 +170,11 @@ def label(kept: Kept, weights: str | None = None) -> str:
     return " · ".join([*words, *origin(str(own or ""), weights, dtype)])
 
 
+def job_spec(report: Report) -> dict[str, Any]:
+    """Spec of the job that would make this report; its size as it was, not as it was asked for."""
+    return job_of("report", report.spec)[1]
+
+
 def facts(kept: Kept) -> list[tuple[str, str]]:
-    """How a report was made, a name and a value each."""
+    """How a report was made, as (name, value) pairs."""
     return experiments.facts(kept.result)

@@ -1,4 +1,4 @@
-"""What every page stands in: the shared choice, the cached listing, and errors as sentences."""
+"""The frame of every page: the shared choice, the cached listing, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from headlab.ui.presses import Button, row, uninterrupted
 from headlab.ui.results import Found, matching, select
 from headlab.ui.shell_worker import client
 
-# What the cache folder holds, read again only when one of its files changed.
+# Contents of the cache folder, re-read only when one of its files changed.
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, time and size of files
 L = TypeVar("L")
 
 
 def listed(scan: Callable[[Path, Stamp], L]) -> L:
-    """What a scan lists of the cache folder. scan: of folder and stamp, cached by both. Raises HeadlabError."""
+    """A scan's listing of the cache folder. scan: of folder and stamp, cached by both. Raises HeadlabError."""
     root = default_root()
     try:
         return scan(root, _stamp(root))
@@ -46,22 +46,22 @@ def listed(scan: Callable[[Path, Stamp], L]) -> L:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def store(root: Path) -> Store:
-    """The store of a folder, one for all sessions: it reads again only the results that changed."""
+    """The store of a folder, one for all sessions: it re-reads only the results that changed."""
     return Store(root)
 
 
 def _stamp(root: Path) -> Stamp:
-    """Name, time and size of every file that makes a result: changes whenever the listing may."""
+    """Name, time and size of every result file: changes whenever the listing may."""
     names = ("spec.json", "result.npz")
     stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
     return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
 
 
-# What the sidebar says of a task: whether it can be made, and what is missing before its examples can be read.
+# The sidebar's notes on a task: whether it can be built, and what is missing before its examples can be read.
 
 
 def unreadable(name: str) -> str:
-    """Why a task cannot be made; empty if it can."""
+    """Why a task cannot be built; empty if it can."""
     try:
         task(name)
     except HeadlabError as error:
@@ -70,7 +70,7 @@ def unreadable(name: str) -> str:
 
 
 def notes(name: str) -> list[str]:
-    """What to know before a task's examples are asked for: where they are missing, and declarations left out."""
+    """Notes on a task's examples: what is missing, and declarations that were left out."""
     known = name in names()
     found = [unreadable(name) or source(name).advice if known else "", *problems()]
     return [note for note in found if note]
@@ -93,7 +93,7 @@ __all__ = [
     "warm_up",
 ]
 
-# Streamlit leaves six empty lines above the first one; its rows of containers do not share columns.
+# Streamlit leaves six empty lines at the top; its rows of containers do not share columns.
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding: 4.25rem 2.5rem 4rem; max-width: 1400px }
 [class*="st-key-maps-"] {
@@ -106,10 +106,10 @@ STYLE = """<style>
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
 </style>"""
-# A link may name any model of the hub, but no folder of this machine.
+# A link may name any model on the hub, but no folder on this machine.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
-LINKED = ("model", "task", "method", "langs")  # of the choice, as keys of the link and of the widgets
+LINKED = ("model", "task", "method", "langs")  # the choice's keys, in the link and of the widgets
 log = logging.getLogger(__name__)
 
 
@@ -124,10 +124,10 @@ class Choice:
 
 
 def boot() -> None:
-    """Run the entry file even for a link straight to a page, right after a server's start.
+    """Run the entry file even for a link straight to a page, right after the server has started.
 
-    While no one has opened the entry page, streamlit treats the folder pages/ as an app of the old
-    kind and would run the page without it. tests/browser/test_navigation.py holds this.
+    Until the entry page has been opened, streamlit treats the folder pages/ as an old-style app and
+    would run the page without it. tests/browser/test_navigation.py tests this.
     """
     if PagesManager.uses_pages_directory:
         PagesManager.uses_pages_directory = False
@@ -136,7 +136,7 @@ def boot() -> None:
 
 @st.cache_resource(show_spinner=False)
 def warm_up() -> None:
-    """Import what the pages need, then take it out of the garbage collector's sight: once per server."""
+    """Import what the pages need, then exempt it from garbage collection; once per server."""
     for name in HEAVY:
         importlib.import_module(name)
     gc.collect()
@@ -155,7 +155,7 @@ def guarded() -> Iterator[None]:
         yield
     except HeadlabError as error:
         st.error(str(error))
-    except Exception as error:  # the last fence before the user: the trace goes to the log
+    except Exception as error:  # last resort before the user: the traceback goes to the log
         log.exception("page failed")
         st.error(f"Something went wrong that headlab did not expect ({type(error).__name__}: {error}). "
                  "Nothing is lost; reload the page. Details are in the server's log.")  # fmt: skip
@@ -181,7 +181,7 @@ def _scan(root: Path, stamp: Stamp) -> Listing:
 
 
 def listing() -> Listing:
-    """Every readable result of the cache folder, read again only when the folder changed."""
+    """Every readable result in the cache folder, re-read only when the folder changed."""
     return listed(_scan)
 
 
@@ -210,14 +210,14 @@ def known_models() -> list[str]:
 
 
 def languages_of(name: str) -> list[str]:
-    """A task's languages; of a task that is not known here or cannot be read, those of its results."""
+    """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
     if name in names() and not unreadable(name):
         return list(task(name).languages)
     return sorted({r.scores.language for r in matching(listing().results, task=name)})
 
 
 def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:
-    """A sentence about a value of the link that fits nothing; ask before its widget drops the value."""
+    """A sentence about link values that are not options, else None; call before the widget drops them."""
     unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
     if not unknown:
         return None
@@ -244,7 +244,7 @@ def _pick_languages(options: list[str]) -> None:
 
 
 def _know(model: str) -> None:
-    """Let a model be chosen in this session."""
+    """Add a model to those that this session can choose."""
     st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
 
 
@@ -269,9 +269,9 @@ def _pick_model(options: list[str]) -> str:
 
 
 def _restore() -> None:
-    """Put back what a page switch lost: a browser that has not drawn a widget yet sends neither its value nor its link.
+    """Restore what a page switch lost: a browser that has not drawn a widget yet sends neither its value nor its link.
 
-    On the way back through the history, streamlit lets the link win over this.
+    When going back in the browser's history, streamlit gives the link precedence over this.
     """
     before = st.session_state.get("_choice")
     if not isinstance(before, Choice):
@@ -283,9 +283,9 @@ def _restore() -> None:
 
 
 def _return_link() -> None:
-    """Put back what the session's first link chose, if its run was ended by a page switch before it got here.
+    """Restore the choice of the session's first link, if a page switch ended its run before it got here.
 
-    Widgets read the link as it was when their run began, so another one begins.
+    Widgets read the link as it was when their run started, so this starts another run.
     """
     first = st.session_state.get("_link", {})
     lost = {key: first[key] for key in LINKED if first.get(key) and not st.query_params.get_all(key)}
@@ -295,15 +295,15 @@ def _return_link() -> None:
 
 
 def go(name: str, choice: Choice) -> None:
-    """Turn to a page with another choice, in a callback.
+    """Open a page with another choice, in a callback.
 
-    The choice is put in place on the way: the browser sends what it showed before along with the switch.
+    The choice is applied after the switch, because the browser sends what it showed before along with it.
     """
     st.session_state["_go"], st.session_state["_wanted"] = name, choice
 
 
 def _arrive() -> None:
-    """Make the turn that `go` asked for, or put its choice in place where it has been made."""
+    """Make the switch that `go` asked for, or apply its choice once it has been made."""
     if (name := st.session_state.pop("_go", None)) is not None:
         st.switch_page(f"pages/{name}.py", query_params={})
     if (wanted := st.session_state.pop("_wanted", None)) is not None:
@@ -317,7 +317,7 @@ def _widgets(choice: Choice) -> dict[str, Any]:
 
 
 def sidebar() -> Choice:
-    """Draw the shared widgets, bound to the link, and return what they say. Called by app.py only."""
+    """Draw the shared widgets, bound to the link, and return the choice. Called by app.py only."""
     _restore()
     _arrive()
     results = listing()
@@ -340,7 +340,7 @@ def sidebar() -> Choice:
 
 
 def _settle(choice: Choice) -> Choice:
-    """Keep the choice for the pages; a changed choice makes notices about the link pointless."""
+    """Store the choice for the pages; a changed choice clears notices about the link."""
     before = st.session_state.get("_choice")
     if before is not None and before != choice:
         st.session_state["_notices"] = []

@@ -1,4 +1,4 @@
-"""The worker as pages see it: started once per server, its state in one line, and asked without holding up a click."""
+"""The worker as pages see it: started once per server, its state in one line, and calls that block no click."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from headlab.ui.live import follow
 from headlab.worker import process
 from headlab.worker.client import Client
 
-# An iterator read in a thread of its own, so that no click waits for its next value.
+# An iterator read in its own thread, so that no click waits for its next value.
 
 T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """The newest value of an iterator that a thread reads from now on.
+    """The newest value of an iterator, which a thread starts reading at once.
 
-    Streamlit lets a click in a fragment wait for the end of the run under way, so a run must be short:
-    the page looks at `value` again and again instead of reading the iterator itself.  error: what ended
-    the iterator, if anything did.
+    In streamlit, a click in a fragment waits for the current run to end, so a run must be short: the page
+    polls `value` instead of reading the iterator itself.  error: the exception that ended the iterator,
+    if any.
     """
 
     def __init__(self, make: Callable[[], Generator[T]]) -> None:
@@ -43,7 +43,7 @@ class Latest(Generic[T]):
 
     @property
     def age(self) -> float:
-        """Seconds since it was begun."""
+        """Seconds since it was started."""
         return time.monotonic() - self._begun
 
     def stop(self) -> None:
@@ -51,7 +51,7 @@ class Latest(Generic[T]):
         self._stopped.set()
 
     def wait(self, values: int, seconds: float) -> None:
-        """Return once so many values have come, or the end, or the time is up."""
+        """Return once this many values have arrived, the iterator has ended, or the time is up."""
         with self._news:
             self._news.wait_for(lambda: self.done or self._seen >= values, timeout=seconds)
 
@@ -64,7 +64,7 @@ class Latest(Generic[T]):
                         self._news.notify_all()
                     if self._stopped.is_set():
                         break
-        except Exception as error:  # it belongs to whoever looks, not to this thread
+        except Exception as error:  # for the caller to raise, not this thread
             self.error = error
         with self._news:
             self.done = True
@@ -77,7 +77,7 @@ WAIT_SECONDS = 60.0
 FRESH_SECONDS = 2.0
 RETRY_SECONDS = 10.0
 LOOK_SECONDS, GIVE_WAY_SECONDS = 3.0, 0.1
-# The first page needs the processor too, and needs no worker.
+# The first page also needs the processor, and needs no worker.
 HEAD_START_SECONDS = 1.5
 SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circle:", "busy": ":material/sync:"}
 
@@ -85,7 +85,7 @@ SIGNS = {"starting": ":material/hourglass_top:", "ready": ":material/check_circl
 class State(NamedTuple):
     """What the worker is doing: `starting`, `ready`, `busy` or `away`, and a line that says so.
 
-    ray: the Ray that it can hand jobs to, in a word; empty if it has none.
+    ray: the Ray cluster that it can hand jobs to, in a word; empty if there is none.
     """
 
     kind: str
@@ -94,18 +94,18 @@ class State(NamedTuple):
 
 
 def embedded_models() -> list[str]:
-    """Models that come with headlab: the folders of their adapters (no torch needed to know)."""
+    """Models shipped with headlab: the folders of their adapters (read without torch)."""
     root = Path(str(files("headlab") / "embedded"))
     return sorted(p.parent.name for p in root.glob("*/adapter_config.json"))
 
 
 def connect() -> process.Worker:
-    """The worker $HEADLAB_WORKER names, or a local one that loads the embedded model at once."""
+    """The worker that $HEADLAB_WORKER names, or a local one that loads the embedded model at once."""
     return process.connect(warm=next(iter(embedded_models()), None))
 
 
 class Supervisor:
-    """Connects to the worker in the background, and again when that failed; all sessions share it."""
+    """Connects to the worker in the background and retries after a failure; all sessions share it."""
 
     def __init__(self, connect: Callable[[], process.Worker], delay: float) -> None:
         self._connect = connect
@@ -138,7 +138,7 @@ class Supervisor:
                 self._begin()
 
     def client(self, wait: float = WAIT_SECONDS) -> Client:
-        """The client of the worker, waiting for one that starts. Raises HeadlabError if there is none."""
+        """The worker's client, waiting while a worker starts. Raises HeadlabError if there is none."""
         self._again()
         until = time.monotonic() + wait
         while (
@@ -158,7 +158,7 @@ class Supervisor:
         return self._worker is not None
 
     def state(self) -> State:
-        """The worker's state, asked at most every two seconds however many tabs look."""
+        """The worker's state, requested at most every two seconds, however many tabs are open."""
         asked, state = self._seen
         begun = state.kind == "starting" and self.connected
         if begun or time.monotonic() - asked > FRESH_SECONDS:
@@ -197,7 +197,7 @@ def supervisor() -> Supervisor:
 
 
 def client() -> Client:
-    """A client of the worker; waits, and says so, while a local one starts. Raises HeadlabError."""
+    """A client of the worker; waits, with a spinner, while a local one starts. Raises HeadlabError."""
     watched = supervisor()
     if watched.connected:
         return watched.client()
@@ -206,7 +206,7 @@ def client() -> Client:
 
 
 def waited(ask: Callable[[], T]) -> T:
-    """What a slow question is answered. Meanwhile another request, a switch of the page say, may end this run."""
+    """The answer to a slow call. Meanwhile another request, such as a page switch, may end this run."""
 
     def answer() -> Generator[T]:
         yield ask()
@@ -214,7 +214,7 @@ def waited(ask: Callable[[], T]) -> T:
     live = Latest(answer)
     while not live.done:
         live.wait(2, GIVE_WAY_SECONDS)
-        st.session_state.get("_")  # where streamlit looks for other requests
+        st.session_state.get("_")  # here streamlit checks for other requests
     if live.error is not None:
         raise live.error
     return cast(T, live.value)

@@ -1,1 +1,1 @@
-"""One process that owns a device and a model: live requests, jobs, and the client that asks it."""
+"""One process that owns a device and a model: its live requests, its jobs and its client."""

@@ -19,18 +19,18 @@ from headlab.methods.table import method as method_of
 from headlab.records import Evaluation, Head
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, EvaluateRequest, Figure, Weights
 
-# Evaluations as the figures that cross the worker's door.
+# Evaluations as the figures that the worker sends.
 
 
 def mask_of(request: EvaluateRequest, model: Model) -> Mask:
-    """The mask of a request. Raises HeadlabError if it is none of this model's."""
+    """The mask of a request. Raises HeadlabError if it does not fit the model."""
     mask = mask_from_json(request.mask, "the mask")
     mask.check(model.grid, model.fingerprint)
     return mask
 
 
 def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterator[Figure]:
-    """Both grow together, so that the first comparison does not wait for all of the baseline."""
+    """Compare two growing evaluations, so that the first figure does not wait for the whole baseline."""
     before: Evaluation | None = None
     for after in masked:
         while before is None or before.n < after.n:
@@ -64,11 +64,11 @@ def _compared(before: Evaluation, after: Evaluation) -> Figure:
     )
 
 
-# Attention of chosen heads for one sentence, as it crosses the worker's door. Imports torch.
+# Attention of chosen heads for one sentence, as the worker sends it.
 
 
 def weights_of(model: Model, request: AttentionRequest) -> Weights:
-    """Attention of the chosen heads for one sentence or pair, cut to 64 tokens. Raises HeadlabError for other heads."""
+    """Attention of some heads for one sentence or pair, cut to 64 tokens. Raises HeadlabError for unknown heads."""
     heads = [Head(*head) for head in request.heads]
     for head in heads:
         model.grid.index(head)
@@ -87,7 +87,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
 
 
 def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:
-    """What an encoder-decoder model takes besides. Raises HeadlabError for heads that look from a target."""
+    """Further inputs of an encoder-decoder model. Raises HeadlabError for heads that attend from a target."""
     if not model.module.config.is_encoder_decoder:
         return {}
     for head in heads:
@@ -104,7 +104,7 @@ def _rounded(weights: torch.Tensor) -> list[list[float]]:
     return rounded
 
 
-# How long a forward pass of some work takes: a few batches of it, timed.
+# How long a forward pass of some work takes, timed over a few batches.
 
 BATCHES = 8
 SECONDS = 1.0
@@ -112,11 +112,11 @@ WARMING = 16  # examples before the clock starts: the first batch of a model is 
 
 
 class Enough(Exception):
-    """Ends the work once it has been timed."""
+    """Raised to end the work once it has been timed."""
 
 
 class Stopwatch:
-    """Times the batches of an evaluator; what others do between them does not count."""
+    """Times the batches of an evaluator, without what others do between them."""
 
     def __init__(self, evaluator: Evaluator, tick: Callable[[], None]) -> None:
         self._evaluator, self._tick = evaluator, tick
@@ -125,7 +125,7 @@ class Stopwatch:
         self.seconds, self.forwards, self.batches = 0.0, 0, 0
 
     def __call__(self) -> None:
-        """Called between batches, and while they are under way. Raises Enough once it has seen enough."""
+        """Called between batches, and while they are under way. Raises Enough once enough has been timed."""
         self.take()
         if self.batches and (self.batches >= BATCHES or self.seconds >= SECONDS):
             raise Enough
@@ -133,7 +133,7 @@ class Stopwatch:
         self._since = time.perf_counter()
 
     def take(self) -> None:
-        """Note what was done since the last call."""
+        """Count the forward passes and seconds since the last call."""
         now, counted = time.perf_counter(), self._evaluator.forwards
         self._open += now - self._since
         self._since = now
@@ -144,12 +144,12 @@ class Stopwatch:
 
     @property
     def pace(self) -> float:
-        """Seconds a forward."""
+        """Seconds per forward pass."""
         return self.seconds / max(1, self.forwards)
 
 
 def pace_of(evaluator: Evaluator, method: str | None, options: Mapping[str, Any], tick: Callable[[], None]) -> float:
-    """Seconds a forward pass of a method takes, or a plain one (method None). tick: called between batches."""
+    """Seconds per forward pass of a method, or of a plain one (method None).  tick: called between batches."""
     answered(evaluator, min(WARMING, len(evaluator.examples)))
     watch = Stopwatch(evaluator, tick)
     evaluator.tick = watch
@@ -166,7 +166,7 @@ def pace_of(evaluator: Evaluator, method: str | None, options: Mapping[str, Any]
 
 
 def answered(evaluator: Evaluator, examples: int) -> None:
-    """Plain forward passes of the untouched model on the first examples; nothing of them is kept."""
+    """Run plain forward passes of the untouched model on the first examples and discard the results."""
     grid = evaluator.model.grid
     whole = np.ones((examples, grid.layers, grid.width), dtype=bool)
     evaluator.correct(whole, np.arange(examples))

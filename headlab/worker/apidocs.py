@@ -1,4 +1,4 @@
-"""The worker's interface for readers, made from its OpenAPI description: a page without script, and docs/api.md."""
+"""Documentation of the worker's interface from its OpenAPI description: a page without scripts, and docs/api.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WHEN = {
     400: "the request asks for something that does not exist or does not fit; or its Host header names another machine",
     401: "the token is missing or wrong",
     403: "a page of another site asks",
-    404: "there is no such job or path, or the model may not be asked for",
+    404: "there is no such job or path, or the model may not be requested",
     405: "the path is there, the method is not",
     408: "the body did not arrive in time",
     409: "not now: the worker is busy with another model, or the job is in another state",
@@ -49,7 +49,7 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a record.  kind: its type in words.  default: "required", or what is taken if it is left out."""
+    """One field of a record.  kind: its type in words.  default: "required", or the value if it is omitted."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """One type that crosses the door."""
+    """One type of the interface."""
 
     name: str
     says: str
@@ -67,7 +67,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Route:
-    """One thing that can be asked.  takes, gives: types in words, empty for none.  refuses: HTTP statuses."""
+    """One route.  takes, gives: types in words, empty for none.  refuses: HTTP error statuses."""
 
     title: str
     says: str
@@ -79,7 +79,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Api:
-    """Everything that can be asked, and the types of it."""
+    """All routes, and the types they use."""
 
     version: str
     routes: tuple[Route, ...]
@@ -87,7 +87,7 @@ class Api:
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve the page at /docs; it asks for the token like any other path."""
+    """Serve the page at /docs; it needs the token like any other path."""
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
@@ -95,7 +95,7 @@ def add_docs(app: FastAPI) -> None:
 
 
 def described(openapi: Schema) -> Api:
-    """What an OpenAPI description says, in words."""
+    """An OpenAPI description in words."""
     asked = [(path, method, what) for path, ways in openapi["paths"].items() for method, what in ways.items()]
     schemas: Mapping[str, Schema] = openapi.get("components", {}).get("schemas", {})
     known = {name: s for name, s in schemas.items() if not name.endswith("ValidationError")}
@@ -137,14 +137,14 @@ def _fields(schema: Schema) -> tuple[Field, ...]:
 
 
 def _default(schema: Schema) -> str:
-    """What a field that may be left out is then; a description leaves None itself out."""
+    """Default of an optional field, in words; a description omits a default of None."""
     if schema.get("default") is not None:
         return f"`{json.dumps(schema['default'])}`"
     return "none" if {"type": "null"} in schema.get("anyOf", ()) else "empty"
 
 
 def in_words(schema: Schema) -> str:
-    """A JSON schema as a reader would say it, with its limits."""
+    """A JSON schema in words, with its limits."""
     if "$ref" in schema:
         return f"[{schema['$ref'].rpartition('/')[2]}]"
     if "anyOf" in schema or "oneOf" in schema:
@@ -230,7 +230,7 @@ def _codes(api: Api) -> list[int]:
 
 
 def _everywhere(api: Api) -> frozenset[int]:
-    """Refusals that every route has; these are said once."""
+    """Error statuses that every route has; these are listed once."""
     return frozenset.intersection(*(route.refuses for route in api.routes))
 
 
@@ -239,7 +239,7 @@ def _said(codes: Iterable[int]) -> str:
 
 
 def phrase(code: int) -> str:
-    """A status's name."""
+    """Name of an HTTP status."""
     return HTTPStatus(code).phrase
 
 
@@ -279,6 +279,6 @@ def _anchor(text: str) -> str:
 
 
 def _html(text: str) -> str:
-    """Escaped, with `code` and links to types."""
+    """The text escaped, with `code` and links to types."""
     safe = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
     return TYPE.sub(lambda m: f'<a href="#{_anchor(m[1])}">{m[1]}</a>', safe)

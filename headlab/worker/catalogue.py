@@ -1,4 +1,4 @@
-"""What can be asked for: models, tasks, sentences, jobs. Needs no device, so it never waits for one."""
+"""What can be requested: models, tasks and sentences. Needs no device, so it never waits for one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from headlab.tasks import TASKS, names, source, task
 from headlab.tasks.base import Example, Task
 from headlab.worker.schemas import ExampleCard, ModelCard, SentencesRequest, TaskCard
 
-# One thread at a time imports torch and its kin: two at once see each other's modules half made, and fail.
+# One thread at a time imports torch and the like: two would see each other's modules half initialised, and fail.
 
 IMPORTING = threading.Lock()
 
 
 def read_entry_points() -> None:
-    """Read what installed packages add, once and before requests come: their modules may import torch."""
+    """Read the entry points of installed packages once, before requests arrive: their modules may import torch."""
     with IMPORTING:
         for registry in (METHODS, EXPERIMENTS, TASKS):
             tuple(registry)
 
 
 def models() -> list[ModelCard]:
-    """The embedded models; hub ids and folders can be asked for as well."""
-    with IMPORTING:  # the device's thread may be at it
+    """The embedded models; hub ids and folders can be requested as well."""
+    with IMPORTING:  # the device's thread may be importing it
         from headlab.models.embedded import EMBEDDED  # imports torch, which may take seconds
 
     return [
@@ -44,14 +44,14 @@ def _fingerprint(name: str) -> str | None:
 
 
 def tasks() -> list[TaskCard]:
-    """Every task that can be asked for, with its labels and languages; never fails for one that cannot be read."""
+    """Every task, with its labels and languages; one that cannot be read raises nothing."""
     return [_task_card(name) for name in names()]
 
 
 def _task_card(name: str) -> TaskCard:
     try:
         found = task(name)
-    except HeadlabError as error:  # a user's own files, broken: told where it is chosen, and the others still are
+    except HeadlabError as error:  # a user's own files are broken: advice says so, and the other tasks are still listed
         return TaskCard(name=name, labels=[], languages=[], aligned=False, advice=str(error))
     languages = list(found.languages)
     return TaskCard(

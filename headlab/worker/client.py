@@ -1,4 +1,4 @@
-"""Asking the worker: plain calls in, plain values or one HeadlabError out."""
+"""The worker's client: methods return plain values or raise HeadlabError."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from headlab.worker.snapshots import scores_of
 CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
-LOAD_SECONDS = 900.0  # a model may have to come from the hub first
-# Many sessions share a client, each with a stream a language: one that waited for a place could hold up all others.
-# Kept for much less long than the worker keeps them: one that it closes just then would take the request with it.
+LOAD_SECONDS = 900.0  # a model may have to be downloaded first
+# Many sessions share a client, each with one stream per language: one that waited for a slot could block all others.
+# Idle connections expire here well before the worker closes them: a request sent as it closes one would be lost.
 MANY = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=2.0)
 Record = dict[str, Any]
 
 
 class Client:
-    """A worker at `base_url`; connections are kept and shared, so one client may serve many threads.
+    """Client of the worker at `base_url`; connections are pooled, so one client may serve many threads.
 
-    base_url: where it is, or a function that says (and starts it again if it has died).  token: default
-    $HEADLAB_TOKEN. Every method raises HeadlabError with the worker's sentence, or with what to do when
-    it cannot be reached.
+    base_url: the address, or a function that returns it (and restarts a worker that has died).  token: default
+    $HEADLAB_TOKEN.  Every method raises HeadlabError with the worker's message, or with advice if it
+    cannot be reached.
     """
 
     def __init__(self, base_url: str | Callable[[], str], token: str | None = None) -> None:
         self._url = base_url
         token = token or os.environ.get("HEADLAB_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # No proxy of the environment: the worker is this machine or named outright.
+        # No proxy from the environment: the worker is on this machine or its address was given.
         self._http = httpx.Client(
             headers=headers, trust_env=False, limits=MANY, timeout=_timeout(ANSWER_SECONDS), verify=_https(base_url)
         )
 
     def close(self) -> None:
-        """Drop the kept connections."""
+        """Close the pooled connections."""
         self._http.close()
 
     def health(self) -> Record:
@@ -51,7 +51,7 @@ class Client:
         return self._one("GET", "/health", seconds=QUICK_SECONDS)
 
     def models(self) -> list[Record]:
-        """Name, summary, embedded, fingerprint (None if its files are missing) of the models known by name."""
+        """Name, summary, embedded, fingerprint (None if its files are missing) of every embedded model."""
         return self._many("GET", "/models")
 
     def tasks(self) -> list[Record]:
@@ -59,7 +59,7 @@ class Client:
         return self._many("GET", "/tasks")
 
     def model(self, name: str) -> Record:
-        """Load a model: its name, revision, fingerprint, grid ({stack: heads per layer}), device, note."""
+        """Load a model; returns its name, revision, fingerprint, grid ({stack: heads per layer}), device, note."""
         return self._one("POST", "/model", {"model": name}, seconds=LOAD_SECONDS)
 
     def sentences(self, task: str, language: str, split: str = "dev", n: int = 50) -> list[Record]:
@@ -83,11 +83,11 @@ class Client:
         *,
         session: str | None = None,
     ) -> Iterator[Record]:
-        """Figures over more and more examples; the last has `done` true.
+        """Yield figures over a growing number of examples; the last has `done` true.
 
         With a mask: the fields of `Comparison`; without: language, accuracy, low, high, n, total.
-        session: who asks; a newer call of the same session, task, language and split ends this one, which
-        then simply stops before `done`. Closing the iterator stops the work at the worker's next batch.
+        session: id of the caller; a newer call with the same session, task, language and split ends this one,
+        whose iterator then stops before `done`. Closing the iterator stops the work at the worker's next batch.
         """
         asked = {
             "model": model,
@@ -124,22 +124,22 @@ class Client:
         form: str = "example",
         normalise: bool = False,
     ) -> HeadScores:
-        """Gradient importance of every head, now rather than as a job; the worker's store keeps it."""
+        """Gradient importance of every head, at once rather than as a job; the worker stores it."""
         asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
         answer = self._one("POST", "/gradient", {**asked, "form": form, "normalise": normalise}, seconds=LOAD_SECONDS)
         scores = scores_of({"scores": answer})
-        assert scores is not None  # it has just been given
+        assert scores is not None  # the answer always has scores
         return scores
 
     def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here") -> Record:
-        """Queue a job of kind score, curve or finetune: its id and state. The same work asked for twice is one job.
+        """Queue a job of any kind; returns its id and state. The same work submitted twice is one job.
 
-        place: "here", or "ray" where /health names one.
+        place: "here", or "ray" if the `ray` of `health` is not empty.
         """
         return self._one("POST", "/jobs", {"kind": kind, "spec": dict(spec or {}), "place": place})
 
     def forecast(self, kind: str, spec: Mapping[str, Any]) -> Record:
-        """What a job will cost: forwards, seconds (None where unknown) and, in words, what both rest on."""
+        """What a job will cost: forwards, seconds (both None where unknown) and their basis, in words."""
         return self._one("POST", "/forecast", {"kind": kind, "spec": dict(spec)}, seconds=LOAD_SECONDS)
 
     def jobs(self) -> list[Record]:
@@ -151,7 +151,7 @@ class Client:
         return self._one("GET", f"/jobs/{int(job)}")
 
     def snapshot(self, job: int) -> tuple[Record, HeadScores | None]:
-        """A job as in `job` and, while it runs, the scores so far of the language it is at (None: none to see)."""
+        """A job as in `job` and, while it runs, the current language's scores so far (None if there are none)."""
         answer = self._one("GET", f"/jobs/{int(job)}/snapshot", seconds=QUICK_SECONDS)
         return dict(answer.get("job") or {}), scores_of(answer)
 
@@ -160,15 +160,15 @@ class Client:
         return self._one("POST", f"/jobs/{int(job)}/cancel")
 
     def resume(self, job: int) -> Record:
-        """Queue a cancelled or failed job again; it goes on from its checkpoint."""
+        """Queue a cancelled or failed job again; it continues from its checkpoint."""
         return self._one("POST", f"/jobs/{int(job)}/resume")
 
     def log(self, job: int) -> list[str]:
-        """What happened to a job, oldest first, each line with its time in UTC."""
+        """A job's log, oldest line first, each with its time in UTC."""
         return [str(line) for line in self._one("GET", f"/jobs/{int(job)}/log")["lines"]]
 
     def delete(self, job: int) -> Record:
-        """Take a job that does not run off the list, with its log and checkpoints; finished results stay."""
+        """Delete a job that is not running, with its log and checkpoints; finished results stay."""
         return self._one("DELETE", f"/jobs/{int(job)}")
 
     def _base(self) -> str:
@@ -204,7 +204,7 @@ class Client:
             request = self._http.build_request("POST", self._base() + path, json=body, timeout=_timeout(LOAD_SECONDS))
             return self._http.send(request, stream=True)
 
-        answer = self._retried(send, changes=False)  # a question for figures
+        answer = self._retried(send, changes=False)  # asking for figures changes nothing
         try:
             if answer.status_code != 200:
                 answer.read()
@@ -214,9 +214,9 @@ class Client:
             answer.close()
 
     def _retried(self, send: Callable[[], httpx.Response], *, changes: bool = True) -> httpx.Response:
-        """Send once more where nothing can have reached the worker, as it may have been started again since.
+        """Send, and once more if nothing can have reached the worker, which may have been restarted since.
 
-        changes: what is sent may change something; what does not is also sent again where a connection broke.
+        changes: whether the request may change something; if not, it is also sent again when a connection breaks.
         """
         try:
             return send()
@@ -230,7 +230,7 @@ class Client:
 
     @contextmanager
     def _sentences(self, path: str) -> Iterator[None]:
-        """What went wrong on the way, as a sentence."""
+        """Turn transport errors into HeadlabError."""
         try:
             yield
         except httpx.TimeoutException as error:
@@ -257,7 +257,7 @@ class Client:
 
 
 def _check(answer: httpx.Response) -> None:
-    """Raise the worker's own sentence for anything but success."""
+    """Raise HeadlabError with the worker's own message for anything but success."""
     if answer.is_success:
         return
     try:
@@ -271,7 +271,7 @@ def _check(answer: httpx.Response) -> None:
 
 
 def told_error(record: Mapping[str, Any]) -> HeadlabError:
-    """The error that a worker tells of; one of an older version gives no code.  Raises KeyError if it tells of none."""
+    """The error in a worker's answer; older workers give no code.  Raises KeyError if there is none."""
     return HeadlabError(str(record["error"]), code=str(record.get("code", "worker.error")))
 
 
@@ -280,5 +280,5 @@ def _timeout(seconds: float) -> httpx.Timeout:
 
 
 def _https(base_url: str | Callable[[], str]) -> bool:
-    """Whether to check certificates: reading the list of authorities takes 20 ms, which plain http need not pay."""
+    """Whether to verify certificates: loading the authorities takes 20 ms, which plain http can skip."""
     return isinstance(base_url, str) and base_url.startswith("https")

@@ -31,25 +31,25 @@ from headlab.worker.schemas import (
     sentence_of,
 )
 
-# Live requests: a stream of records each, worked off a record at a time so that none waits for another's end.
+# Live requests: each a stream of records, served one record at a time so that none waits for another to end.
 
 MAX_WAITING = 384
-# Of one session, without those it has taken back; a page asks for every language at once.
+# Of one session, not counting stopped ones; a page requests every language at once.
 MAX_OF_ONE = 64
-# First figures that may go ahead while others wait for their next one: without a limit they would wait for ever.
+# New requests served in a row while begun ones wait: without a limit these could wait for ever.
 PATIENCE = 8
 REMEMBERED = 1000
 
 
 class End:
-    """The last thing a stream sends. superseded: a newer request of the same session took its place."""
+    """Last message of a stream.  superseded: a newer request of the same session took its place."""
 
     def __init__(self, superseded: bool = False) -> None:
         self.superseded = superseded
 
 
 class Stopped(Exception):
-    """Raised between batches of a stream that nobody waits for any more: not an error."""
+    """Raised between batches of a stream that nobody reads any more; not an error."""
 
 
 Message = BaseModel | Exception | End
@@ -59,10 +59,10 @@ Message = BaseModel | Exception | End
 class Live:
     """One request.
 
-    start: gives the records, called in the device's thread.  send: takes each record, then End or the
-    exception that ended the stream; called in the device's thread, must not raise.  model: the one it needs.  key:
-    a newer request of the same key takes this one's place.  long: its one record takes many batches, between
-    which others may have their turn.
+    start: returns the records, called in the device's thread.  send: is called with each record, then with End or
+    the exception that ended the stream, in the device's thread; must not raise.  model: the one it needs.  key:
+    a newer request with the same key supersedes this one.  long: its only record takes many batches, between
+    which others may be served.
     """
 
     start: Callable[[], Iterator[BaseModel]]
@@ -78,11 +78,11 @@ class Live:
 
     @property
     def session(self) -> Hashable:
-        """Who asks; None for all that do not say."""
+        """The caller's session; None for all requests without one."""
         return self.key[0] if isinstance(self.key, tuple) else None
 
     def step(self) -> bool:
-        """Send the next record. Returns False when the stream has ended, however it ended."""
+        """Send the next record. Returns False when the stream has ended, for whatever reason."""
         try:
             if self.stopped:
                 raise Stopped
@@ -91,7 +91,7 @@ class Live:
             self.send(self.context.run(next, self.steps))
         except (StopIteration, Stopped):
             self._end(End(self.superseded))
-        except Exception as error:  # whatever went wrong is the asker's answer, the worker goes on
+        except Exception as error:  # the error is the client's answer; the worker goes on
             self._end(error)
         else:
             return True
@@ -106,9 +106,9 @@ class Live:
 
 
 class Waiting:
-    """The live requests that wait. First figures go ahead of later ones, a few in a row at most, and sessions in turn.
+    """The waiting live requests. New ones precede begun ones, at most PATIENCE in a row, and sessions take turns.
 
-    Every figure that is served counts as its session's turn: next comes the one whose turn was longest ago.
+    Every record served is its session's turn; next comes the session whose turn was longest ago.
     """
 
     def __init__(self) -> None:
@@ -121,12 +121,12 @@ class Waiting:
 
     @property
     def count(self) -> int:
-        """How many wait, new or begun, without those that nobody waits for."""
+        """Number of waiting requests, new or begun, without stopped ones."""
         with self._lock:
             return sum(not live.stopped for live in (*self._new, *self._begun))
 
     def add(self, live: Live) -> None:
-        """Queue a request; the older one of the same key is ended. Raises Refusal (429) when too many wait."""
+        """Queue a request and stop the older one with the same key. Raises Refusal (429) if too many are waiting."""
         with self._lock:
             waiting = [*self._new, *self._begun]
             if len(waiting) >= MAX_WAITING:
@@ -149,7 +149,7 @@ class Waiting:
             self._new.append(live)
 
     def take(self, model: str | None = None, *, begun: bool = True, long: bool = True) -> Live | None:
-        """The next request, or None. model: only one that needs it.  begun, long: also those under way, also long."""
+        """Remove the next request, or None.  model: only one that needs it.  begun, long: include such requests."""
         with self._lock:
             for queue in self._order(begun):
                 fits = [w for w in queue if model in (None, w.model) and (long or not w.long)]
@@ -176,12 +176,12 @@ class Waiting:
             self._turns.popitem(last=False)
 
     def put_back(self, live: Live) -> None:
-        """Let a request that has more to give wait for its next turn."""
+        """Queue a request that has more records for its next turn."""
         with self._lock:
             self._begun.append(live)
 
     def forget(self, live: Live) -> None:
-        """A request has ended."""
+        """Forget a request that has ended."""
         with self._lock:
             if live.key is not None and self._latest.get(live.key) is live:
                 del self._latest[live.key]
@@ -195,9 +195,9 @@ IDLE_SECONDS = 1.0
 class Engine:
     """Owns the device through its thread. Requests may come from any other thread.
 
-    check: kind of job -> what refuses bad params before they are queued, and gives them in full.
-    store: where results are kept.  warm: a model to load at once.  ray: a word for where jobs placed on Ray go;
-    empty where they cannot.
+    check: kind of job -> function that checks params and fills them in before they are queued.
+    store: where results are stored.  warm: a model to load at once.  ray: one word for where Ray jobs run;
+    empty if they cannot.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Engine:
         self._thread.start()
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """End what runs at its next batch; a running job goes back into the queue. True if the thread ended."""
+        """Stop all work at its next batch; a running job goes back into the queue. True if the thread ended."""
         self._stopping.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -237,7 +237,7 @@ class Engine:
 
     @property
     def device(self) -> str | None:
-        """The device, once torch is there."""
+        """The device; None until torch has been imported."""
         bench = self._bench
         return bench.device if bench is not None else None
 
@@ -249,7 +249,7 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """Live requests that wait for their turn."""
+        """Number of live requests waiting for their turn."""
         return self._waiting.count
 
     @property
@@ -259,7 +259,7 @@ class Engine:
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be computed, or what cannot be written down; or empty."""
+        """Why nothing can be computed or the job list cannot be written, or empty."""
         return sentence_of(self._broken) if self._broken is not None else self._runner.trouble
 
     @property
@@ -273,7 +273,7 @@ class Engine:
         return self._broken is None and not self._stopping.is_set()
 
     def fetch(self, model: str) -> Future[None]:
-        """Bring a model's files to this machine, so that asking for it keeps nobody waiting. Raises Refusal (429)."""
+        """Fetch a model's files ahead, so that loading it holds nobody up. Raises Refusal (429)."""
         bench = self._bench
         if bench is not None and bench.resident != model:
             return bench.fetch(model)
@@ -282,28 +282,28 @@ class Engine:
         return nothing
 
     def load(self, model: str, send: Callable[[Message], None]) -> Live:
-        """Ask for a model to be loaded and described."""
+        """Request that a model be loaded and described."""
         return self._ask(Live(lambda: iter([self._ready.load(model)]), send, model))
 
     def evaluate(self, request: EvaluateRequest, send: Callable[[Message], None]) -> Live:
-        """Ask for the accuracy of a mask, figure by figure."""
+        """Request the accuracy of a mask, figure by figure."""
         key = None if request.session is None else (request.session, request.task, request.language, request.split)
         return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
 
     def attention(self, request: AttentionRequest, send: Callable[[Message], None]) -> Live:
-        """Ask for attention weights."""
+        """Request attention weights."""
         return self._ask(Live(lambda: iter([self._ready.attention(request)]), send, request.model))
 
     def gradient(self, request: GradientRequest, send: Callable[[Message], None]) -> Live:
-        """Ask for the gradient importance of a language."""
+        """Request the gradient importance of every head in a language."""
         return self._ask(Live(lambda: iter([self._ready.gradient(request)]), send, request.model, long=True))
 
     def measure(self, request: MeasureRequest, send: Callable[[Message], None]) -> Live:
-        """Ask how long some work takes now."""
+        """Request the time that some work takes now."""
         return self._ask(Live(lambda: iter([self._ready.measure(request)]), send, request.model, long=True))
 
     def check(self, kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Params of a job in full. Raises HeadlabError if they do not fit."""
+        """A job's params, checked and filled in. Raises HeadlabError if they are invalid."""
         if kind not in self._check:
             raise Refusal(
                 f"unknown kind of job {kind!r}; choose from {', '.join(self._check)}", 422, code="job.kind_unknown"
@@ -311,7 +311,7 @@ class Engine:
         return self._check[kind](params)
 
     def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
-        """Queue a job. Raises HeadlabError if its params do not fit."""
+        """Queue a job. Raises HeadlabError if its params are invalid."""
         if place == "ray" and not self.ray:
             raise Refusal(
                 "this worker has no Ray to compute on; start it with --ray, or compute here", 422, code="worker.no_ray"
@@ -327,11 +327,11 @@ class Engine:
         return resumed
 
     def look(self, job: int) -> HeadScores | None:
-        """The scores so far of a running job; None if it does not run, or has none to show."""
+        """The scores so far of a running job; None if it is not running or has none."""
         return self._runner.look(job)
 
     def delete(self, job: int) -> None:
-        """Take a job off the list, with the checkpoints that only it would go on from; results stay."""
+        """Delete a job, with the checkpoints that only it could continue from; results stay."""
         self._runner.delete(job, self.store.root)
 
     def _ask(self, live: Live) -> Live:
@@ -356,14 +356,14 @@ class Engine:
         try:
             self._bench = self._make()
             self._bench.tick = self._between_batches
-        except Exception as error:  # torch missing or broken: health says so, every request is told
+        except Exception as error:  # torch missing or broken: /health and every request say so
             log_failure(log, "the device could not be set up", error)
             self._broken = error
         if self._broken is None and self._warm is not None:
             self._warm_up(self._warm)
         try:
             self._loop()
-        except Exception as error:  # nothing may end this thread unseen: health would stay good and requests hang
+        except Exception as error:  # this thread must not end unnoticed: /health would stay ok and requests hang
             log_failure(log, "the device's thread ended", error)
             self._broken = error
         self._refuse_rest()
@@ -378,7 +378,7 @@ class Engine:
     def _warm_up(self, model: str) -> None:
         try:
             self._ready.load(model)
-        except Exception as error:  # whoever asks for the model will be told why
+        except Exception as error:  # a request for the model will say why
             log_failure(log, "the model asked for at start could not be loaded", error)
 
     def _refuse_rest(self) -> None:
@@ -386,7 +386,7 @@ class Engine:
             live.send(Refusal("the worker is shutting down; try again in a moment", 503, code="worker.going_down"))
 
     def _serve(self) -> None:
-        """Work off every waiting live request, a record of each in turn."""
+        """Serve all waiting live requests, one record of each in turn."""
         while not self._stopping.is_set() and (live := self._waiting.take()) is not None:
             self._step(live)
 
@@ -412,15 +412,15 @@ class Engine:
             self._waiting.forget(live)
 
     def _between_batches(self) -> None:
-        """Run between the batches of a live request: end it if nobody waits, let new ones have their first record."""
+        """Called between the batches of a live request: end it if nobody reads it, serve new ones a first record."""
         if not self._under_way:
             return
         if self._stopping.is_set() or self._under_way[-1].stopped:
             raise Stopped
         if len(self._under_way) > 1:
             return
-        # Another model would push out the one in use, so such a request waits for the end of this one; and so does a
-        # long one, which would keep it waiting.
+        # A request for another model would unload the one in use, so it waits until this one ends; so does a long
+        # one, which would hold this one up.
         asked = self._under_way[-1]
         while (live := self._waiting.take(asked.model, begun=False, long=False)) is not None:
             self._step(live)
@@ -428,7 +428,7 @@ class Engine:
             self._step(live)
 
     def _breathe(self) -> None:
-        """Run between the batches of a job."""
+        """Called between the batches of a job. Raises Stopping if the worker shuts down."""
         if self._stopping.is_set():
             raise Stopping
         self._serve()

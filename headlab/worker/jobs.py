@@ -1,4 +1,4 @@
-"""The job list: what was asked for, how far it is and what happened to it. It outlives the worker."""
+"""The job list: each job's params, progress and log. It outlives the worker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headlab.errors import HeadlabError
 from headlab.records import canonical_json
 from headlab.worker.schemas import Job, Place, Refusal, Submitted
 
-# The file of the job list: its tables, and how a list of an earlier version becomes one of this.
+# The file of the job list: its tables, and how an earlier version is upgraded.
 
 VERSION = 2
-LOCKED_SECONDS = 2.0  # that another program's lock is waited for; everyone waits meanwhile
+LOCKED_SECONDS = 2.0  # to wait for another program's lock; all callers wait meanwhile
 FIRST = (
     "create table if not exists jobs("
     " id integer primary key autoincrement, dedup text not null, kind text not null, params text not null,"
@@ -29,7 +29,7 @@ FIRST = (
     "create index if not exists jobs_state on jobs(state, id)",
     "create unique index if not exists jobs_live on jobs(dedup) where state in ('queued','running')",
 )
-# events: what happened to a job.  runs: folders below the cache, written to by a job that has not ended well.
+# events: the log of each job.  runs: cache folders that a job which is not done has written to.
 SECOND = (
     "alter table jobs add column place text not null default 'here'",
     "alter table jobs add column result text",
@@ -37,12 +37,12 @@ SECOND = (
     "create index events_job on events(job, id)",
     "create table runs(job integer not null, folder text not null, language text not null, primary key(job, folder))",
 )
-STEPS = (FIRST, SECOND)  # step n leads from version n to n + 1
+STEPS = (FIRST, SECOND)  # step n upgrades version n to n + 1
 Statement = tuple[Any, ...]  # SQL, then its values
 
 
 class Database:
-    """One SQLite file, opened for any thread.  note: what happened to a file that could not be read, or empty."""
+    """One SQLite file, usable from any thread.  note: what was done about an unreadable file, or empty."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -57,16 +57,16 @@ class Database:
             self._db = _open(path)
 
     def close(self) -> None:
-        """Close the file; no method may be called after."""
+        """Close the file; no method may be called afterwards."""
         with self._lock:
             self._db.close()
 
     def run(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """The rows of one statement. Raises Refusal (503)."""
+        """The rows of one statement. Raises Refusal (503) if the file fails."""
         return self.together([(sql, *values)])
 
     def together(self, statements: Sequence[Statement]) -> list[sqlite3.Row]:
-        """Run statements, all or none; the rows of the first that gave any. Raises Refusal (503)."""
+        """Run statements, all or none; the rows of the first that has any. Raises Refusal (503) if the file fails."""
         with self._lock:
             try:
                 return _in_transaction(self._db, statements)
@@ -85,13 +85,13 @@ def _in_transaction(db: sqlite3.Connection, statements: Sequence[Statement]) -> 
         if db.in_transaction:
             db.execute("commit")
     finally:
-        if db.in_transaction:  # it failed; a full disk may have ended the transaction already
+        if db.in_transaction:  # a statement failed; a full disk may have ended the transaction already
             db.execute("rollback")
     return rows
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # sqlite would make it readable by all
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)  # SQLite would make it readable by all users
     os.close(descriptor)
     db = sqlite3.connect(path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False)
     try:
@@ -106,7 +106,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _bring_up(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables, or those that an earlier version lacks, a version at a time and each whole."""
+    """Create or upgrade the tables, one version at a time, each in one transaction."""
     version = int(db.execute("pragma user_version").fetchone()[0])
     if not 0 <= version <= VERSION:
         raise HeadlabError(
@@ -150,7 +150,7 @@ CUT_LOG = "delete from events where job=? and id<=(select id from events where j
 class Jobs:
     """Jobs and their progress. Every method may be called from any thread and raises HeadlabError if the file fails.
 
-    Only the holder of the worker's lock may open it, as opening requeues what a dead worker left running.
+    Only the holder of the worker's lock may open it: opening requeues the jobs that a dead worker left running.
     """
 
     def __init__(self, path: Path) -> None:
@@ -160,7 +160,7 @@ class Jobs:
         self._requeue()
 
     def close(self) -> None:
-        """Close the file; no method may be called after."""
+        """Close the file; no method may be called afterwards."""
         self.database.close()
 
     def _requeue(self) -> None:
@@ -172,9 +172,9 @@ class Jobs:
         self.database.together([(lost, now), (died, DIED, now, ATTEMPTS), (cancelled, now), (again,)])
 
     def submit(self, kind: str, params: Mapping[str, Any], place: Place = "here") -> Submitted:
-        """Queue a job, or find the one that waits or runs with the same kind and params, wherever it is computed.
+        """Queue a job, or find the queued or running one with the same kind and params, wherever it is computed.
 
-        Raises Refusal (429) when too many wait.
+        Raises Refusal (429) if too many are waiting.
         """
         text = canonical_json(dict(params))
         key = f"{kind}:{text}"
@@ -190,7 +190,7 @@ class Jobs:
         where = "" if place == "here" else f", to be computed on {place}"
         told = "insert into events(job,at,line) select last_insert_rowid(),?,? where changes()>0"
         made = self.database.together([(insert, key, kind, text, place, now), (told, now, f"submitted{where}")])
-        # The other one may end between the two statements: then its last row is the answer.
+        # The other job may end between the two statements: then its row is the answer.
         found = made or self._run("select id,state from jobs where dedup=? order by id desc limit 1", key)
         return Submitted(id=found[0]["id"], state=found[0]["state"])
 
@@ -201,7 +201,7 @@ class Jobs:
             )
 
     def get(self, job: int) -> Job:
-        """One job. Raises Refusal (404) if there is none of that id."""
+        """One job. Raises Refusal (404) if no job has that id."""
         rows = self._run(f"select {COLUMNS} from jobs where id=?", job) if abs(job) < 1 << 63 else []
         if not rows:
             raise Refusal(f"there is no job {job}; see the list of jobs", 404, code="job.unknown")
@@ -212,16 +212,16 @@ class Jobs:
         return [_job(row) for row in self._run(f"select {COLUMNS} from jobs order by id desc limit ?", LISTED)]
 
     def count(self, state: str) -> int:
-        """How many jobs are in a state."""
+        """Number of jobs in a state."""
         return int(self._run("select count(*) from jobs where state=?", state)[0][0])
 
     def log(self, job: int) -> Sequence[str]:
-        """What happened to a job, a line each with its time in UTC, oldest first."""
+        """A job's log, oldest line first, each with its time in UTC."""
         rows = self._run("select at,line from events where job=? order by id", self.get(job).id)
         return [f"{datetime.fromtimestamp(at, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')} {line}" for at, line in rows]
 
     def cancel(self, job: int) -> Job:
-        """Cancel a waiting job at once, a running one at its next batch; one that ended stays as it is."""
+        """Cancel a waiting job at once, a running one at its next batch; one that has ended stays as it is."""
         now = time.time()
         waiting = "update jobs set state='cancelled', ended=? where id=? and state='queued'"
         running = "update jobs set cancel=1 where id=? and state='running' and cancel=0"
@@ -237,10 +237,10 @@ class Jobs:
         return self.get(job)
 
     def resume(self, job: int) -> Job:
-        """Queue a cancelled or failed job again; it goes on from its checkpoint.
+        """Queue a cancelled or failed job again; it continues from its checkpoint.
 
-        Raises Refusal (409) if it has not ended so, or if the same work is queued under another id, and (429)
-        when too many wait.
+        Raises Refusal (409) if it is neither, or if the same work is queued under another id, and (429) if too many
+        are waiting.
         """
         before = self.get(job)
         if before.state not in ("cancelled", "failed"):
@@ -265,7 +265,7 @@ class Jobs:
         return self.get(job)
 
     def delete(self, job: int) -> None:
-        """Take a job that does not run off the list, with its log. Raises Refusal (404, 409)."""
+        """Delete a job that is not running, with its log. Raises Refusal (404, 409)."""
         if self.get(job).state == "running":
             raise Refusal(f"job {job} is running; cancel it before you delete it", 409, code="job.running")
         idle = "select id from jobs where id=? and state<>'running'"
@@ -273,17 +273,17 @@ class Jobs:
         self.database.together([(f"delete from {table} where {name} in ({idle})", job) for table, name in tables])
 
     def runs(self, job: int) -> dict[str, str]:
-        """Folders below the cache that an unfinished job wrote to, each with its language."""
+        """{cache folder: language} of what an unfinished job wrote to."""
         return dict(tuple(row) for row in self._run("select folder,language from runs where job=?", job))
 
     def unfinished(self) -> Sequence[Job]:
-        """Every job that is not done: it may yet go on from its checkpoints."""
+        """Every job that is not done and may still continue from its checkpoints."""
         return [_job(row) for row in self._run(f"select {COLUMNS} from jobs where state<>'done'")]
 
-    # What follows is the worker's own side.
+    # Called only by the worker as it runs jobs.
 
     def claim(self) -> Job | None:
-        """Take the oldest waiting job and mark it running; None if none waits."""
+        """Take the oldest waiting job and mark it running; None if there is none."""
         rows = self._run("select id,attempts from jobs where state='queued' order by id limit 1")
         if not rows:
             return None
@@ -296,41 +296,41 @@ class Jobs:
         return _job(claimed[0]) if claimed else None
 
     def progress(self, job: int, done: int, total: int, note: str, seconds_left: float | None) -> None:
-        """Write how far a running job is."""
+        """Write the progress of a running job."""
         update = "update jobs set done=?, total=?, note=?, seconds_left=? where id=?"
         self._run(update, done, total, note[:LINE], seconds_left, job)
 
     def gets_on(self, job: int) -> None:
-        """A running job has kept something new: the attempts before do not count against it any more."""
+        """Note that a running job has stored something new: earlier attempts no longer count against it."""
         self._run("update jobs set attempts=1 where id=? and state='running'", job)
 
     def cancelling(self, job: int) -> bool:
-        """Whether someone asked to cancel a running job."""
+        """Whether a running job is to be cancelled."""
         rows = self._run("select cancel from jobs where id=?", job)
         return bool(rows and rows[0][0])
 
     def tell(self, job: int, line: str) -> None:
-        """Add a line to a job's log; the oldest beyond `LINES` go."""
+        """Add a line to a job's log; only the newest `LINES` stay."""
         insert = "insert into events(job,at,line) values(?,?,?)"
         self.database.together([(insert, job, time.time(), line[:LINE]), (CUT_LOG, job, job, LINES)])
 
     def began(self, job: int, folder: str, language: str) -> None:
-        """Note that a job writes to a folder below the cache."""
+        """Note that a job writes to a cache folder."""
         self._run("insert or ignore into runs(job,folder,language) values(?,?,?)", job, folder, language)
 
     def end(self, job: int, state: str, error: str | None = None, result: Mapping[str, Any] | None = None) -> None:
-        """A running job is done, failed or cancelled. result: small, for JSON."""
+        """Mark a running job done, failed or cancelled.  result: small, for JSON."""
         text = None if result is None else canonical_json(dict(result))
         line = f"{state}: {error}" if error else state
         self._told(job, line, (END, state, error, text, time.time(), job), (FORGET_RUNS, job, job))
 
     def put_back(self, job: int) -> None:
-        """A running job waits again, without this attempt being counted: the worker goes down in order."""
+        """Requeue a running job at shutdown, not counting this attempt; cancel it if that was requested."""
         back = "state=iif(cancel=1,'cancelled','queued'), attempts=attempts-1, seconds_left=null"
-        self._told(job, "put back: the worker goes down", (f"update jobs set {back} where id=?", job))
+        self._told(job, "requeued: the worker is shutting down", (f"update jobs set {back} where id=?", job))
 
     def _told(self, job: int, line: str, change: Statement, *after: Statement) -> Sequence[sqlite3.Row]:
-        """Change a job and say so in its log, both or neither; no line where nothing changed."""
+        """Change a job and log it, both or neither; nothing is logged if nothing changed."""
         told = (TELL_CHANGE, job, time.time(), line[:LINE])
         return self.database.together([change, told, (CUT_LOG, job, job, LINES), *after])
 

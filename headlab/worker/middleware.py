@@ -1,4 +1,4 @@
-"""Authentication, limits and the answer to a failure: plain ASGI, so that streams end when their reader does."""
+"""Authentication, limits and error answers: plain ASGI, so that a stream ends when its reader disconnects."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from headlab.errors import HeadlabError
 from headlab.worker.schemas import MAX_BODY, Name, Refusal, code_of, log_failure, sentence_of
 
-# One connection to the worker, closed when no whole request comes in time: uvicorn itself would wait for ever.
+# One connection to the worker, closed if no complete request arrives in time: uvicorn itself would wait for ever.
 
 REQUEST_SECONDS = 10.0
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 whose head must be complete REQUEST_SECONDS after the connection, or its last answer, began to wait."""
+    """HTTP/1.1 whose request head must be complete REQUEST_SECONDS after the connection opened or last answered."""
 
     _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Start waiting for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more can come."""
+        """Stop waiting."""
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Start waiting for the next request."""
         super().on_response_complete()
         self._wait()
 
@@ -59,24 +59,24 @@ class Connection(H11Protocol):
             self.transport.close()
 
 
-# Which models may be asked for: any where only this machine reaches the worker, elsewhere those its owner named.
+# Which models may be requested: any if only this machine can reach the worker, else those its owner named.
 
 VARIABLE = "HEADLAB_MODELS"
 PATH_LIKE = ("/", "./", "../", "~")
 
 
 class Allowed:
-    """Embedded models and those named here, letter by letter: no other text reaches the disk or the hub.
+    """Admits embedded models and those named here, by exact name: no other text reaches the disk or the hub.
 
-    A folder is followed to its place once; a name that leads elsewhere later is refused. Raises
-    HeadlabError for a name that nobody could ask for.
+    A folder's path is resolved once; a name that later resolves elsewhere is refused. Raises HeadlabError
+    for a name that no request could use.
     """
 
     def __init__(self, named: Iterable[str] = ()) -> None:
         self._places = {name: _first_place(name) for name in named}
 
     def __call__(self, model: str) -> str:
-        """The model, if it may be asked for. Raises Refusal (404)."""
+        """The model, if it may be requested. Raises Refusal (404)."""
         embedded = embedded_names()
         if model in embedded:
             return model
@@ -99,18 +99,18 @@ class Allowed:
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Models that come with headlab: the folders of their adapters. Takes no torch to know, so it never waits."""
+    """Models that come with headlab, by their adapters' folders. Needs no torch, so it never waits."""
     root = Path(str(files("headlab") / "embedded"))
     return tuple(sorted(path.parent.name for path in root.glob("*/adapter_config.json")))
 
 
 def admit_local(model: str) -> str:
-    """Any model: for a worker that only this machine can reach."""
+    """Admit any model: for a worker that only this machine can reach."""
     return model
 
 
 def admit_embedded(model: str) -> str:
-    """Embedded models only. Raises Refusal (404)."""
+    """Admit embedded models only. Raises Refusal (404)."""
     return Allowed()(model)
 
 
@@ -137,7 +137,7 @@ def _first_place(name: str) -> str | None:
 
 
 def _place(name: str) -> str | None:
-    """Where a folder really is, links followed; None for what is not a folder, as names from the hub."""
+    """Real path of a folder, links resolved; None for what is not a folder, such as a hub id."""
     try:
         return str(Path(name).resolve()) if Path(name).is_dir() else None
     except (OSError, ValueError, RuntimeError):  # too long, not encodable, a loop of links
@@ -161,9 +161,9 @@ HEADERS = {
 
 
 class Doors:
-    """Refuse what lacks the token, is too large, too slow or comes from another site; turn a crash into a sentence.
+    """Refuse requests without the token, too large, too slow or from another site; turn a crash into a message.
 
-    hosts: names in the Host header that are answered; None or "*": any.
+    hosts: accepted names in the Host header; None or "*": any.
     """
 
     def __init__(self, app: ASGIApp, token: str | None = None, hosts: Iterable[str] | None = None) -> None:
@@ -195,7 +195,7 @@ class Doors:
         self._inside += 1
         try:
             await self._app(scope, _limited(receive), _with_headers(watched))
-        except Exception as error:  # the last door: nothing may leave but a sentence
+        except Exception as error:  # last resort: nothing but a message may get out
             log_failure(log, _what(scope), error)
             if not started:
                 await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
@@ -228,13 +228,13 @@ class Doors:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The request's body as it comes, unless it grows too large or takes too long."""
+    """The request's body as it arrives. Raises HTTPException if it gets too large (413) or takes too long (408)."""
     loop = asyncio.get_running_loop()
     until, taken, whole = loop.time() + BODY_SECONDS, 0, False
 
     async def counted() -> Message:
         nonlocal taken, whole
-        if whole:  # from here on it waits for the asker to leave, which may take long
+        if whole:  # from here on it waits for the client to disconnect, which may take long
             return await receive()
         try:
             message = await asyncio.wait_for(receive(), max(0.0, until - loop.time()))
@@ -250,7 +250,7 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
-    """Every answer tells browsers what they may do with it: nothing, unless the route said otherwise."""
+    """Add the headers that forbid browsers any use of an answer, unless the route has set its own."""
 
     async def headed(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -268,7 +268,7 @@ def refused(status: int, sentence: str, *, code: str) -> JSONResponse:
 
 
 def _small(length: str) -> bool:
-    """Whether a body of this Content-Length may come in."""
+    """Whether a body of this Content-Length is accepted."""
     return length.isascii() and length.isdigit() and int(length) <= MAX_BODY if len(length) < 20 else False
 
 
@@ -279,7 +279,7 @@ def _name_of(host: str) -> str:
 
 
 def _place_of(origin: str) -> str:
-    """Host and port of an Origin header; empty for one that cannot be read, as "null"."""
+    """Host and port of an Origin header; empty for one that cannot be parsed, such as "null"."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -287,6 +287,6 @@ def _place_of(origin: str) -> str:
 
 
 def _what(scope: MutableMapping[str, Any]) -> str:
-    """The request's kind for the log: its route, never what was typed."""
+    """The request's method and route for the log, never what was typed."""
     route = scope.get("route")
     return f"{scope['method']} {getattr(route, 'path', 'unknown path')}"

@@ -1,4 +1,4 @@
-"""The resident model and its evaluators: what the device's thread does when asked. Imports torch."""
+"""The resident model and its evaluators: the work of the device's thread. Imports torch."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ from headlab.worker.schemas import (
 )
 from headlab.worker.snapshots import WatchedStore, told
 
-# One worker a GPU: a lock that the kernel frees, beside whatever cache a worker uses.
+# One worker per GPU: a lock that the kernel releases, whatever cache a worker uses.
 
 
 def hold_device(device: torch.device, folder: Path | None = None) -> IO[bytes] | None:
-    """Lock a GPU for as long as the file that this gives stays open; None for a processor, which is shared.
+    """Lock a GPU for as long as the returned file stays open; None for a CPU, which is shared.
 
-    folder: of the lock files; the system's temporary one if None.  Raises HeadlabError if another worker of
+    folder: of the lock files; None for the system's temporary one.  Raises HeadlabError if another worker of
     this user holds the GPU: two models would not fit where one was measured to.
     """
     return None if device.type != "cuda" else hold(_name(device), str(device), folder)
 
 
 def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
-    """The lock of a device by its own name, whatever it is called here."""
+    """Lock a device by its own name, whatever this process calls it."""
     path = (folder or Path(tempfile.gettempdir())) / f"headlab-{os.getuid()}-{name}.lock"
     try:
         file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+b")
@@ -87,18 +87,18 @@ def hold(name: str, device: str, folder: Path | None = None) -> IO[bytes]:
 
 
 def _name(device: torch.device) -> str:
-    """A GPU's own name: its number depends on what a process may see."""
+    """A GPU's UUID: its number depends on which GPUs a process can see."""
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
-# Bringing a model's files from the hub, so that the device's thread never waits for the network.
+# Fetching a model's files from the hub, so that the device's thread never waits for the network.
 
 HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 MOST = 4
 
 
 def bring(model: str) -> None:
-    """Have a hub model's files on this machine; nothing for embedded models and folders. Raises HeadlabError."""
+    """Fetch a hub model's files to this machine; does nothing for embedded models and folders. Raises HeadlabError."""
     from headlab.models.files import hub_folder
 
     if HUB_ID.fullmatch(model) and not Path(model).is_dir():
@@ -106,7 +106,7 @@ def bring(model: str) -> None:
 
 
 class Fetches:
-    """Models on their way, a thread each; one asked for twice comes once. May be asked from any thread."""
+    """Models being fetched, in one thread each; one requested twice is fetched once. May be called from any thread."""
 
     def __init__(self, fetch: Callable[[str], None] = bring) -> None:
         self._fetch = fetch
@@ -114,7 +114,7 @@ class Fetches:
         self._coming: dict[str, Future[None]] = {}
 
     def start(self, model: str) -> Future[None]:
-        """Done once the files are there, or with what kept them. Raises Refusal (429) for too many at once."""
+        """A future that is done once the files are there, or fails. Raises Refusal (429) for too many at once."""
         with self._lock:
             coming = self._coming.get(model)
             if coming is None:
@@ -125,15 +125,15 @@ class Fetches:
                         code="worker.fetches_too_many",
                     )
                 coming = self._coming[model] = Future()
-                coming.set_running_or_notify_cancel()  # one asker who leaves does not cancel it for the others
-                # Ends with the process: what has come of a download is kept.
+                coming.set_running_or_notify_cancel()  # one caller who leaves does not cancel it for the others
+                # Ends with the process; a partial download stays.
                 threading.Thread(target=self._run, args=(model, coming), name="fetch", daemon=True).start()
         return coming
 
     def _run(self, model: str, coming: Future[None]) -> None:
         try:
             self._fetch(model)
-        except Exception as error:  # whoever waits for the model is told
+        except Exception as error:  # raised for whoever waits for the model
             self._end(model)
             coming.set_exception(error)
         else:
@@ -145,7 +145,7 @@ class Fetches:
             del self._coming[model]
 
 
-# Devices elsewhere for a job: connected and given back without holding up the device's thread.
+# Remote devices for a job: connected and released without holding up the device's thread.
 
 LOOK_SECONDS = 0.05
 T = TypeVar("T")
@@ -153,16 +153,16 @@ Helping = Callable[[Model], AbstractContextManager[Helpers]]
 
 
 class Background:
-    """Enters and leaves contexts in a thread of its own, one after the other."""
+    """Enters and exits contexts in its own thread, one after the other."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "helping")
 
     @contextmanager
     def using(self, context: AbstractContextManager[T], tick: Callable[[], None]) -> Iterator[T]:
-        """A context for the time of a block. tick: called while it is entered; may raise to stop.
+        """A context for the duration of a block.  tick: called while it is entered; may raise to stop.
 
-        Leaving it is not waited for, but the next one is entered only then.
+        Its exit is not waited for, but the next context is entered only after it.
         """
         coming = self._thread.submit(context.__enter__)
         try:
@@ -179,25 +179,25 @@ def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
         context.__exit__(None, None, None)
 
 
-# Each evaluator keeps up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
+# Each evaluator caches up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
-FETCH_SECONDS = 0.05  # between two looks whether a job's model has come
+FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
 Key = tuple[str, str, SplitName, int]
 
 
 def embedded_base() -> Path:
-    """The base of the embedded models, converted on the first call."""
+    """Folder of the embedded models' base model, converted on the first call."""
     return base_folder(cache_folder())
 
 
 class Resident:
     """One model on one device.
 
-    loader: name -> model; tasks: name -> task.  base: the folder that fine-tuning starts from.
-    state_bytes: memory that all evaluators together may hold; the one used longest ago goes first.
-    fetch: brings a model's files to this machine, in a thread of its own.  helping: gives the devices that
-    jobs placed on Ray use, for one model.
+    loader: name -> model; tasks: name -> task.  base: returns the folder that fine-tuning starts from.
+    state_bytes: layer inputs that all evaluators together may cache; the least recently used one's are dropped first.
+    fetch: brings a model's files to this machine, in its own thread.  helping: returns the devices of Ray jobs,
+    for one model.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Resident:
 
     @property
     def device(self) -> str:
-        """Where the model lives."""
+        """The device that the model is on."""
         return str(self._device)
 
     @property
@@ -240,7 +240,7 @@ class Resident:
         return self._name
 
     def load(self, model: str) -> LoadedModel:
-        """Make a model the resident one, freeing the one before."""
+        """Load a model as the resident one, freeing the previous one."""
         loaded = self.need(model)
         identity, place = loaded.identity(), place_of(loaded)
         self._costs = self._costs or costs_of(loaded).to_json()
@@ -259,7 +259,7 @@ class Resident:
 
     @property
     def store(self) -> Store:
-        """Where results are kept."""
+        """Where results are stored."""
         return self._store
 
     def task(self, name: str) -> Task:
@@ -267,15 +267,15 @@ class Resident:
         return self._tasks(name)
 
     def base(self) -> Path:
-        """Folder of the base that fine-tuning starts from."""
+        """Folder of the base model that fine-tuning starts from."""
         return self._base()
 
     def fetch(self, model: str) -> Future[None]:
-        """Bring a model's files to this machine; may be called from any thread."""
+        """Fetch a model's files to this machine; may be called from any thread."""
         return self._fetches.start(model)
 
     def need(self, name: str) -> Model:
-        """A model, made the resident one."""
+        """A model, loaded as the resident one."""
         if self._model is None or self._name != name:
             self._free()
             self._model, self._name = self._load(name), name
@@ -287,7 +287,7 @@ class Resident:
         self._model = self._name = self._costs = None
         self._evaluators.clear()
         self._paces.clear()
-        gc.collect()  # a model is held in cycles
+        gc.collect()  # a model is held in reference cycles
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -307,11 +307,11 @@ class Resident:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Bytes of layer inputs that each evaluator keeps."""
+        """Bytes of layer inputs that each evaluator caches."""
         return tuple(evaluator.bytes for evaluator in self._evaluators.values())
 
     def _make_room(self) -> None:
-        """Drop the kept layer inputs of the evaluators not used for longest until the rest fits."""
+        """Drop cached layer inputs, least recently used evaluators first, until the rest fits."""
         for evaluator in self._evaluators.values():
             if sum(self.held) <= self._limit:
                 return
@@ -334,7 +334,7 @@ class Resident:
         return weights_of(self.need(request.model), request)
 
     def gradient(self, request: GradientRequest) -> Scores:
-        """Gradient importance of one language, from the store or computed and kept there."""
+        """Gradient importance of every head in one language: from the store, or computed and stored."""
         scores = score(
             self.need(request.model),
             self.task(request.task),
@@ -350,7 +350,7 @@ class Resident:
         return Scores(**told(scores))
 
     def measure(self, request: MeasureRequest) -> Measured:
-        """How many heads a model has, and how long a forward pass of some work takes now, from a few batches of it."""
+        """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
         if request.experiment is not None:
             return experiment.measure(self, request, lambda: self.tick())
         if request.roles is not None:
@@ -363,7 +363,7 @@ class Resident:
         return Measured(heads=model.grid.size, seconds=self._paces[asked], resumable=model.resumable)
 
     def run(self, running: Running) -> Mapping[str, Any]:
-        """Do a job of any kind; its model's files come first, while live requests go on."""
+        """Run a job of any kind; its model's files are fetched first, while live requests go on."""
         model = running.job.params.get("model")
         if model is not None and model != self._name:
             coming = self.fetch(model)
@@ -377,7 +377,7 @@ class Resident:
 
     @contextmanager
     def _helped(self, running: Running) -> Iterator[None]:
-        """Devices elsewhere for the time of a job that is placed there; live requests go on while they come."""
+        """Remote devices for the duration of a job placed on Ray; live requests go on while they connect."""
         if running.job.place == "here":
             yield
             return
@@ -396,7 +396,7 @@ class Resident:
     def scored(
         self, running: Running, spec: ScoreSpec, language: str, report: Callable[[Progress], None]
     ) -> HeadScores:
-        """Scores of one language as a score job has them: from the store, or computed and kept there."""
+        """Scores of one language for a score job: from the store, or computed and stored."""
         options: dict[str, Any] = dict(spec.options)
         return score(
             self.need(spec.model),
@@ -415,7 +415,7 @@ class Resident:
         )
 
     def watched(self, running: Running, language: str) -> Store:
-        """The store; it tells the running job which run is about to be computed, so that it can be looked at."""
+        """The store, which notifies the running job of the run about to be computed, so that it can be looked at."""
 
         def begun(run: Run) -> None:
             what = str(run.spec.get("kind", "scores"))
@@ -423,7 +423,7 @@ class Resident:
                 running.log(f"{language}: {what} in the cache already")
                 return
             running.began(run.folder.name, language)
-            running.log(f"{language}: {what} begun")
+            running.log(f"{language}: {what} started")
             grid = None if self._model is None else self._model.grid
             running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
 

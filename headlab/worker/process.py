@@ -1,4 +1,4 @@
-"""The worker the app starts for itself, or the one it is told to use."""
+"""The worker that the app starts for itself, or the one named by HEADLAB_WORKER."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 COMMAND = (sys.executable, "-m", "headlab.worker")
 SEE = f"worker.log and start.log in {NAME}, below the cache"
-# A worker that dies this often in so many seconds will die again: say so instead of starting it for ever.
+# A worker that dies this often within so many seconds will die again: raise instead of restarting it for ever.
 DEATHS, DEATH_SECONDS = 3, 60.0
 
 
 class Worker(Protocol):
-    """A worker that can be asked."""
+    """A worker that accepts requests."""
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Address that it listens at."""
         ...
 
     def client(self) -> Client:
-        """The one client of it."""
+        """Its only client."""
         ...
 
     def stop(self) -> None:
-        """End it, if it is ours."""
+        """Stop it, if this process started it."""
         ...
 
 
 class Remote:
-    """A worker that someone else started. Raises HeadlabError if it cannot be reached or is none."""
+    """A worker that someone else started. Raises HeadlabError if it cannot be reached or is not a worker."""
 
     def __init__(self, url: str) -> None:
         self.url = url.strip().rstrip("/")
@@ -62,19 +62,19 @@ class Remote:
             ) from error
 
     def client(self) -> Client:
-        """The one client of this worker."""
+        """Its only client."""
         return self._client
 
     def stop(self) -> None:
-        """Close the connections; the worker goes on."""
+        """Close the connections; the worker keeps running."""
         self._client.close()
 
 
 class Local:
-    """A worker process of our own: started at once, started again when it has died, ended with this process.
+    """A child process: started at once, restarted if it dies, stopped with this process.
 
-    Its token is $HEADLAB_TOKEN or made up here, so that other users of this machine cannot ask it. Raises
-    HeadlabError if it cannot start, with the reason it gave.
+    Its token is $HEADLAB_TOKEN or generated here, so that other users of this machine cannot use it. Raises
+    HeadlabError with the worker's reason if it cannot start.
     """
 
     def __init__(self, cache: Path, warm: str | None = None, command: Sequence[str] = COMMAND) -> None:
@@ -90,21 +90,21 @@ class Local:
 
     @property
     def url(self) -> str:
-        """Where it listens now; starts it again if it has died."""
+        """Address that it listens at now; restarts it if it has died."""
         return self._ensure()
 
     @property
     def pid(self) -> int | None:
-        """Its process id, if it runs."""
+        """Its process id; None if it is not running."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def client(self) -> Client:
-        """The one client of this worker; it finds it again after a restart."""
+        """Its only client, which follows it across restarts."""
         return self._client
 
     def stop(self) -> None:
-        """End the process: in order, then by force. A running job goes back into the queue."""
+        """Stop the process: gracefully, then by force. A running job goes back into the queue."""
         with self._lock:
             process, self._process = self._process, None
             self._starts = [float("inf")] * DEATHS  # stopped for good
@@ -155,13 +155,13 @@ class Local:
 
 
 def _environment() -> dict[str, str]:
-    """This process's own, with the folder headlab was imported from: it need not be installed."""
+    """This process's environment, with headlab's folder on PYTHONPATH: headlab need not be installed."""
     home = str(Path(__file__).parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
 
 
 def _output(cache: Path) -> IO[bytes]:
-    """Where the process writes what goes past its log: the last words of a crash."""
+    """File for output that bypasses the worker's log, such as a crash's."""
     path = cache / NAME / "start.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -171,12 +171,12 @@ def _output(cache: Path) -> IO[bytes]:
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
-    """Wait until the process says where it listens and answers there."""
+    """Address of the process, once it has reported it and answers there."""
     until = time.monotonic() + START_SECONDS
     while not told.exists():
         if process.poll() is not None and not told.exists():
             raise HeadlabError(
-                f"the worker ended as it started (exit code {process.returncode}); see {SEE}",
+                f"the worker exited during start-up (exit code {process.returncode}); see {SEE}",
                 code="worker.ended_at_start",
             )
         if time.monotonic() > until:
@@ -202,17 +202,17 @@ def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
 def connect(cache: Path | None = None, warm: str | None = None) -> Worker:
     """The worker that $HEADLAB_WORKER names, or a new local one on this cache.
 
-    warm: a model that a local worker loads at once. Raises HeadlabError if it cannot be had.
+    warm: a model that a local worker loads at once. Raises HeadlabError if it cannot be used.
     """
     named = os.environ.get(VARIABLE)
     return Remote(named) if named else start_local(cache, warm)
 
 
 def start_local(cache: Path | None = None, warm: str | None = None) -> Local:
-    """A local worker on this cache (default: the store's own); its `stop` is called at exit."""
+    """A local worker on this cache (default: the store's); its `stop` is called at exit."""
     return Local(cache or default_root(), warm)
 
 
 def ensure_local_worker(cache_root: Path, warm: str | None = None) -> str:
-    """Address of the worker to use: `connect`, for those who need no more than that."""
+    """Address of the worker that `connect` returns."""
     return connect(cache_root, warm).url

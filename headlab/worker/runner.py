@@ -1,4 +1,4 @@
-"""One job after another: taken off the list, run, told to stop, and its end written down whatever happens."""
+"""One job after another: claimed from the list, run, stopped on request, and its end recorded whatever happens."""
 
 from __future__ import annotations
 
@@ -33,26 +33,25 @@ from headlab.worker.schemas import (
     sentence_of,
 )
 
-# A job while it runs: how its handler reports, gives way to live requests, and is told to stop.
+# A running job: how its handler reports progress, lets live requests in, and is stopped.
 
 log = logging.getLogger(__name__)
-BETWEEN_SECONDS = 0.2  # between two looks at, or writes to, the job list
+BETWEEN_SECONDS = 0.2  # between two reads of, or writes to, the job list
 
 
 class Cancelled(Exception):
-    """Raised inside a running job when it is to end: not an error, someone asked for it."""
+    """Raised inside a running job when it is to end at someone's request; not an error."""
 
 
 class Stopping(Cancelled):
-    """The worker is going down: the job goes back into the queue."""
+    """The worker is shutting down: the job goes back into the queue."""
 
 
 class Running:
     """What a running job's handler sees: it reports through `progress` and calls `tick` between batches.
 
-    model: what the job keeps in memory; set by the handler once it does.  look: gives the scores so far
-    of the language under way, or None; set by the handler, called from any thread, so it may not wait
-    for the device.
+    model: the one the job holds in memory; set by the handler.  look: returns the current language's scores
+    so far, or None; set by the handler, called from any thread, so it must not wait for the device.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Running:
         self._attempts = job.attempts
 
     def tick(self) -> None:
-        """Serve live requests, then honour a cancellation. Raises Cancelled."""
+        """Serve live requests. Raises Cancelled if the job is to be cancelled."""
         self._breathe()
         now = self._clock()
         if now - self._looked >= BETWEEN_SECONDS:
@@ -77,7 +76,7 @@ class Running:
                 raise Cancelled
 
     def progress(self, done: int, total: int, note: str, *, fresh: bool = False) -> None:
-        """Note how far the job is. fresh: the pace so far says nothing about what is left."""
+        """Report the job's progress.  fresh: the pace so far says nothing about the rest."""
         now = self._clock()
         if fresh or self._first is None or done < self._first[1]:
             self._first = (now, done)
@@ -89,21 +88,21 @@ class Running:
         self.tick()
 
     def kept(self) -> None:
-        """Something new is kept, so the next attempt will start further on: it is not the job that kills its worker."""
+        """Note that something new is stored: the next attempt starts further on, so earlier ones no longer count."""
         if self._attempts > 1:
             self._attempts = 1
             self._try(lambda: self._jobs.gets_on(self.job.id))
 
     def log(self, line: str) -> None:
-        """Add a line to the job's log: never a sentence or a token of a user's."""
+        """Add a line to the job's log, never with a user's sentence or a token."""
         self._try(lambda: self._jobs.tell(self.job.id, line))
 
     def began(self, folder: str, language: str) -> None:
-        """The job writes to a folder below the cache; what is unfinished there goes when the job is deleted."""
+        """Note that the job writes to a cache folder; what is unfinished there is deleted with the job."""
         self._try(lambda: self._jobs.began(self.job.id, folder, language))
 
     def _try(self, ask: Callable[[], bool | None]) -> bool:
-        """Ask the job list; a job goes on where the list cannot be read or written, as its results are elsewhere."""
+        """Access the job list; a job goes on if that fails, as its results are stored elsewhere."""
         try:
             return bool(ask())
         except HeadlabError as error:
@@ -117,13 +116,13 @@ class Running:
 
 
 class Bench(Protocol):
-    """The work itself. Made and called in the engine's thread only; `tick` runs between its batches."""
+    """The work itself. Created and called in the engine's thread only; `tick` is called between batches."""
 
     tick: Callable[[], None]
 
     @property
     def device(self) -> str:
-        """Where the model lives."""
+        """The device that the model is on."""
         ...
 
     @property
@@ -132,11 +131,11 @@ class Bench(Protocol):
         ...
 
     def fetch(self, model: str) -> Future[None]:
-        """Bring a model's files to this machine; may be called from any thread."""
+        """Fetch a model's files to this machine; may be called from any thread."""
         ...
 
     def load(self, model: str) -> LoadedModel:
-        """Make a model the resident one, freeing the one before."""
+        """Load a model as the resident one, freeing the previous one."""
         ...
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
@@ -148,32 +147,32 @@ class Bench(Protocol):
         ...
 
     def gradient(self, request: GradientRequest) -> Scores:
-        """Gradient importance of one language, kept in the store."""
+        """Gradient importance of every head in one language, stored."""
         ...
 
     def measure(self, request: MeasureRequest) -> Measured:
-        """How many heads a model has, and how long a forward pass takes now."""
+        """Number of heads of a model, and how long a forward pass takes now."""
         ...
 
     def run(self, running: Running) -> Mapping[str, Any]:
-        """Do a job; results go to the store, what it returns to the job list."""
+        """Run a job; results go to the store, the returned mapping to the job list."""
         ...
 
 
-# What an unfinished job leaves below the cache, and which other job would go on from it.
+# What an unfinished job leaves in the cache, and which other job could continue from it.
 
 RUN = re.compile(r"[0-9a-f]{64}")
 ADAPTER = re.compile(r"adapters/[0-9a-f]{24}")
 LIVE = ("queued", "running")
-PUT_TOGETHER = {"experiment", "front"}  # kinds that are made of pieces which others need too
-# Details that may differ between jobs that share a run: a curve needs the scores that a score job computes.
+PUT_TOGETHER = {"experiment", "front"}  # kinds assembled from pieces that others need too
+# Params that may differ between jobs that share a run: a curve needs the scores that a score job computes.
 OWN = ("languages", "split", "size", "points", "weights")
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of a training
-TRAINED = "model"  # below a run: the model that was trained along with gates
+TRAINED = "model"  # in a run's folder: the model trained along with gates
 
 
 def needed_by(other: Job, job: Job, language: str) -> bool:
-    """Whether a waiting or running job may come to a run that another job began. Rather too often than not."""
+    """Whether a waiting or running job may need a run that another job began; True in doubt."""
     if other.state in LIVE and PUT_TOGETHER & {other.kind, job.kind}:  # one may need any piece of its model and task
         return all(other.params.get(name) == job.params.get(name) for name in ("model", "task"))
     theirs, ours = ({k: v for k, v in one.params.items() if k not in OWN} for one in (other, job))
@@ -181,9 +180,9 @@ def needed_by(other: Job, job: Job, language: str) -> bool:
 
 
 def clear(root: Path, folder: str) -> None:
-    """Delete the checkpoint of an unfinished run; a finished result stays. Raises HeadlabError.
+    """Delete the checkpoint of an unfinished run; a finished result stays. Raises HeadlabError if that fails.
 
-    folder: below the cache, as the job list has it; any other name is left alone.
+    folder: relative to the cache, as in the job list; any other name is left alone.
     """
     try:
         if RUN.fullmatch(folder):
@@ -201,7 +200,7 @@ def _clear_run(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     if (folder / "result.npz").exists():
         return
-    for left in (folder / TRAINED, *folder.glob(f".{TRAINED}.*")):  # the latter: killed while it was written
+    for left in (folder / TRAINED, *folder.glob(f".{TRAINED}.*")):  # the latter: left by a killed write
         if left.is_dir():
             shutil.rmtree(left)
     for name in ("spec.json", "log.txt"):
@@ -210,7 +209,7 @@ def _clear_run(folder: Path) -> None:
         folder.rmdir()
 
 
-# One job after another: taken off the list, run, and its end written down whatever happens.
+# One job after another: claimed from the list, run, and its end recorded whatever happens.
 
 
 class End(NamedTuple):
@@ -222,7 +221,7 @@ class End(NamedTuple):
 
 
 class Runner:
-    """Runs jobs in the device's thread; may be asked about them from any other.
+    """Runs jobs in the device's thread; any other thread may ask about them.
 
     breathe: called between the batches of a job; may raise Stopping.
     """
@@ -236,7 +235,7 @@ class Runner:
 
     @property
     def model(self) -> str | None:
-        """The model that the running job keeps in memory, if there is one."""
+        """The model that the running job holds in memory, if any."""
         running = self._running
         return None if running is None else running.model
 
@@ -251,12 +250,12 @@ class Runner:
         return self._told_code
 
     def look(self, job: int) -> HeadScores | None:
-        """The scores so far of a running job; None if it does not run, or has none to show."""
+        """The scores so far of a running job; None if it is not running or has none."""
         running = self._running
         return running.look() if running is not None and running.job.id == job else None
 
     def delete(self, job: int, root: Path) -> None:
-        """Take a job off the list, with the checkpoints that no other job of the list would go on from.
+        """Delete a job, with the checkpoints that no other job could continue from.
 
         root: the cache. Raises Refusal (404, 409).
         """

@@ -1,4 +1,4 @@
-"""What may be asked of the worker and what it answers: the only shapes that cross its door."""
+"""Requests that the worker accepts and its answers: the only types in its interface."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from headlab.errors import HeadlabError
 
-# What the worker tells of the model it holds, and the record that all its shapes are made of.
+# The base class of all types, and the description of the resident model.
 
 
 class Strict(BaseModel):
-    """A record that takes no field it does not know."""
+    """A record that rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -24,7 +24,7 @@ class LoadedModel(Strict):
 
     architecture: its class and model_type in transformers.  projections: for each layer, in the grid's order, the path
     of the module that takes the heads' outputs.  source: what `from_pretrained` takes to load it without headlab,
-    None where it is not a folder of its own.  costs: of its heads, as `headlab.studies.savings.Costs` has them.
+    None where that is impossible.  costs: of its heads, with the fields of `headlab.studies.savings.Costs`.
     """
 
     name: str
@@ -56,7 +56,7 @@ State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 class Refusal(HeadlabError):
-    """A request that is refused with an HTTP status of its own."""
+    """A refused request, with its HTTP status."""
 
     def __init__(self, sentence: str, status: int, *, code: str) -> None:
         super().__init__(sentence, code=code)
@@ -64,7 +64,7 @@ class Refusal(HeadlabError):
 
 
 class ModelRequest(Strict):
-    """A model to be loaded and described."""
+    """A model to load and describe."""
 
     model: Name
 
@@ -72,8 +72,8 @@ class ModelRequest(Strict):
 class EvaluateRequest(Strict):
     """Accuracy of a mask (None: the untouched model) in one language.
 
-    session: who asks. A newer request of the same session for the same task, language and split ends
-    the older one.
+    session: id of the caller. A newer request with the same session, task, language and split ends the
+    older one.
     """
 
     model: Name
@@ -96,7 +96,7 @@ class AttentionRequest(Strict):
 
 
 class SentencesRequest(Strict):
-    """Some examples of a task, to read and to look at."""
+    """The first n examples of a split of a task."""
 
     task: Name
     language: Language
@@ -117,10 +117,10 @@ class GradientRequest(Strict):
 
 
 class MeasureRequest(Strict):
-    """Work to be timed for a moment; method None: plain forward passes.
+    """Work to time briefly; method None: plain forward passes.
 
-    experiment: details of an experiment job, whose cost is wanted in place of a pace.  roles: details of a role job,
-    whose pace is wanted.
+    experiment: spec of an experiment job, whose cost is wanted instead of a pace.  roles: spec of a role job, whose
+    pace is wanted.
     """
 
     model: Name
@@ -133,11 +133,11 @@ class MeasureRequest(Strict):
 
 
 class Health(Strict):
-    """Whether the worker can be asked, and what it holds.
+    """Whether the worker is available, and its state.
 
-    device, model: None until torch has been imported and a model loaded.  ray: where jobs placed on Ray
-    go, in a word; empty where they cannot.  state: the folder of its job list, below the cache.
-    note: what a reader should know, or empty.
+    device, model: None until torch has been imported and a model loaded.  ray: one word for where Ray jobs
+    run; empty if they cannot.  state: the folder of its job list, relative to the cache.
+    note: a message for the user, or empty.
     """
 
     ok: bool
@@ -153,7 +153,7 @@ class Health(Strict):
 
 
 class ModelCard(Strict):
-    """A model that can be asked for by name; fingerprint None if its files are not on this machine."""
+    """A model that can be requested by name; fingerprint is None if its files are not on this machine."""
 
     name: str
     summary: str
@@ -164,8 +164,8 @@ class ModelCard(Strict):
 class TaskCard(Strict):
     """A task: labels, languages, and whether row i means the same in all of them.
 
-    advice: what to do before its examples can be read, where they are not on this machine; labels and
-    languages are empty where even these cannot be known.
+    advice: how to get its examples if they are not on this machine; labels and languages are empty if
+    these are unknown too.
     """
 
     name: str
@@ -176,7 +176,7 @@ class TaskCard(Strict):
 
 
 class ExampleCard(Strict):
-    """One example of a task.  label: its name; None where words have labels instead, one a word, or a text is made."""
+    """One example of a task.  label: its name; None where each word has a label instead, or a text is generated."""
 
     id: str
     text: str
@@ -189,7 +189,7 @@ class ExampleCard(Strict):
 class Figure(Strict):
     """Accuracy over the examples seen so far, one line of the answer to an evaluate request.
 
-    Without a mask low and high are the 95 % interval of the accuracy; with one, the paired
+    Without a mask, low and high are the 95 % interval of the accuracy; with one, the paired
     bootstrap interval of `difference` = accuracy - baseline.
     """
 
@@ -208,9 +208,9 @@ class Figure(Strict):
 
 
 class Weights(Strict):
-    """Attention by "stack.layer.head": [query][key], three decimals.
+    """Attention by "stack.layer.head": [query][key], to three decimals.
 
-    separators: which tokens end or part texts (such as </s>), by their place.  truncated: the sentence was longer.
+    separators: positions of tokens that end or separate texts (such as </s>).  truncated: the sentence was longer.
     """
 
     tokens: list[str]
@@ -222,8 +222,8 @@ class Weights(Strict):
 class Job(Strict):
     """One row of the job list.
 
-    done, total: in the job's own parts; seconds_left may be unknown.  result: what a job that is done
-    leaves to be read, such as the keys of its results in the store.
+    done, total: in the job's own units.  seconds_left: None where unknown.  result: what a finished job
+    returned, such as the keys of its results in the store.
     """
 
     id: int
@@ -263,33 +263,33 @@ class Scores(Strict):
 
 
 class Snapshot(Strict):
-    """A job and, while it runs, the scores so far of the language it is at; None where there are none to see."""
+    """A job and, while it runs, the current language's scores so far; None where there are none."""
 
     job: Job
     scores: Scores | None = None
 
 
 class Submitted(Strict):
-    """The job that will do the work; the same spec asked twice is one job."""
+    """The job that will do the work; the same spec submitted twice is one job."""
 
     id: int
     state: State
 
 
 class JobLog(Strict):
-    """What happened to a job, oldest first, each line with its time in UTC."""
+    """A job's log, oldest line first, each with its time in UTC."""
 
     lines: list[str]
 
 
 class Deleted(Strict):
-    """A job is off the list."""
+    """A job was deleted."""
 
     deleted: Literal[True] = True
 
 
 class Forecast(Strict):
-    """What a job will cost: forward passes and seconds, None where they cannot be known; basis: why, in words."""
+    """What a job will cost: forward passes and seconds, None where unknown; basis: of both, in words."""
 
     forwards: int | None
     seconds: float | None
@@ -297,9 +297,9 @@ class Forecast(Strict):
 
 
 class Measured(Strict):
-    """What was seen of a model just now: its heads, and seconds a forward pass of the work in question.
+    """What was just measured of a model: its number of heads, and seconds per forward pass of the work in question.
 
-    resumable: whether a pass can start at any layer.  forecast: the cost of an experiment, where that was asked for.
+    resumable: whether a pass can start at any layer.  forecast: the cost of an experiment, if requested.
     """
 
     heads: int
@@ -309,7 +309,7 @@ class Measured(Strict):
 
 
 class Problem(Strict):
-    """Why a request was refused: a sentence, and which problem it is, in a code that stays when sentences change."""
+    """Why a request was refused: a sentence, and a code for the problem that stays when sentences change."""
 
     error: str
     code: str
@@ -335,13 +335,13 @@ class ScoreSpec(Strict):
     ablation: Ablation = "zero"
 
 
-# What is said and what is logged when something fails: neither ever carries a sentence or a token.
+# What is reported and logged when something fails: neither ever contains a user's sentence or a token.
 
 LOG_NAME = "worker.log"
 
 
 def sentence_of(error: BaseException) -> str:
-    """What the asker is told."""
+    """The message that the client receives."""
     if isinstance(error, HeadlabError):
         return str(error)
     return f"the worker failed ({type(error).__name__}); see the worker's log, .worker/{LOG_NAME} below the cache"
@@ -353,7 +353,7 @@ def code_of(error: BaseException) -> str:
 
 
 def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
-    """Log types and places, not messages: those of foreign exceptions may quote what a user wrote."""
+    """Log types and locations, not messages: those of other libraries' exceptions may quote what a user wrote."""
     lines = [f"{what}: {type(error).__name__}"]
     seen: BaseException | None = error
     while seen is not None:

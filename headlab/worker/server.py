@@ -1,4 +1,4 @@
-"""The worker's process and its HTTP face: typed requests in, typed answers or one sentence out."""
+"""The worker's process and its HTTP interface: typed requests in, typed answers or one error message out."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ from headlab.worker.schemas import (
 from headlab.worker.snapshots import told
 from headlab.worker.state_dir import Home, announce, take_home, token_of_environment
 
-# Between the device's thread and the server's: the records of one live request as they come.
+# From the device's thread to the server's: the records of one live request as they arrive.
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.25
@@ -98,12 +98,12 @@ class Inbox:
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
 
     def send(self, message: Message) -> None:
-        """Called from the device's thread; a server that has gone takes nothing."""
+        """Called from the device's thread; does nothing once the server has stopped."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def read(self) -> BaseModel | End:
-        """The next record, or the end. Raises what ended the request."""
+        """The next record, or End. Raises the exception that ended the request."""
         message = await self._queue.get()
         if isinstance(message, Exception):
             raise message
@@ -111,7 +111,7 @@ class Inbox:
 
 
 async def first_of(live: Live, inbox: Inbox, http: Request) -> BaseModel | End:
-    """The first record; nothing is computed for a client that has gone while it waited."""
+    """The first record; nothing is computed for a client that disconnects while waiting."""
     reading = asyncio.ensure_future(inbox.read())
     try:
         while not (await asyncio.wait({reading}, timeout=LOOK_SECONDS))[0]:
@@ -124,7 +124,7 @@ async def first_of(live: Live, inbox: Inbox, http: Request) -> BaseModel | End:
 
 
 async def only(http: Request, ask: Ask) -> BaseModel:
-    """The one record of a request."""
+    """The only record of a request. Raises Refusal (503) if the worker shuts down."""
     inbox = Inbox()
     record = await first_of(ask(inbox.send), inbox, http)
     if isinstance(record, End):
@@ -133,7 +133,7 @@ async def only(http: Request, ask: Ask) -> BaseModel:
 
 
 async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIterator[str]:
-    """All records, the first one included, a line of JSON each."""
+    """All records, including the first, as one line of JSON each."""
     record = first
     try:
         while not isinstance(record, End):
@@ -141,26 +141,26 @@ async def lines_of(live: Live, inbox: Inbox, first: BaseModel | End) -> AsyncIte
             record = await inbox.read()
         if record.superseded:
             yield '{"superseded": true, "done": false}\n'
-    except Exception as error:  # the status has been sent: the sentence travels as the last line
+    except Exception as error:  # the status has been sent: the error is the last line
         yield json.dumps(_told(error)) + "\n"
     finally:
         live.stopped = True
 
 
 def _told(error: Exception) -> dict[str, str]:
-    """What the asker is told; what nobody expected goes to the log."""
+    """An error as the client receives it; unexpected ones are logged."""
     if not isinstance(error, HeadlabError):
         log_failure(log, "a live request", error)
     return {"error": sentence_of(error), "code": code_of(error)}
 
 
-# What a job will cost, from what the store knows and, where that is too little, from what was just timed.
+# What a job will cost, from stored results and, where these are too few, from what was just timed.
 
 
 def estimated(engine: Engine, request: Submission, measured: Measured | None = None) -> Estimate:
     """A job's cost as far as it is known; reads the store, so it waits for the disk but not for the device.
 
-    Raises HeadlabError for params that do not fit, Refusal (503) before the device is there.
+    Raises HeadlabError for invalid params, Refusal (503) before the device is ready.
     """
     params, store, device = engine.check(request.kind, request.spec.model_dump()), engine.store, engine.device
     if device is None:
@@ -173,13 +173,13 @@ def estimated(engine: Engine, request: Submission, measured: Measured | None = N
     return kind_of(request.kind).forecast(params, known)
 
 
-# The routes about jobs: what they will cost, submitting, following and ending them.
+# Routes about jobs: forecasting, submitting, following and ending them.
 
 JobId = Annotated[int, PathParameter(ge=1, lt=1 << 63)]
 
 
 def add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
-    """Routes about jobs. admit: refuses models that may not be asked for."""
+    """Add the routes about jobs.  admit: refuses models that may not be requested."""
     _add_list(app, engine, admit)
     _add_one(app, engine, admit)
 
@@ -187,13 +187,13 @@ def add_jobs(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
 def _add_list(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.post("/jobs", status_code=202)
     def submit(request: Submission) -> Submitted:
-        """Queue a job; the same work asked for twice is one job, wherever it is computed."""
+        """Queue a job; the same work submitted twice is one job, wherever it is computed."""
         _admit(request, admit)
         return engine.submit(request.kind, request.spec.model_dump(), request.place)
 
     @app.post("/forecast")
     async def forecast(request: Submission, http: Request) -> Forecast:
-        """What a job will cost; where nothing is known of such work, a few batches of it are timed."""
+        """What a job will cost; if its pace is unknown, a few batches are timed."""
         await run_in_threadpool(_admit, request, admit)
         first = await run_in_threadpool(estimated, engine, request)
         if first.ask is None:
@@ -201,7 +201,7 @@ def _add_list(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
         ask = first.ask
         try:
             seen = await only(http, lambda send: engine.measure(ask, send))
-        except Refusal as refusal:  # a job holds another model, or too many wait: what is known is told
+        except Refusal as refusal:  # a job holds another model, or too many wait: return what is known
             return first.forecast.model_copy(update={"basis": f"{first.forecast.basis} ({refusal})"})
         assert isinstance(seen, Measured)
         return (await run_in_threadpool(estimated, engine, request, seen)).forecast
@@ -223,12 +223,12 @@ def _add_one(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
 
     @app.get("/jobs/{job}/log")
     def lines(job: JobId) -> JobLog:
-        """What happened to a job: its last 500 lines."""
+        """The last 500 lines of a job's log."""
         return JobLog(lines=list(engine.jobs.log(job)))
 
     @app.delete("/jobs/{job}")
     def delete(job: JobId) -> Deleted:
-        """Take a job that does not run off the list, with its log and checkpoints; results stay."""
+        """Delete a job that is not running, with its log and checkpoints; results stay."""
         engine.delete(job)
         return Deleted()
 
@@ -238,15 +238,15 @@ def _add_one(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
 
     @app.post("/jobs/{job}/resume")
     def resume(job: JobId) -> Job:
-        """Queue a cancelled or failed job again; it goes on from its checkpoint."""
+        """Queue a cancelled or failed job again; it continues from its checkpoint."""
         model = engine.jobs.get(job).params.get("model")
         if model is not None:
-            admit(str(model))  # it may be of a time when the worker was on loopback
+            admit(str(model))  # it may date from when the worker was on loopback
         return engine.resume(job)
 
 
 def _admit(request: Submission, admit: Callable[[str], str]) -> None:
-    """Refuse a job on a model that may not be asked for; a fine-tuning has its own base."""
+    """Refuse a job on a model that may not be requested; a fine-tuning job has its own base model."""
     model = getattr(request.spec, "model", None)
     if model is not None:
         admit(str(model))
@@ -256,7 +256,7 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
 }
-CODES = {  # of what the server itself refuses
+CODES = {  # of refusals by the server itself
     404: "request.path_unknown",
     405: "request.method_unknown",
     408: "request.too_slow",
@@ -277,8 +277,8 @@ def create_app(
 ) -> FastAPI:
     """The worker's application around an engine.
 
-    token: needed in `Authorization: Bearer` for everything but /health, if given.  hosts: Host headers
-    that are answered ("*": any).  admit: refuses models that may not be asked for.  state, note: for /health.
+    token: if given, required in `Authorization: Bearer` for everything but /health.  hosts: accepted Host
+    headers ("*": any).  admit: refuses models that may not be requested.  state, note: for /health.
     """
 
     @asynccontextmanager
@@ -342,7 +342,7 @@ def _add_lists(app: FastAPI) -> None:
 
 def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     async def ready(model: str) -> None:
-        """The model may be asked for, and its files are here."""
+        """Check that the model may be requested, and fetch its files."""
         await run_in_threadpool(admit, model)
         await asyncio.wrap_future(engine.fetch(model))
 
@@ -358,13 +358,13 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
 
     @app.post("/gradient", response_model=Scores)
     async def gradient(request: GradientRequest, http: Request) -> BaseModel:
-        """Gradient importance of every head in one language; kept in the store like any result."""
+        """Gradient importance of every head in one language; stored like any result."""
         await ready(request.model)
         return await only(http, lambda send: engine.gradient(request, send))
 
     @app.post("/evaluate", response_model=Figure, response_class=StreamingResponse, responses={200: FIGURES})
     async def evaluate(request: EvaluateRequest, http: Request) -> Response:
-        """One JSON record a line, each over more examples; the last has `done`."""
+        """One JSON record per line, each over more examples; the last has `done` true."""
         await ready(request.model)
         inbox = Inbox()
         live = engine.evaluate(request, inbox.send)
@@ -379,14 +379,14 @@ def _say(_: Request, error: Exception) -> Response:
 
 
 def _say_invalid(_: Request, error: Exception) -> Response:
-    """Where and why, never what was given: it may be a sentence of the user's."""
+    """Report the field and the reason, never the value: it may be a user's sentence."""
     assert isinstance(error, RequestValidationError)
     parts = [f"{_where(e['loc'])}: {e['msg']}" for e in error.errors()[:5]]
     return refused(422, "; ".join(parts), code="request.field_invalid")
 
 
 def _where(place: Sequence[str | int]) -> str:
-    """The field's name; a made-up one may be long, or no text at all."""
+    """The field's name; an unknown one may be long, or not encodable."""
     name = ".".join(str(part) for part in place[1:])[:100]
     return name.encode(errors="replace").decode() or "the request"
 
@@ -397,7 +397,7 @@ def _say_http(_: Request, error: Exception) -> Response:
     return refused(error.status_code, sentence, code=CODES.get(error.status_code, "request.refused"))
 
 
-# The worker's process from start to end: doors, folder, port, engine, and leaving with its parent.
+# The worker's process from start to end: access, folder, port, engine, and stopping with its parent.
 
 PORT = 8700
 RAY = "HEADLAB_RAY"
@@ -412,10 +412,10 @@ LAST_SECONDS = 8.0
 class Settings:
     """How a worker is started.
 
-    port: 0 takes a free one.  warm: a model to load at once.  parent: process id whose end ends the
-    worker.  told: a file that takes {"url"} or {"error", "code"} once it is known.  allow: models besides the
-    embedded ones that a worker which others can reach may load.  ray, workers: where jobs placed on Ray go, as in
-    `headlab score`; None has no such place.
+    port: 0 takes a free one.  warm: a model to load at once.  parent: id of the process whose end
+    stops the worker.  told: a file that {"url"} or {"error", "code"} is written to once known.  allow: models besides
+    the embedded ones that a worker open to other machines may load.  ray, workers: where Ray jobs run, as in
+    `headlab score`; None for no Ray.
     """
 
     cache: Path
@@ -432,7 +432,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Entrance:
-    """Where a worker listens and whom it lets in.  hosts: Host headers it answers."""
+    """Where a worker listens and which requests it accepts.  hosts: accepted Host headers."""
 
     listener: socket.socket
     url: str
@@ -442,7 +442,7 @@ class Entrance:
 
 
 def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
-    """Run a worker until it is told to stop. make: gives the bench; the real one if None.
+    """Run a worker until it is stopped.  make: creates the bench; None for the real one.
 
     Raises HeadlabError if it cannot start: port in use, no token where one is needed, folder not writable.
     """
@@ -481,14 +481,14 @@ def _run(settings: Settings, home: Home, entrance: Entrance, jobs: Jobs, make: C
     if engine.stop(0):
         jobs.close()
     else:
-        # A thread deep in a forward pass cannot be ended; the job stays "running" and the next start queues it.
+        # A thread in a forward pass cannot be stopped; the job stays "running" and the next start requeues it.
         log.warning("a batch did not end in time; leaving without it")
         logging.shutdown()
         os._exit(0)
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:
-    """The HTTP server of a worker, with limits on connections, heads and waiting."""
+    """The HTTP server of a worker, with limits on connections, header size and waiting time."""
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -516,12 +516,12 @@ def _real_bench(settings: Settings) -> Bench:
 
 
 def word_for(ray: str | None) -> str:
-    """What people are told of the place that jobs on Ray go to."""
+    """The word shown to users for where Ray jobs run; empty if they cannot."""
     return "" if ray is None else "local" if ray == "local" else "cluster"
 
 
 def open_entrance(settings: Settings) -> Entrance:
-    """Listen, and decide by the address that was really taken who may come in.
+    """Listen, and decide who is admitted by the address actually bound.
 
     Raises HeadlabError: port in use, no or a weak token where one is needed, a model that cannot be allowed.
     """
@@ -541,7 +541,7 @@ def open_entrance(settings: Settings) -> Entrance:
             "text here and where the app runs, or leave the host at 127.0.0.1",
             code="worker.token_missing",
         )
-    # The token is what a page lacks that makes its own name point here.
+    # Any host: a page whose own name resolves to this machine (DNS rebinding) still lacks the token.
     return Entrance(listener, url, token, ("*",), allowed)
 
 
@@ -574,7 +574,7 @@ def _log_to(path: Path) -> None:
 
 
 def _leave_with(parent: int, engine: Engine, server: uvicorn.Server) -> None:
-    """Stop in order once the parent has gone; hard if that takes too long."""
+    """Stop gracefully once the parent has ended, by force if that takes too long."""
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     log.info("the process that started this worker has gone")

@@ -1,4 +1,4 @@
-"""Looking at a running job: which run it is at, and its scores so far as they cross the worker's door."""
+"""Looking at a running job: which run it is computing, and its scores so far as the worker sends them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds"
 
 @dataclass(frozen=True)
 class WatchedRun(Run):
-    """A run that tells when it has kept something new."""
+    """A run that calls `kept` when it has stored something new."""
 
     kept: Callable[[], None] = lambda: None
 
@@ -32,7 +32,7 @@ class WatchedRun(Run):
 
 
 class WatchedStore(Store):
-    """A store that tells which run is asked for, the one that is about to be computed, and when it keeps something."""
+    """A store that calls `begun` with each run asked for, about to be computed, and `kept` when it stores something."""
 
     def __init__(self, root: Path, begun: Callable[[Run], None], kept: Callable[[], None] = lambda: None) -> None:
         super().__init__(root)
@@ -47,7 +47,7 @@ class WatchedStore(Store):
 
 @dataclass(frozen=True)
 class KeptRun(Run):
-    """A run that tells of itself once it has kept something, with whether that was all."""
+    """A run that calls `told` with itself once it has stored something, and with whether that was all."""
 
     told: Callable[[Run, bool], None] = lambda run, finished: None
 
@@ -68,7 +68,7 @@ class KeptRun(Run):
 
 
 class KeptStore(Store):
-    """A store that tells which runs something was kept of; those that are only looked up are not told of."""
+    """A store that calls `told` for runs that something was stored of, not for those only looked up."""
 
     def __init__(self, root: Path, told: Callable[[Run, bool], None]) -> None:
         super().__init__(root)
@@ -81,7 +81,7 @@ class KeptStore(Store):
 
 
 def told(scores: HeadScores) -> dict[str, Any]:
-    """Scores as plain values: the fields of `headlab.worker.schemas.Scores`; halves are for finished ones only."""
+    """Scores as plain values: the fields of `headlab.worker.schemas.Scores`; only finished ones have halves."""
     arrays = {name: getattr(scores, name) for name in ARRAYS}
     plain = {name: getattr(scores, name) for name in PLAIN}
     lists = {name: None if array is None else array.tolist() for name, array in arrays.items()}
@@ -89,7 +89,7 @@ def told(scores: HeadScores) -> dict[str, Any]:
 
 
 def scores_of(answer: Mapping[str, Any]) -> HeadScores | None:
-    """The scores in the worker's answer. Raises HeadlabError if they do not fit together."""
+    """The scores in a worker's answer; None if there are none. Raises HeadlabError if they are malformed."""
     given = answer.get("scores")
     if given is None:
         return None

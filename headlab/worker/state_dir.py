@@ -1,4 +1,4 @@
-"""The folder a worker keeps its job list and log in, held by a lock that the kernel frees, and its token."""
+"""The folder of a worker's job list and log, held by a lock that the kernel releases, and the worker's token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO
 from headlab.errors import HeadlabError
 from headlab.files import read_json, unwritable, write_json
 
-# The token that app and worker share: long enough that nobody guesses it, plain enough that a header carries it.
+# The token that app and worker share: long enough not to be guessed, plain enough for a header.
 
 VARIABLE = "HEADLAB_TOKEN"
 MIN_LENGTH = 16
@@ -20,12 +20,12 @@ MIN_DIFFERENT = 6
 
 
 def token_of_environment() -> str | None:
-    """$HEADLAB_TOKEN; None if it is not set. Raises HeadlabError if it could be guessed or not be sent."""
+    """$HEADLAB_TOKEN; None if it is not set. Raises HeadlabError if it is too weak or cannot be sent."""
     return checked_token(os.environ.get(VARIABLE))
 
 
 def checked_token(token: str | None) -> str | None:
-    """The token a worker is to ask for; None for none. Raises HeadlabError if it could be guessed or not be sent."""
+    """The token, checked; None if there is none. Raises HeadlabError if it is too weak or cannot be sent."""
     if not token:
         return None
     advice = 'make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
@@ -43,7 +43,7 @@ def checked_token(token: str | None) -> str | None:
     return token
 
 
-# The folder a worker keeps its job list and log in, held by a lock that the kernel frees.
+# The folder of a worker's job list and log, held by a lock that the kernel releases.
 
 NAME = ".worker"
 HOMES = 8
@@ -52,7 +52,7 @@ HANDOVER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Home:
-    """A locked folder.  label: its path below the cache.  lock: open for as long as the worker lives."""
+    """A locked folder.  label: its path relative to the cache.  lock: open for as long as the worker lives."""
 
     folder: Path
     label: str
@@ -63,8 +63,8 @@ class Home:
 def take_home(cache: Path) -> Home:
     """Lock this cache's worker folder, or a spare one if another worker holds it.
 
-    A holder whose own parent has gone is about to end, so it is waited for. Raises HeadlabError if the
-    folder cannot be written or all are taken.
+    A holder whose parent process has ended is about to end too, so it is waited for. Raises HeadlabError if
+    the folder cannot be written or all are taken.
     """
     for number in range(1, HOMES + 1):
         label = NAME if number == 1 else f"{NAME}/{number}"
@@ -79,7 +79,7 @@ def take_home(cache: Path) -> Home:
 
 
 def announce(home: Home, url: str, parent: int | None) -> None:
-    """Write down where the holder of the folder can be reached."""
+    """Write the address of the folder's holder to worker.json."""
     write_json(home.folder / "worker.json", {"url": url, "pid": os.getpid(), "parent": parent})
 
 
@@ -103,7 +103,7 @@ def _lock(folder: Path, patient: bool) -> IO[bytes] | None:
 
 
 def _orphaned(folder: Path) -> bool:
-    """Whether the worker that holds the folder was started by a process that has gone."""
+    """Whether the worker that holds the folder was started by a process that has ended."""
     try:
         said = read_json(folder / "worker.json")
         parent = said.get("parent")

@@ -54,7 +54,7 @@ def test_json_has_what_scripts_were_promised(place, capsys):
 def test_without_a_task_the_embedded_tasks_sentences_are_compared(place, capsys):
     code, out, _ = run(place, capsys, "--size", "17", out="plain")
     assert code == 0
-    assert "4 of 6 heads are gone" in out
+    assert "4 of 6 heads removed" in out
     assert "on 17 different examples" in out
     assert json.loads((place / "plain" / "proof.json").read_text())["examples"] == 17
 

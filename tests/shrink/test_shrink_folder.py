@@ -127,7 +127,7 @@ def test_the_model_card_shows_before_and_after_and_what_the_mask_file_says(model
     out = written(model, tmp_path / "m", mask, speed=Speed(0.8, 0.75, 0.85, "cpu, batches of 16")).folder
     card = (out / "README.md").read_text()
     assert "| parameters | 16,949 | " in card
-    assert "| numbers of the weights | float32 | float32 |" in card
+    assert "| dtype of the weights | float32 | float32 |" in card
     assert "| weights | 67.8 kB | " in card
     assert "are gone from the weights; nothing else changed." in card
     assert f"| attention heads | 12 | {int(mask.kept.sum())} |" in card

@@ -69,7 +69,7 @@ def test_rounding_is_told_apart_from_the_cut(numbers, tmp_path):
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"the others were rounded from float32 to {numbers}" in card
     assert "nothing else changed" not in card
-    assert f"| numbers of the weights | float32 | {numbers} |" in card
+    assert f"| dtype of the weights | float32 | {numbers} |" in card
     assert f"That is the rounding to {numbers}." in card
     assert all(torch.equal(before[name], t) for name, t in model.module.state_dict().items())
 

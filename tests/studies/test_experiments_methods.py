@@ -91,7 +91,7 @@ def test_the_report_has_every_pair_of_methods_and_every_language(made: tuple[Rep
     assert len(report.table("methods-differences").rows) == 3 * (3 + 3)
     assert len(report.table("methods-curves").rows) == 2 * 4 * 5
     assert len(report.table("methods-areas").rows) == 3 * 4
-    assert report.notes[0].startswith("Which score to trust for this model the data do not tell: over 2 languages")
+    assert report.notes[0].startswith("The data do not show which score to trust for this model: over 2 languages")
     assert Report.from_json(report.to_json()) == report
 
 

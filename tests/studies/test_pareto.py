@@ -101,7 +101,7 @@ def test_orders_that_are_the_same_are_tried_once_and_it_is_said():
     two, told = candidate_orders(["mean", "own"], scores_of({"xx": range(6), "yy": [5, 1, 2, 3, 4, 0]}), EVEN)
     assert [one.key for one in two] == ["mean", "own xx", "own yy"]
     assert not told
-    for note, why in (("heads stay.", "heads stay"), ("", "what a head of this model costs cannot be told")):
+    for note, why in (("heads stay.", "heads stay"), ("", "the cost of this model's heads is unknown")):
         nothing = dataclasses.replace(EVEN, layers=(), note=note)
         (told,) = candidate_orders(["cost"], scores_of({"xx": range(6)}), nothing)[1]
         assert told == f"There is no order by cost: {why}."

@@ -169,8 +169,8 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     assert [table.rows for table in kept.report.tables] == [table.rows for table in by_library(model).tables]
     assert done["done"] == done["total"]
     told = [line[21:] for line in worker.client.log(done["id"])]
-    assert "xx: leave-one-out scores kept" in told
-    assert told.count("xx: answers begun") == 1  # not once a mask
+    assert "xx: leave-one-out scores stored" in told
+    assert told.count("xx: answers started") == 1  # not once a mask
     after = worker.client.forecast("experiment", spec_of(model))
     assert (after["forwards"], after["seconds"], after["basis"]) == (0, 0.0, "the report is in the cache already")
     again = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")

@@ -161,7 +161,7 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
     assert found[1].measured == own.measured
     np.testing.assert_allclose(found[1].log_alpha, own.log_alpha, rtol=1e-4)
     assert done["done"] == done["total"]
-    assert [line[21:] for line in worker.client.log(done["id"])].count("yy: gates begun") == 2
+    assert [line[21:] for line in worker.client.log(done["id"])].count("yy: gates started") == 2
     after = worker.client.forecast("gates", spec_of(model))
     assert (after["forwards"], after["seconds"]) == (0, 0.0)
     assert after["basis"] == "these gates are in the cache already"

@@ -139,12 +139,12 @@ def test_a_log_tells_what_happened(worker: Running) -> None:
     assert lines(worker, job) == [
         "submitted",
         "started, attempt 1",
-        "de: scores begun",
+        "de: scores started",
         "to be cancelled at its next batch",
         "cancelled",
         "resumed",
         "started, attempt 1",
-        "de: scores begun",
+        "de: scores started",
         "done",
     ]
     failed = int(worker.client.submit("score", {**SPEC, "seed": 13})["id"])
@@ -166,7 +166,7 @@ def test_a_log_outlives_the_worker_and_says_how_it_went(tmp_path: Path) -> None:
     with running(tmp_path, partial(FakeBench, tmp_path, 0.02)) as worker:
         job = started(worker)
     jobs = Jobs(tmp_path / "jobs.db")
-    assert jobs.log(job)[-1].endswith("put back: the worker goes down")
+    assert jobs.log(job)[-1].endswith("requeued: the worker is shutting down")
     assert jobs.claim() is not None
     jobs.close()  # and never another word: as after kill -9
     jobs = Jobs(tmp_path / "jobs.db")

@@ -155,7 +155,7 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
         assert (curve.split, curve.n, curve.removed.tolist()) == ("test", 20, [0, 4, 8, 12])
     assert {r.scores.language for r in store.scan().results} == {"xx", "yy"}
     told = [line[21:] for line in worker.client.log(done["id"])]
-    assert told[2:4] == ["xx: scores begun", "xx: curve begun"]
+    assert told[2:4] == ["xx: scores started", "xx: curve started"]
     again = submit(worker, "curve", {**spec, "languages": ["yy"], "points": 5})
     assert "yy: scores in the cache already" in [line[21:] for line in worker.client.log(again["id"])]
     assert worker.client.job(again["id"])["done"] == worker.client.job(again["id"])["total"]
@@ -374,7 +374,7 @@ def test_a_forecast_by_hand(fake: tuple[Running, FakeBench]) -> None:
     told = worker.client.forecast("score", spec)
     assert told["forwards"] == 2 * 1714 == 2 * (math.ceil(0.35 * 451 * 8) + 451)
     assert told["seconds"] == pytest.approx(2 * 1714 * 0.002)
-    assert told["basis"] == "451 samples a head, as intervals that narrow usually need; 2 ms a forward, measured now"
+    assert told["basis"] == "451 samples per head, typical for intervals of this width; 2 ms a forward, measured now"
     assert bench.log == ["measured shapley"]
     few = worker.client.forecast("score", {**spec, "options": {"target": 0.05, "samples": 10}})
     assert few["forwards"] == 2 * (28 + 10)

@@ -159,7 +159,7 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     assert [table.rows for table in made.tables] == [table.rows for table in own.tables]
     assert read(made).syntax
     assert done["done"] == done["total"]
-    assert [line[21:] for line in worker.client.log(done["id"])].count("xx: report begun") == 1
+    assert [line[21:] for line in worker.client.log(done["id"])].count("xx: report started") == 1
     after = worker.client.forecast("roles", spec_of(model))
     assert (after["forwards"], after["seconds"]) == (0, 0.0)
     assert after["basis"] == "the reports are in the cache already"

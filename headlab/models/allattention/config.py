@@ -1,4 +1,4 @@
-"""Sizes of an All-attention Transformer, or of an ordinary one made of the same parts."""
+"""Configuration of an All-attention Transformer, or of an ordinary one built from the same parts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ LOW = {"vocab_size": 2, "hidden_size": 1, "head_size": 1, "persistent": 0, "feed
 
 
 class AllAttentionConfig(PretrainedConfig):
-    """Configuration of a decoder-only language model whose layers may differ in heads.
+    """Configuration of a decoder-only language model whose layers may differ in their number of heads.
 
-    heads_per_layer: heads of every layer; 0 leaves a layer without attention.  head_size: width of a head's queries,
-    keys and values.  persistent: trained key and value vectors a head has beside those of the tokens (Sukhbaatar et
-    al., 2019, section 4).  feed_forward: inner width of a feed-forward part after the attention (0: none); one with
-    persistent 0 is an ordinary Transformer.  positions: "relative" (a trained vector a distance, up to
-    max_position_embeddings - 1, where those farther away count alike; Shaw et al., 2018) or "learned" (a trained vector
-    a place, so that no text may be longer).  pre_norm: normalise before each part, not after it.
-    Raises HeadlabError for sizes that make no model.
+    heads_per_layer: heads of each layer; a layer with 0 has no attention.  head_size: width of a head's queries,
+    keys and values.  persistent: trained key and value vectors per head, besides those of the tokens (Sukhbaatar et
+    al., 2019, section 4).  feed_forward: inner width of a feed-forward part after the attention (0: none); with it and
+    persistent 0 the model is an ordinary Transformer.  positions: "relative" (a trained vector per distance, up to
+    max_position_embeddings - 1, which also serves larger distances; Shaw et al., 2018) or "learned" (a trained vector
+    per position, so that no text may be longer).  pre_norm: normalise before each part, not after it.
+    Raises HeadlabError for invalid sizes.
     """
 
     model_type = MODEL_TYPE
@@ -60,12 +60,12 @@ class AllAttentionConfig(PretrainedConfig):
 
     @property
     def num_hidden_layers(self) -> int:
-        """How many layers there are, those without heads counted."""
+        """Number of layers, including those without heads."""
         return len(self.heads_per_layer)
 
     @property
     def num_attention_heads(self) -> int:
-        """Most heads in any layer."""
+        """Largest number of heads in any layer."""
         return max(self.heads_per_layer)
 
     def _check(self) -> None:
@@ -92,11 +92,11 @@ class AllAttentionConfig(PretrainedConfig):
             )
 
 
-# How many parameters a model of a configuration has, without making it.
+# Number of parameters of a configuration's model, without building it.
 
 
 class Parameters(NamedTuple):
-    """Parameters of the whole model, of its layers, and of one head (its persistent vectors included)."""
+    """Numbers of parameters of the whole model, of its layers, and of one head (with its persistent vectors)."""
 
     whole: int
     layers: int
@@ -104,7 +104,7 @@ class Parameters(NamedTuple):
 
 
 def parameters(config: AllAttentionConfig) -> Parameters:
-    """Numbers of parameters; a test holds them against models."""
+    """Numbers of parameters of a configuration's model; a test compares them with real models."""
     wide, size = config.hidden_size, config.head_size
     head = 4 * wide * size + 2 * config.persistent * size
     distances = config.max_position_embeddings * size if config.positions == RELATIVE else 0

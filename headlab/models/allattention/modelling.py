@@ -20,15 +20,15 @@ from headlab.models.allattention.config import MODEL_TYPE, AllAttentionConfig
 from headlab.models.checkpoint import alone
 from headlab.records import Bools
 
-IGNORED = -100  # a label that is not asked for
+IGNORED = -100  # label of positions without a loss
 
 
 class AllAttention(nn.Module):
-    """Causal attention over tokens and persistent vectors with one softmax, in some heads.
+    """Causal attention over tokens and persistent vectors with one softmax, in a number of heads.
 
     Sukhbaatar et al. (2019), section 4: every head has its own persistent keys and values, which all positions see
-    at no distance; they are kept divided by the roots of the head's width and of their number, so that they
-    learn at the pace of other weights.
+    without a distance term; they are stored divided by the square roots of the head's width and of their number,
+    respectively, so that they learn as fast as other weights.
     """
 
     is_causal = True
@@ -36,7 +36,7 @@ class AllAttention(nn.Module):
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()
         self.config, self.heads, size = config, heads, config.head_size
-        self.persistent = config.persistent  # columns of the weights behind those of the tokens
+        self.persistent = config.persistent  # attention weights' columns after those of the tokens
         self.query, self.key, self.value = (
             nn.Linear(config.hidden_size, heads * size, bias=False) for _ in range(3)
         )  # fmt: skip
@@ -48,7 +48,7 @@ class AllAttention(nn.Module):
             self.distances = nn.Parameter(torch.empty(config.max_position_embeddings, size))
 
     def forward(self, hidden: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """What the heads add to hidden [row, token, width]; visible: bool [row or 1, 1, query, key]."""
+        """Attention output for hidden [row, token, width], same shape; visible: bool [row or 1, 1, query, key]."""
         size = self.config.head_size
         query, key, value = (
             part(hidden).unflatten(-1, (self.heads, size)).transpose(1, 2)
@@ -59,7 +59,7 @@ class AllAttention(nn.Module):
         if self.config.positions == RELATIVE:
             added = added + scaling * self._by_distance(query)
         if self.persistent:
-            # Behind the tokens, so that the first columns of the weights stay the tokens'.
+            # After the tokens, so that the first columns of the weights are still the tokens'.
             key = torch.cat([key, self._for_rows(self.persistent_keys * size**0.5, len(key))], dim=2)
             value = torch.cat([value, self._for_rows(self.persistent_values * self.persistent**0.5, len(key))], 2)
             added = functional.pad(added, (0, self.persistent))
@@ -74,9 +74,9 @@ class AllAttention(nn.Module):
         return vectors.expand(rows, -1, -1, -1)
 
     def _by_distance(self, query: torch.Tensor) -> torch.Tensor:
-        """Query times the vector of the distance, [row, head, query, key]; keys to come hold anything.
+        """Query times the vector of the distance, [row, head, query, key]; entries of future keys are arbitrary.
 
-        One product with all distances, largest first, then each row moved to its place (Dai et al., 2019,
+        One product with all distances, largest first, then each row is shifted into place (Dai et al., 2019,
         appendix B).
         """
         tokens = query.shape[2]
@@ -98,7 +98,7 @@ def plain_attention(
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a ReLU between them: what persistent vectors take the place of."""
+    """Two linear maps with a ReLU between them, which persistent vectors replace."""
 
     def __init__(self, config: AllAttentionConfig) -> None:
         super().__init__()
@@ -106,20 +106,20 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(config.feed_forward, config.hidden_size)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Position by position."""
+        """The output at each position."""
         found: torch.Tensor = self.outer(functional.relu(self.inner(hidden)))
         return found
 
 
 class AllAttentionLayer(nn.Module):
-    """Attention where the layer has heads, a feed-forward part where there is one, each with a way past it."""
+    """Attention if the layer has heads, and a feed-forward part if configured, each with a residual connection."""
 
     def __init__(self, config: AllAttentionConfig, heads: int) -> None:
         super().__init__()
         self.pre_norm, self.dropout = config.pre_norm, nn.Dropout(config.dropout)
         self.attention = AllAttention(config, heads) if heads else None
         self.feed_forward = FeedForward(config) if config.feed_forward else None
-        if heads or not config.pre_norm:  # what normalised the sum goes on normalising what is left of it
+        if heads or not config.pre_norm:  # post-norm layers without heads still normalise their input
             self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         if self.feed_forward is not None:
             self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -141,7 +141,7 @@ class AllAttentionLayer(nn.Module):
 
 
 class AllAttentionPreTrainedModel(PreTrainedModel):
-    """What transformers has to know of the family."""
+    """Base class of the family for transformers."""
 
     config_class = AllAttentionConfig
     config: AllAttentionConfig
@@ -151,7 +151,7 @@ class AllAttentionPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Normal weights; persistent vectors of deviation 1 / root of what they are multiplied by (section 4)."""
+        """Normal weights; persistent vectors with standard deviation 1 / their multiplier in `forward` (section 4)."""
         spread = self.config.initializer_range
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, 0.0, spread)
@@ -182,17 +182,17 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of the tokens' vectors."""
+        """The token embedding."""
         return self.embeddings
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Take another table."""
+        """Replace the token embedding."""
         self.embeddings = value  # type: ignore[assignment]
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> BaseModelOutput:
         """Hidden states [row, token, width] of ids [row, token]; attention_mask: 0 where a token is padding.
 
-        Raises HeadlabError for a text longer than learned positions reach.
+        Raises HeadlabError for a text longer than the learned positions.
         """
         tokens = input_ids.shape[1]
         hidden = self.embeddings(input_ids)
@@ -207,7 +207,7 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
         return BaseModelOutput(last_hidden_state=self.norm(hidden))
 
     def _places(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Vectors of the tokens' places, counted from the first one that is no padding."""
+        """Position vectors of the tokens, counted from the first one that is not padding."""
         there = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
         places = (there.cumsum(dim=1) - 1).clamp(min=0)
         needed, most = int(there.sum(dim=1).max()), self.config.max_position_embeddings
@@ -220,7 +220,7 @@ class AllAttentionModel(AllAttentionPreTrainedModel):
 
 
 class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
-    """Token ids to the next token's scores, by the table of the tokens' vectors (tied)."""
+    """Token ids to the next token's scores, with the output tied to the token embedding."""
 
     def __init__(self, config: AllAttentionConfig) -> None:
         super().__init__(config)
@@ -228,20 +228,20 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of the tokens' vectors."""
+        """The token embedding."""
         table: nn.Module = self.model.embeddings
         return table
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Take another table."""
+        """Replace the token embedding."""
         self.model.embeddings = value
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, labels: torch.Tensor | None = None
     ) -> CausalLMOutput:
-        """Scores [row, token, vocabulary] of what follows each token; arguments as in `AllAttentionModel`.
+        """Scores [row, token, vocabulary] of each token's successor; arguments as in `AllAttentionModel`.
 
-        labels: ids [row, token] as in input_ids, -100 where not asked; the loss is nats a token.
+        labels: ids [row, token] as in input_ids, -100 where there is no loss; the loss is in nats per token.
         """
         hidden = self.model(input_ids, attention_mask).last_hidden_state
         logits = functional.linear(hidden, self.model.embeddings.weight)
@@ -251,29 +251,29 @@ class AllAttentionForCausalLM(AllAttentionPreTrainedModel):
         return CausalLMOutput(loss=loss, logits=logits)
 
 
-# Making transformers know headlab's own model classes.
+# Registering headlab's own model classes with transformers.
 
 OWN: dict[str, type[PreTrainedModel]] = {"AllAttentionForCausalLM": AllAttentionForCausalLM}
 
 
 def make_known() -> None:
-    """Let AutoConfig and AutoModelForCausalLM read folders of headlab's own models; safe to call again."""
+    """Let AutoConfig and AutoModelForCausalLM read folders of headlab's own models; may be called repeatedly."""
     AutoConfig.register(MODEL_TYPE, AllAttentionConfig, exist_ok=True)
     AutoModelForCausalLM.register(AllAttentionConfig, AllAttentionForCausalLM, exist_ok=True)
 
 
-# Removing heads for good, their persistent vectors with them.
+# Removing heads permanently, together with their persistent vectors.
 
 ROWS, COLUMNS = ("query", "key", "value"), ("out",)
 PERSISTENT = ("persistent_keys", "persistent_values")
 
 
 def remove_heads(model: AllAttentionForCausalLM, mask: Mask, *, rescale: bool = False) -> AllAttentionForCausalLM:
-    """A smaller model without the heads the mask removes and their persistent vectors; the given one stays.
+    """A smaller model without the heads the mask removes and their persistent vectors; the given one is unchanged.
 
-    It answers as the given one with those heads' gates at 0.  rescale: multiply what is left in each layer by its heads
-    before / heads after, as gates trained with output scaling have it (Shim et al., 2021).  A layer may lose all its
-    heads.  Raises HeadlabError if the mask is of another grid.
+    Its outputs equal those of the given one with these heads' gates at 0.  rescale: multiply each layer's attention
+    output by heads before / heads after, as in gates trained with output scaling (Shim et al., 2021).  A layer may lose
+    all its heads.  Raises HeadlabError if the mask has another grid.
     """
     kept = by_layer(model.config, mask)
     sizes = model.config.to_dict() | {"heads_per_layer": [int(layer.sum()) for layer in kept]}
@@ -287,7 +287,7 @@ def remove_heads(model: AllAttentionForCausalLM, mask: Mask, *, rescale: bool = 
 
 
 def by_layer(config: AllAttentionConfig, mask: Mask) -> list[Bools]:
-    """Heads kept, bool [head], of every layer: those without heads are no row of the mask's grid."""
+    """Heads kept, bool [head], of every layer; layers without heads are not rows of the mask's grid."""
     found = tuple(n for n in config.heads_per_layer if n)
     if len(mask.grid.stacks) != 1 or mask.grid.stacks[0].heads != found:
         raise HeadlabError(
@@ -319,7 +319,7 @@ def _weights_without(model: AllAttentionForCausalLM, kept: Sequence[Bools], resc
 
 
 def _layer_without(attention: AllAttention, path: str, heads: torch.Tensor, scale: float) -> dict[str, torch.Tensor]:
-    """The changed tensors of one attention, for the heads that stay."""
+    """The changed tensors of one attention, for the kept heads."""
     size = attention.config.head_size
     places = (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
     out = {f"{path}.{name}.weight": getattr(attention, name).weight[places].clone() for name in ROWS}

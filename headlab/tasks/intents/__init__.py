@@ -18,22 +18,22 @@ def intents_task(seed: int = 0) -> Task:
 
 
 def read(language: str, split: Split, seed: int) -> Sequence[Example]:
-    """The examples of a split: a balanced order, so that a prefix is a fair subset.
+    """The examples of a split, in an order in which every prefix is balanced.
 
     Raises HeadlabError if a source package is missing, or for a negative seed.
     """
     data_versions()
     if seed < 0:
         raise HeadlabError(f"task intents was given seed {seed}; use 0 or a larger whole number", code="seed.invalid")
-    from headlab.tasks.intents.splits import build  # needs the source packages: checked first
+    from headlab.tasks.intents.splits import build  # needs the source packages, checked above
 
     return build(language, seed).examples.get(split, ())
 
 
 def data_versions() -> dict[str, str]:
-    """Installed version of each source package; other than PINNED, the data and its hash differ.
+    """Installed version of each source package; with versions other than PINNED, the data and its hash differ.
 
-    Raises HeadlabError, with the pip command, if one is missing.
+    Raises HeadlabError with the pip command if one is missing.
     """
     try:
         return {name: version(name) for name in PINNED}

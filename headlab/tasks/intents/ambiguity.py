@@ -1,4 +1,4 @@
-"""Templates whose sentences hassil takes for another class too ("stop the timer": pause or cancel)."""
+"""Templates whose sentences hassil also assigns to another class ("stop the timer": pause or cancel)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOMAINS = {"opening": "binary_sensor", "occupancy": "binary_sensor"}
 
 
 class Judge:
-    """Says to which classes a sentence of one language may belong, by hassil's own matcher."""
+    """Finds the classes a sentence of one language may belong to, with hassil's own matcher."""
 
     def __init__(self, book: Book) -> None:
         """book: templates and fillers of the language."""
@@ -36,7 +36,7 @@ class Judge:
         return {label for label, c in enumerate(CLASSES) if names & set(c.intents)}
 
     def others(self, template: Template) -> set[int]:
-        """Other classes that match most of SAMPLES sentences of a template."""
+        """Other classes that match sentences of a template, if most of SAMPLES sentences match one."""
         dice = seeded(0, self._book.language, template.group)
         said = [sample(self._book, template, dice) for _ in range(SAMPLES)]
         found = [self.classes(one.text) - {template.label} for one in said if one is not None]
@@ -44,7 +44,7 @@ class Judge:
 
 
 def slot_lists(words: Words) -> dict[str, TextSlotList]:
-    """What may stand in each open slot; a wildcard of the source would match any words at all."""
+    """Fillers of each open slot; the source's wildcards would match any words."""
     names = [(name, name, {"domain": DOMAINS.get(kind, kind)}) for kind, some in words.names.items() for name in some]
     rooms = [(room, room, {"domain": "light"}) for room in words.slots["area"]]  # "the kitchen lights"
     out = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
@@ -54,7 +54,7 @@ def slot_lists(words: Words) -> dict[str, TextSlotList]:
 
 
 def ambiguous_templates(book: Book, templates: Iterable[Template]) -> dict[str, list[str]]:
-    """Group -> names of the other classes, of the templates that hassil takes for another class too."""
+    """Group -> names of the other classes, for the templates that hassil also assigns to another class."""
     judge = Judge(book)
     found = {template.group: judge.others(template) for template in templates}
     names = {group: [CLASSES[label].name for label in sorted(labels)] for group, labels in sorted(found.items())}

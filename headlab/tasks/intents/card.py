@@ -1,4 +1,4 @@
-"""The data card of the embedded tasks, written from the data itself."""
+"""The data card of the embedded tasks, generated from the data."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ METHOD = """
 
 
 def write_card(path: Path) -> None:
-    """Write the card of the installed data to a file."""
+    """Write the data card of the installed data to a file."""
     path.write_text(card(), "utf-8")
 
 
@@ -117,7 +117,7 @@ def data_hash(splits: Splits) -> str:
 
 
 def slashed(numbers: dict[str, int]) -> str:
-    """Numbers per split as train/dev/test, without the splits that a language lacks."""
+    """Numbers per split as train/dev/test, without splits the language lacks."""
     return "/".join(str(numbers[split]) for split in SPLITS if split in numbers)
 
 
@@ -162,7 +162,7 @@ def language_table(all_splits: dict[str, Splits]) -> str:
 
 
 def short_table(all_splits: dict[str, Splits]) -> str:
-    """Where a class has fewer examples than an equal share."""
+    """The classes with fewer examples than an equal share."""
     rows: list[list[object]] = []
     for language, splits in all_splits.items():
         for split, examples in splits.examples.items():

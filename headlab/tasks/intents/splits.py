@@ -1,4 +1,4 @@
-"""From templates to splits: no template and no sentence stands in two of them."""
+"""From templates to splits: no two splits share a sentence, or a template if its class has several."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from headlab.tasks.base import Example
 from headlab.tasks.intents.templates import LABELS, SIZES, TRAIN_LANGUAGE, Book, Dice, Said, Template, read_book, sample
 
-# Share of a class's templates, weighed by how much they can say (up to ENOUGH sentences).
+# Share of a class's templates, weighted by how many sentences they can give (up to ENOUGH).
 SHARES = {True: {"test": 0.3, "dev": 0.2, "train": 0.5}, False: {"test": 0.6, "dev": 0.4}}
 ENOUGH = 100
-# A word alone may be a sentence of another language too ("pause"): train has none.
+# A single word may also be a sentence in another language ("pause"), so train has none.
 LEAST_WORDS = {"train": 2, "dev": 1, "test": 1}
 TRIES = 25  # draws in a row without a new sentence before a template counts as used up
 
@@ -25,12 +25,12 @@ Row = tuple[Said, Template]
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits of one language and how they came about.
+    """The splits of one language and how they were made.
 
-    plan: split -> class -> templates.  said: split -> each example's sentence and its pieces.  shared:
-    classes whose only template stands in dev and test.
-    ambiguous: sentences left out because two classes can say them.
-    repeats: draws refused because another template of the class had said the sentence.
+    plan: split -> class -> templates.  said: split -> each example's sentence and its pieces.
+    shared: classes whose only template is in both dev and test.
+    ambiguous: number of sentences left out because two classes can produce them.
+    repeats: draws refused because another template of the class had already produced the sentence.
     """
 
     book: Book
@@ -42,16 +42,16 @@ class Splits:
 
     @property
     def shared(self) -> tuple[int, ...]:
-        """Classes with a single template, told apart by sentence only."""
+        """Classes with a single template, whose dev and test differ only in their sentences."""
         return tuple(label for label in range(len(LABELS)) if len(self.book.of(label)) == 1)
 
 
 @dataclass
 class Draw:
-    """The state of one drawing.
+    """The state of one drawing of sentences.
 
-    banned: sentences that two classes can say.  owner: who said what.  clashes: newly found
-    ambiguous sentences.  repeats: refused draws, as in `Splits`.
+    banned: sentences that two classes can produce.  owner: sentence -> template that produced it.  clashes: newly
+    found ambiguous sentences.  repeats: refused draws, as in `Splits`.
     """
 
     book: Book
@@ -65,7 +65,7 @@ class Draw:
         self._said: set[str] = set()
 
     def fresh(self, template: Template, least: int) -> Said | None:
-        """A sentence of `least` words or more that nobody has said yet; None if TRIES draws gave none."""
+        """A new sentence of at least `least` words; None if TRIES draws gave none."""
         for _ in range(TRIES):
             said = sample(self.book, template, self.dice)
             if said is None or (key := said.text.casefold()) in self.banned or len(said.text.split()) < least:
@@ -80,7 +80,7 @@ class Draw:
         return None
 
     def rows(self, templates: Sequence[Template], least: int) -> Iterator[Row]:
-        """New sentences of a class, one template after the other, until all are used up."""
+        """New sentences of a class, taking templates in turn until all are used up."""
         left = self.dice.shuffled(templates)
         while left:
             for template in tuple(left):
@@ -93,7 +93,7 @@ class Draw:
     def split(self, name: str, plan: Mapping[int, Sequence[Template]]) -> list[Row]:
         """The sentences of a split in rounds of one per class, so that every prefix is balanced.
 
-        A class that has run dry leaves the round: its share goes to the others evenly.
+        A class that is used up leaves the rounds, and its share goes to the others evenly.
         """
         size, least = SIZES[name], LEAST_WORDS[name]
         streams = {label: self.rows(templates, least) for label, templates in plan.items()}
@@ -110,7 +110,7 @@ class Draw:
 
 @lru_cache(maxsize=32)
 def build(language: str, seed: int) -> Splits:
-    """All splits of one language; the same for the same seed, whatever the process or machine."""
+    """All splits of one language; the same for the same seed in any process and on any machine."""
     book = read_book(language)
     plan = assign(book, seeded(seed, language, "plan"))
     banned: frozenset[str] = frozenset()
@@ -125,13 +125,13 @@ def build(language: str, seed: int) -> Splits:
 
 
 def seeded(seed: int, language: str, purpose: str) -> Dice:
-    """Dice for one purpose: streams of different languages and purposes do not meet."""
+    """Dice for one purpose: different languages and purposes get independent streams."""
     word = hashlib.sha256(f"{language}/{purpose}".encode()).digest()
     return Dice(np.random.default_rng([seed, int.from_bytes(word[:8], "big")]))
 
 
 def assign(book: Book, dice: Dice) -> Plan:
-    """Give every template to one split; the only template of a class to dev and test both."""
+    """Assign every template to one split; the only template of a class goes to both dev and test."""
     shares = SHARES[book.language == TRAIN_LANGUAGE]
     plan: dict[str, dict[int, list[Template]]] = {split: {} for split in ("dev", "test", "train") if split in shares}
     for label in range(len(LABELS)):
@@ -144,9 +144,9 @@ def assign(book: Book, dice: Dice) -> Plan:
 
 
 def deal(templates: Sequence[Template], shares: Mapping[str, float], dice: Dice) -> Iterator[tuple[Template, str]]:
-    """Templates with the split that lacks most of its share, of the intent and of the class.
+    """Each template with the split that is furthest below its share, of the intent plus of the class.
 
-    Templates that say much come first; among equals the order is random.
+    Templates with most sentences come first; ties are in random order.
     """
     weights = {t.group: min(t.capacity, ENOUGH) for t in templates}
     whole, given = sum(weights.values()), dict.fromkeys(shares, 0.0)
@@ -161,7 +161,7 @@ def deal(templates: Sequence[Template], shares: Mapping[str, float], dice: Dice)
 
 
 def to_examples(language: str, split: str, rows: Sequence[Row]) -> tuple[Example, ...]:
-    """Rows as examples with stable ids: place in the split and hash of text and label."""
+    """Rows as examples with stable ids: position in the split and hash of text and label."""
     out = []
     for i, ((text, _), template) in enumerate(rows):
         digest = hashlib.sha256(f"{text}\n{LABELS[template.label]}".encode()).hexdigest()[:8]

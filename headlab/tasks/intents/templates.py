@@ -1,4 +1,4 @@
-"""The task `intents` before it is split: its classes, templates read with hassil, and sentences drawn from them."""
+"""The task `intents` before splitting: its classes, templates parsed with hassil, and sentences sampled from them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ LABELS = tuple(c.name for c in CLASSES)
 
 # Fillers of one language: device names by kind, places, list items, timer names, commands.
 
-# The kinds of device a template's context may ask for, and where their names stand in the filler files.
+# The kinds of device that a template's context may require: keys of the names in the filler files.
 KINDS = (
     "light",
     "switch",
@@ -101,7 +101,7 @@ KINDS = (
     "todo",
 )
 SLOTS = ("area", "floor", "item", "timer_name", "command", "zone")
-# Which filler list answers for which template list.
+# Template list -> filler list.
 WILDCARDS = {
     "area": "area",
     "floor": "floor",
@@ -127,12 +127,12 @@ PERCENT = (5, 100, 5)
 
 @dataclass(frozen=True)
 class Words:
-    """What may be said in a slot.
+    """The fillers of one language.
 
-    names: kind -> device names.  slots: area, floor, item, timer_name, command, zone.
-    refuse: what two classes can say ("stop the timer": pause or cancel); such sentences are left out.
+    names: kind -> device names.  slots: values of area, floor, item, timer_name, command, zone.
+    refuse: pattern of sentences that two classes can produce ("stop the timer": pause or cancel), which are left out.
     lists: values that replace a list of the source whose templates give broken forms.
-    clean: (pattern, replacement) pairs that mend articles and endings in a finished sentence.
+    clean: (pattern, replacement) pairs that correct articles and endings in a finished sentence.
     """
 
     names: Mapping[str, Sequence[str]]
@@ -143,7 +143,7 @@ class Words:
 
 
 def load_words(language: str) -> Words:
-    """The filler file of a language of the task."""
+    """The fillers of a language, from its file."""
     data = json.loads((files(__package__) / "fillers" / f"{language}.json").read_text("utf-8"))
     clean = tuple((re.compile(with_heads(pattern, data["heads"])), to) for pattern, to in data["clean"])
     return Words(
@@ -156,7 +156,7 @@ def load_words(language: str) -> Words:
 
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
-    """Groups of the templates that belong to another class too, as `ambiguity` found them -> those classes."""
+    """Groups of the templates that `ambiguity` found to fit other classes too -> those classes."""
     found: dict[str, dict[str, list[str]]] = json.loads((files(__package__) / "ambiguous.json").read_text("utf-8"))
     return found.get(language, {})
 
@@ -169,25 +169,25 @@ def with_heads(pattern: str, heads: Mapping[str, str]) -> str:
 
 
 def numbers(name: str, start: int, stop: int) -> tuple[str, ...]:
-    """What is said for a number list: the usual values inside [start, stop], as digits."""
+    """Values of a number list, as digits: the usual ones in [start, stop], or all if none is."""
     first, last, step = NUMBERS.get(name, PERCENT)
     usual = [n for n in range(first, last + 1, step) if start <= n <= stop]
     return tuple(map(str, usual or range(start, stop + 1)))
 
 
-# Templates of one language: read with hassil, merged where they differ only in optional words.
+# Templates of one language: parsed with hassil, merged if they differ only in optional words.
 
 # "<turn> on {name} <light>": the name there is a place ("the kitchen lights"), not a lamp ("the floor lamp lights").
 LIGHT_RULE = re.compile(r"<(light|lights|luces|licht|lichter|lumiere|valo)>")
 OPEN_STATES = ("bs_open", "bs_door", "bs_opening")
-MOST = 10**6  # enough: capacities are only compared, up to a few hundred
+MOST = 10**6  # enough, since capacities are compared only up to a few hundred
 
 Value = str | Expression
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One sentence of the source: its parsed form and the names that suit its context."""
+    """One sentence of the source: its parsed form and the names that fit its context."""
 
     expression: Expression
     names: tuple[str, ...]
@@ -197,10 +197,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Template:
-    """Sentences of one class that differ at most in optional words: what stands in one split only.
+    """Sentences of one class that differ at most in optional words; the unit that is assigned to splits.
 
-    label: index of the class.  group: 8 hex digits of (language, class, skeleton).
-    capacity: at most so many different sentences (an upper bound).
+    label: index of the class.  group: 8 hex digits of the sha256 of (language, class, skeleton).
+    capacity: upper bound on the number of different sentences.
     """
 
     label: int
@@ -215,7 +215,7 @@ class Template:
 class Book:
     """All templates of one language, with the rules and lists they refer to.
 
-    sentences: sentences of the source before merging.
+    sentences: number of source sentences before merging.
     """
 
     language: str
@@ -231,7 +231,7 @@ class Book:
 
 
 def read_book(language: str, *, ambiguous: bool = False) -> Book:
-    """Parse the sentences of the 17 classes.
+    """Parse the source's sentences for the 17 classes.
 
     ambiguous: keep the templates that `ambiguity` found to belong to two classes.
     Raises HeadlabError if the source lacks the language.
@@ -258,7 +258,7 @@ def read_book(language: str, *, ambiguous: bool = False) -> Book:
 
 
 def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
-    """What may stand for each list of the source ({name} apart)."""
+    """The values of each list of the source, except {name}."""
     out: dict[str, Sequence[Value]] = {}
     for name, slots in intents.slot_lists.items():
         if isinstance(slots, RangeSlotList):
@@ -270,7 +270,7 @@ def list_values(intents: Intents, words: Words) -> dict[str, Sequence[Value]]:
 
 
 def make_variant(sentence: Sentence, block: IntentData, rules: Mapping[str, Sentence], words: Words) -> Variant:
-    """A sentence with the names that its context admits."""
+    """A sentence with the names that its context allows."""
     source = " ".join((sentence.text or "").split())
     refs = set(sentence.list_names(dict(rules)))
     kinds = name_kinds(block.requires_context.get("domain", ()), refs) if "name" in refs else ()
@@ -286,12 +286,12 @@ def name_kinds(domains: Sequence[str] | str, refs: set[str]) -> tuple[str, ...]:
     sensor = "opening" if any(ref.startswith(OPEN_STATES) for ref in refs) else "occupancy"
     alias = {"input_boolean": "switch", "input_button": "button", "binary_sensor": sensor}
     if len(wanted) > 1 and "binary_sensor" in wanted:
-        wanted.remove("binary_sensor")  # "is the front door on" suits no sensor
+        wanted.remove("binary_sensor")  # "is the front door on" fits no sensor
     return tuple(dict.fromkeys(alias.get(d, d) for d in wanted))
 
 
 def skeleton(variant: Variant) -> str:
-    """The template without its optional words; the whole of it if nothing else is left."""
+    """The template without its optional words, or the whole template if nothing but names would be left."""
     bare = " ".join(render(variant.expression, optional=False).lower().split())
     return bare if re.sub(r"\W", "", re.sub(r"\{(name|area|floor)\}", "", bare)) else variant.source.lower()
 
@@ -332,7 +332,7 @@ def merged(
 def capacity(
     expression: Expression, names: int, rules: Mapping[str, Sentence], lists: Mapping[str, Sequence[Value]]
 ) -> int:
-    """How many sentences an expression can give, at most; counted up to MOST."""
+    """Upper bound on the number of sentences of an expression, at most MOST."""
     if isinstance(expression, Group):
         sizes = [capacity(item, names, rules, lists) for item in expression.items]
         total = sum(sizes) if isinstance(expression, Alternative) else prod(sizes)
@@ -347,9 +347,9 @@ def capacity(
     return 1
 
 
-# Random sentences from a parsed template: a walk through its tree.
+# Random sentences from a parsed template: a random walk through its tree.
 
-# Rules that hold only articles: a sentence of articles and names alone ("the kitchen lamp") says nothing.
+# Rules that contain only articles: a sentence of articles and names alone ("the kitchen lamp") is no command.
 ARTICLES = frozenset({"the", "le", "artikel_bestimmt"})
 PLACES = frozenset({"name", "area", "floor"})
 BROKEN = re.compile(r"[{}<>\[\]()|;\\]")
@@ -362,7 +362,7 @@ class Dice:
     """Uniform choices from a numpy generator, drawn in blocks: the same on every machine."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        """rng: where the numbers come from."""
+        """rng: source of the random numbers."""
         self._rng = rng
         self._left: list[float] = []
 
@@ -373,7 +373,7 @@ class Dice:
         return self._left.pop()
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items, each as likely."""
+        """One of the items, uniformly at random."""
         return items[int(self.roll() * len(items))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
@@ -386,23 +386,23 @@ class Dice:
 
 
 class Piece(NamedTuple):
-    """A part of a sentence that was put in at once.  slot: what it fills; empty for the template's own words."""
+    """A part of a sentence inserted in one step.  slot: the one it fills; empty for the template's own words."""
 
     text: str
     slot: str = ""
 
 
 class Said(NamedTuple):
-    """A sentence, and the pieces it was put together from, before its repairs."""
+    """A sentence, and the pieces it was assembled from, before corrections."""
 
     text: str
     pieces: tuple[Piece, ...]
 
 
 class Walk:
-    """One sentence in the making.
+    """A random walk that builds one sentence.
 
-    said: did anything but articles and places come up.  used: fillers already in the sentence.
+    said: whether it has anything besides articles, names and places.  used: fillers already in the sentence.
     """
 
     def __init__(self, book: Book, variant: Variant, dice: Dice) -> None:
@@ -412,7 +412,7 @@ class Walk:
         self.used: set[str] = set()
 
     def pieces(self, expression: Expression) -> list[Piece]:
-        """Pieces of an expression, its choices made at random."""
+        """Pieces of an expression, with choices made at random."""
         if isinstance(expression, TextChunk):
             self.said = self.said or any(c.isalnum() for c in expression.original_text)
             return [Piece(expression.original_text)]
@@ -427,7 +427,7 @@ class Walk:
         return [piece for item in items for piece in self.pieces(item)]
 
     def choice(self, expression: Alternative) -> list[Piece]:
-        """One alternative; an optional part is left out half of the time."""
+        """Pieces of one alternative; an optional part is left out half of the time."""
         if not expression.is_optional:
             return self.pieces(self.dice.pick(expression.items))
         return self.pieces(self.dice.pick(expression.items[:-1])) if self.dice.roll() < 0.5 else []
@@ -441,7 +441,7 @@ class Walk:
         return pieces
 
     def filler(self, name: str) -> str:
-        """A value of a list that this sentence does not hold yet, as far as there is one."""
+        """A value of a list, if possible one that is not in the sentence yet."""
         values: Sequence[Value] = self.variant.names if name == "name" else self.book.lists[name]
         self.said = self.said or name not in PLACES
         text = ""
@@ -455,12 +455,12 @@ class Walk:
 
 
 def joined(pieces: Sequence[Piece]) -> str:
-    """The text of pieces."""
+    """The text of some pieces."""
     return "".join(piece.text for piece in pieces)
 
 
 def sample(book: Book, template: Template, dice: Dice) -> Said | None:
-    """One random sentence of a template; None if it came out as a bare name, broken or refused."""
+    """One random sentence of a template; None if it is a bare name, broken or refused."""
     variant = dice.pick(template.variants)
     walk = Walk(book, variant, dice)
     pieces = tuple(walk.pieces(variant.expression))
@@ -471,7 +471,7 @@ def sample(book: Book, template: Template, dice: Dice) -> Said | None:
 
 
 def tidy(text: str, clean: Sequence[tuple[re.Pattern[str], str]]) -> str:
-    """Single spaces, none at the ends, then the language's own repairs."""
+    """A sentence with its spaces normalised and the language's corrections applied."""
     text = " ".join(text.split())
     for pattern, replacement in clean:
         text = pattern.sub(replacement, text)

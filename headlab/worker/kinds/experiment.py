@@ -1,10 +1,10 @@
-"""Experiment jobs, and those of smaller models: Pareto fronts, and what a mask saves."""
+"""Experiment jobs, and two kinds about smaller models: Pareto fronts, and what a mask saves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
     from headlab.studies.pieces import Pieces
 
 
-# Experiment jobs: an analysis of a paper, put together from scores, answers and curves that the store keeps.
+# Experiment jobs: an analysis from a paper, assembled from stored scores, answers and curves.
 
-# Options that say how much there is of something; a request may not ask for more.
+# Upper limits of options that are counts.
 MOST = {"runs": 1000, "samples": 1 << 20, "points": 4096, "k": 1 << 20, "top": 1 << 20, "examples": 100_000}
 TEXT = 1000
 OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
 
 
 class ExperimentSpec(Strict):
-    """An experiment on some languages of a task ("all": on every one).
+    """An experiment on some languages of a task ("all": every one).
 
-    method, method_options: of the scores, where the experiment uses any.  options: the experiment's own.
+    method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
     dev_size, test_size: examples of each split, None for all.
     """
 
@@ -77,15 +77,18 @@ class ExperimentSpec(Strict):
     ablation: Ablation = "zero"
 
 
-def fill(spec: ExperimentSpec) -> ExperimentSpec:
-    """Details in full. Raises Refusal (422) for what does not exist or fit, and where the task's data are not here."""
+Experimental = TypeVar("Experimental", bound=ExperimentSpec)
+
+
+def fill(spec: Experimental) -> Experimental:
+    """The spec, filled in. Raises Refusal (422) for anything unknown or invalid, or if the task's data are missing."""
     try:
         return _filled(spec)
     except HeadlabError as error:
         raise Refusal(str(error), 422, code=error.code) from error
 
 
-def _filled(spec: ExperimentSpec) -> ExperimentSpec:
+def _filled(spec: Experimental) -> Experimental:
     about, chosen = experiment(spec.experiment), task(spec.task, spec.languages)
     if len(chosen.languages) < about.least_languages:
         raise HeadlabError(
@@ -114,7 +117,7 @@ def _filled(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def modest(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, none larger than a request may ask for. Raises Refusal (422)."""
+    """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
     for name, value in options.items():
         if isinstance(value, dict):
             modest(checked(value))
@@ -130,7 +133,7 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def options_of(spec: ExperimentSpec) -> dict[str, Any]:
-    """The options as the experiment takes them: those of the method among them where it uses one."""
+    """The options as the experiment takes them, including the method and its options if it uses one."""
     beside = {METHOD: method(spec.method).key, METHOD_OPTIONS: dict(spec.method_options)}
     fits = experiment(spec.experiment).options
     given = {name: value for name, value in beside.items() if name in fits and value != {}}
@@ -138,7 +141,7 @@ def options_of(spec: ExperimentSpec) -> dict[str, Any]:
 
 
 def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running: Running | None = None) -> Pieces:
-    """What the experiment is put together from. running: is told what is kept."""
+    """The pieces that the experiment is assembled from.  running: is notified of what is stored."""
     from headlab.studies.pieces import Pieces
 
     model = lab.need(spec.model)
@@ -156,7 +159,7 @@ def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running:
 
 
 def _ticking(task: Task, tick: Callable[[], None]) -> Task:
-    """The task; reading a split, which may take a while for many languages, lets others pass."""
+    """The task, calling `tick` before it reads a split: many languages may take a while."""
 
     def read(language: str, split: Split, seed: int) -> Sequence[Example]:
         tick()
@@ -166,14 +169,14 @@ def _ticking(task: Task, tick: Callable[[], None]) -> Task:
 
 
 class Told:
-    """What a running job's log says of the pieces, each once; scores that are being computed can be looked at."""
+    """Logs the pieces of a running job, each once, and makes unfinished scores available to look at."""
 
     def __init__(self, running: Running, grid: HeadGrid) -> None:
         self.running, self._grid = running, grid
         self._seen: set[str] = set()
 
     def __call__(self, run: Run, finished: bool) -> None:
-        """Something of a run is kept: all of it if it is finished."""
+        """Called when part of a run has been stored.  finished: whether all of it has."""
         kind = str(run.spec.get("kind", "scores"))
         language = str(run.spec["task"]["language"])
         if run.key not in self._seen:
@@ -181,9 +184,9 @@ class Told:
             if kind in ("scores", "curve"):
                 self.running.began(run.folder.name, language)
             if not finished or kind == "answers":
-                self.running.log(f"{language}: {_words(run)} begun")
+                self.running.log(f"{language}: {_words(run)} started")
         if finished and kind != "answers":
-            self.running.log(f"{language}: {_words(run)} kept")
+            self.running.log(f"{language}: {_words(run)} stored")
         self.running.look = lambda: None if finished or kind != "scores" else _peek(run, self._grid)
         self.running.kept()
 
@@ -201,10 +204,10 @@ def _words(run: Run) -> str:
 
 
 def run(lab: Lab, running: Running, spec: ExperimentSpec) -> Mapping[str, Any]:
-    """Make the report; what the store has is not computed again."""
+    """Make the report; stored pieces are not computed again."""
     from headlab.studies.run import run_experiment
 
-    running.progress(0, 0, "looking up what there is", fresh=True)
+    running.progress(0, 0, "checking the cache", fresh=True)
     pieces = pieces_of(lab, spec, running.tick, running)
     fresh = True
 
@@ -215,12 +218,12 @@ def run(lab: Lab, running: Running, spec: ExperimentSpec) -> Mapping[str, Any]:
 
     report = run_experiment(spec.experiment, pieces, options=options_of(spec), on_progress=on_progress)
     done = max(1, pieces.forwards)
-    running.progress(done, done, "the report is kept")
+    running.progress(done, done, "the report is stored")
     return {"keys": [content_key(report.spec)]}
 
 
 def foresee(spec: ExperimentSpec, known: Known) -> Estimate:
-    """What the device's thread said when it was asked: it has the model, on which every piece's name depends."""
+    """Forecast by the device's thread, which has the model: every piece's key depends on it."""
     if known.measured is not None and known.measured.forecast is not None:
         return Estimate(known.measured.forecast)
     unknown = Forecast(forwards=None, seconds=None, basis="what the cache lacks for it is not known yet")
@@ -230,7 +233,7 @@ def foresee(spec: ExperimentSpec, known: Known) -> Estimate:
 
 
 def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
-    """What an experiment will cost, by what the store lacks and the device's pace now. In the device's thread only."""
+    """Cost of what the store lacks for an experiment, at the device's present pace. In the device's thread only."""
     from headlab.studies.run import forecast
 
     spec = ExperimentSpec.model_validate(request.experiment)
@@ -243,11 +246,11 @@ def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Meas
 EXPERIMENT = Kind("experiment", ExperimentSpec, fill, run, foresee)
 
 
-# Front jobs: nested masks judged on dev in every language, the choice among them, and its confirmation on test.
+# Front jobs: nested masks evaluated on dev in every language, the choice among them, and its confirmation on test.
 
 
 class FrontSpec(ExperimentSpec):
-    """A front on some languages of a task ("all": on every one).
+    """A front on some languages of a task ("all": every one).
 
     method, method_options: of the scores that order the heads.  options: orders, points, within, heads and by, as in
     docs/front.md.  dev_size, test_size: examples of each split, None for all.
@@ -259,17 +262,17 @@ class FrontSpec(ExperimentSpec):
 FRONT = Kind("front", FrontSpec, fill, run, foresee)
 
 
-# Worth jobs: how long a mask's model takes, untouched, masked and shrunk, on the worker's device now.
+# Worth jobs: how long the untouched, the masked and the shrunk model take on the worker's device now.
 
-# Each timed pass follows one that is not; rows of a pass as in headlab.studies.savings_run.
+# Each timed pass follows an untimed one.  ROWS: examples per pass, as in headlab.studies.savings_run.
 MODELS, PASSES, ROWS = 3, 2, 32
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
 
 
 class WorthSpec(Strict):
-    """What a mask is worth, on examples of some languages of a task ("all": of every one).
+    """What a mask saves, on examples of some languages of a task ("all": every one).
 
-    mask: as in a mask file.  rounds: of passes of all three models, 6 to 200.
+    mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
     """
 
     model: Name
@@ -282,13 +285,13 @@ class WorthSpec(Strict):
 
 
 def fill_worth(spec: WorthSpec) -> WorthSpec:
-    """Details in full. Raises HeadlabError for a task or language that does not exist, or no mask."""
+    """The spec with its languages filled in. Raises HeadlabError for an unknown task or language, or a bad mask."""
     mask_from_json(spec.mask, "the mask")
     return spec.model_copy(update={"languages": list(task(spec.task, spec.languages).languages)})
 
 
 def run_worth(lab: Lab, running: Running, spec: WorthSpec) -> Mapping[str, Any]:
-    """Measure now: times are of no use later, so nothing is looked up or kept but with the job."""
+    """Measure now; times are not reused, so they are stored with the job only."""
     from headlab.studies.savings_run import measure  # imports torch
 
     model, mask = lab.need(spec.model), mask_from_json(spec.mask, "the mask")
@@ -301,7 +304,7 @@ def run_worth(lab: Lab, running: Running, spec: WorthSpec) -> Mapping[str, Any]:
 
 
 def foresee_worth(spec: WorthSpec, known: Known) -> Estimate:
-    """Passes of all three models, each timed one after one that is not, at the pace of plain forwards."""
+    """Cost of the passes of all three models, timed and untimed, at the pace of plain forward passes."""
     rows = sum(max(ROWS, size) for size in set(spec.batch_sizes))
     pace, paced = measured(known)
     part = Part(MODELS * PASSES * spec.rounds * rows, pace, (f"{spec.rounds} rounds at each batch size", paced))

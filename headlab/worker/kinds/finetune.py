@@ -1,4 +1,4 @@
-"""Fine-tuning jobs: a LoRA adapter of the embedded base, trained on English, kept below the cache."""
+"""Fine-tuning jobs: a LoRA adapter of the embedded base model, trained on English, stored in the cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LANGUAGE = "en"
 CHECKPOINT_STEPS = 10
-LEARNED = 3  # an example that is learned from costs as much as so many that are answered: it goes forward and back
+LEARNED = 3  # forward passes that a training example costs: it goes forward and back
 RECORD = "training.json"
 
 
@@ -41,26 +41,26 @@ class FinetuneSpec(Strict):
 
 
 def options_of(spec: FinetuneSpec) -> FinetuneOptions:
-    """What the training is told."""
+    """Options of the training."""
     return FinetuneOptions(seed=spec.seed, steps=spec.steps, learning_rate=spec.learning_rate)
 
 
 def fill(spec: FinetuneSpec) -> FinetuneSpec:
-    """Details in full. Raises HeadlabError for a task that does not exist or has no English."""
+    """The spec, checked. Raises HeadlabError for an unknown task, one without English, or invalid options."""
     task(spec.task).check(LANGUAGE, "train")
     options_of(spec).check()
     return spec
 
 
 def label_of(spec: FinetuneSpec, chosen: Task) -> str:
-    """Where below the cache the adapter goes: named by everything its weights depend on."""
+    """The adapter's folder, relative to the cache; its name is a hash of all that the weights depend on."""
     data = chosen.data_hash(chosen.examples(LANGUAGE, "train"))
     made_of = {"task": chosen.name, "data": data, "options": options_of(spec).record(), "base": BASE_SHA256}
     return f"{ADAPTERS}/{content_key(made_of)[:24]}"
 
 
 def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
-    """Train, unless the adapter is there; then measure."""
+    """Train and measure, unless the adapter is in the cache."""
     from headlab.training.finetune import finetune, on_dev
     from headlab.training.output import embedded_base  # imports torch
 
@@ -88,7 +88,7 @@ def run(lab: Lab, running: Running, spec: FinetuneSpec) -> Mapping[str, Any]:
 
 
 class Watching:
-    """Progress of a training, counted in forward passes. Gives way to live requests between its batches."""
+    """Progress of a training in forward passes; serves live requests between batches."""
 
     def __init__(self, running: Running, chosen: Task, options: FinetuneOptions) -> None:
         self.running, self._task, self._steps = running, chosen, options.steps
@@ -98,7 +98,7 @@ class Watching:
         running.progress(0, self._total, "getting ready", fresh=True)
 
     def step(self, made: FinetuneStep) -> None:
-        """After a step; the first one may come after a checkpoint."""
+        """Called after each step; the first may continue from a checkpoint."""
         note = f"step {made.step} of {made.steps}, loss {made.loss:.3f}"
         self.running.progress(made.step * self._step, self._total, note, fresh=self._fresh)
         if self._fresh:
@@ -108,17 +108,17 @@ class Watching:
             self.running.kept()
 
     def measuring(self, language: str, begun: int) -> None:
-        """Between batches of the dev examples of a language."""
+        """Called between batches of a language's dev examples."""
         before = self._steps * self._step + self._task.languages.index(language) * DEV_SIZE
         self.running.progress(before + min(begun, DEV_SIZE), self._total, f"measuring {language}")
 
     def done(self) -> None:
-        """After the last language."""
+        """Called after the last language."""
         self.running.progress(self._total, self._total, "measured in every language")
 
 
 def foresee(spec: FinetuneSpec, known: Known) -> Estimate:
-    """Steps as long as those of trainings on such a device, and a forward for each example measured."""
+    """Cost of the steps, at the pace of earlier trainings on such a device, and one forward pass per dev example."""
     chosen, options = task(spec.task), options_of(spec)
     if (known.root / label_of(spec, chosen) / RECORD).is_file():
         done = Forecast(forwards=0, seconds=0.0, basis="the adapter is in the cache already")
@@ -137,7 +137,7 @@ def foresee(spec: FinetuneSpec, known: Known) -> Estimate:
 
 
 def _steps_seen(known: Known) -> Iterator[float]:
-    """Seconds a step in the records of earlier trainings, those of the embedded models among them."""
+    """Seconds per step in the records of earlier trainings, including those of the embedded models."""
     shipped = Path(str(files("headlab"))) / "embedded"
     for path in [*shipped.glob(f"*/{RECORD}"), *(known.root / ADAPTERS).glob(f"*/{RECORD}")]:
         try:
@@ -145,7 +145,7 @@ def _steps_seen(known: Known) -> Iterator[float]:
             if str(record["device"]).split(":")[0] == known.device:
                 yield float(record["seconds"]) / int(record["options"]["steps"])
         except (HeadlabError, KeyError, TypeError, ValueError, ZeroDivisionError):
-            continue  # a record of another make says nothing about the pace
+            continue  # a record in another format says nothing about the pace
 
 
 FINETUNE = Kind("finetune", FinetuneSpec, fill, run, foresee)

@@ -1,4 +1,4 @@
-"""Gate jobs: gates that learn which heads to keep, language after language and weight after weight."""
+"""Gate jobs: gates that learn which heads to keep, in each language and at each weight."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:  # it imports torch
 WEIGHT = "weight"
 MOST_WEIGHTS = 20
 MOST = {"steps": 100_000, "batch": 4096, "history": 1000, "size": 1_000_000}  # a request may not ask for more
-LEARNED = {"gates": 2, "all": 3}  # forwards that an example costs which is learned from: it goes forward and back
+LEARNED = {"gates": 2, "all": 3}  # forward passes that a training example costs: it goes forward and back
 JUDGED = ("dev", "test")
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class GatesSpec(Strict):
-    """Gates of a model's heads, learned on a task in some languages ("all": in every one), a run for each weight.
+    """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
 
-    weights: λ, nats for an open gate.  options: as in `headlab.training.l0_options`, but the weight.
+    weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
     """
 
     model: Name
@@ -46,11 +46,11 @@ class GatesSpec(Strict):
 
 
 def fill(spec: GatesSpec) -> GatesSpec:
-    """Details in full. Raises Refusal (422) for what does not exist or fit."""
+    """The spec with every default filled in. Raises Refusal (422) for anything unknown or invalid."""
     try:
         if WEIGHT in spec.options:
             raise HeadlabError(
-                "a job's weights are given beside its options, as a list; take weight out of the options",
+                "give a job's weights as a list beside its options; take weight out of the options",
                 code="gate.weight_misplaced",
             )
         chosen, options = task(spec.task, spec.languages), of(spec, spec.weights[0])
@@ -70,17 +70,17 @@ def fill(spec: GatesSpec) -> GatesSpec:
 
 
 def of(spec: GatesSpec, weight: float) -> GateOptions:
-    """What the learning at one weight is told. Raises HeadlabError for what does not fit."""
+    """Options of the training at one weight. Raises HeadlabError for invalid ones."""
     return options_of({**spec.options, WEIGHT: float(weight)}, spec.seed)
 
 
 def examples(chosen: Task, language: str, options: GateOptions) -> int:
-    """How many examples are learned on. Raises HeadlabError for a language or a split that the task does not have."""
+    """Number of training examples. Raises HeadlabError for a language or a split that the task does not have."""
     return len(learned_on(chosen, language, options.split, options.size)[1])
 
 
 def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
-    """A run a language and weight; one that the store has is not made again."""
+    """One run per language and weight; stored runs are not repeated."""
     from headlab.training.l0_learn import Given, learn
 
     languages = named(spec.languages)
@@ -98,7 +98,7 @@ def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
 
 
 class RunProgress:
-    """Progress of one run among several. Gives way to live requests between its passes."""
+    """Progress of one of several runs; serves live requests between passes."""
 
     def __init__(self, running: Running, name: str, at: int, of: int) -> None:
         self._running, self._name, self._at, self._of = running, name, at * PART, of * PART
@@ -106,13 +106,13 @@ class RunProgress:
         running.progress(self._at, self._of, name, fresh=True)
 
     def told(self) -> Watch:
-        """What the learning calls."""
+        """The callbacks of the training."""
         from headlab.training.l0_learn import Watch  # imports torch
 
         return Watch(self.step, self._running.tick, self.measuring)
 
     def step(self, made: GateStep) -> None:
-        """After a step; the first one may come after a checkpoint. The last part is for measuring."""
+        """Called after each step; the first may continue from a checkpoint. The last share is left for measuring."""
         note = f"{self._name}: step {made.step} of {made.steps}, {made.open} of {made.gates} open"
         done = self._at + PART * made.step // (made.steps + 1)
         self._running.progress(done, self._of, f"{note}, loss {made.loss:.3f}", fresh=self._fresh)
@@ -123,12 +123,12 @@ class RunProgress:
             self._running.kept()
 
     def measuring(self) -> None:
-        """Before the mask is judged."""
+        """Called before the mask is evaluated."""
         self._running.progress(self._at + PART - 1, self._of, f"{self._name}: measuring", fresh=True)
 
 
 def foresee(spec: GatesSpec, known: Known) -> Estimate:
-    """Steps of the runs that the store does not have, and two passes over the examples that judge each."""
+    """Cost of the runs that the store lacks: their steps, and two passes over the examples that evaluate each mask."""
     kept = [r for r in Store(known.root).gates().results if _about(r, spec)]
     languages, options, chosen = named(spec.languages), of(spec, spec.weights[0]), task(spec.task)
     sizes = {name: examples(chosen, name, options) for name in languages} if kept else {}
@@ -149,7 +149,7 @@ def foresee(spec: GatesSpec, known: Known) -> Estimate:
 
 
 def forwards_of(options: GateOptions, judged: int) -> int:
-    """What a run costs, in forward passes of one example. judged: examples that its mask is measured on."""
+    """Cost of a run in forward passes of one example.  judged: examples that its mask is evaluated on."""
     return options.steps * options.batch * LEARNED[options.trained] + 2 * judged
 
 
@@ -166,7 +166,7 @@ def _count(chosen: Task, language: str, split: Any, size: int | None) -> int:
 
 
 def _pace(kept: Sequence[GatesResult], known: Known) -> tuple[float | None, str]:
-    """Seconds a forward, as earlier runs of the model on such a device took, or as was timed just now."""
+    """Seconds per forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
     seen = [pace for result in kept if result.meta.get("device") == known.device and (pace := _took(result))]
     if not seen:
         return measured(known)
@@ -176,7 +176,7 @@ def _pace(kept: Sequence[GatesResult], known: Known) -> tuple[float | None, str]
 
 
 def _took(result: GatesResult) -> float:
-    """Seconds a forward, 0 where the record does not say."""
+    """Seconds per forward pass; 0 where the record does not say."""
     told = [part for part in result.gates.measured.values() if isinstance(part, Mapping)]
     try:
         judged = sum(int(part.get("examples") or 0) for part in told)
@@ -193,7 +193,7 @@ def _about(result: GatesResult, spec: GatesSpec) -> bool:
 
 
 def _same(result: GatesResult, spec: GatesSpec, language: str, weight: float, sizes: Mapping[str, int]) -> bool:
-    """Whether a run is what the job would make, as far as can be told without the model."""
+    """Whether a stored run is what the job would compute, as far as can be known without the model."""
     own = result.gates.spec
     got = (result.gates.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
     return got == (language, spec.seed, of(spec, weight).record(), sizes[language])

@@ -1,4 +1,4 @@
-"""What a kind of job is: its details, what is refused before it is queued, how it runs and what it will cost."""
+"""What defines a kind of job: its spec, the checks before it is queued, how it runs and what it will cost."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Spec = TypeVar("Spec", bound=Strict)
 
 
 class Lab(Protocol):
-    """What a running job is given to work with; called in the device's thread only."""
+    """What a running job works with; called in the device's thread only."""
 
     @property
     def device(self) -> str:
-        """Where models live."""
+        """The device that models are on."""
         ...
 
     @property
     def store(self) -> Store:
-        """Where results go."""
+        """Where results are stored."""
         ...
 
     def watched(self, running: Running, language: str) -> Store:
-        """The same store; it tells the running job which run is about to be computed."""
+        """The same store, which notifies the running job of the run about to be computed."""
         ...
 
     def need(self, model: str) -> Model:
-        """A model, made the resident one."""
+        """A model, loaded as the resident one."""
         ...
 
     def task(self, name: str) -> Task:
@@ -53,22 +53,22 @@ class Lab(Protocol):
         ...
 
     def base(self) -> Path:
-        """Folder of the base that fine-tuning starts from."""
+        """Folder of the base model that fine-tuning starts from."""
         ...
 
     def scored(
         self, running: Running, spec: ScoreSpec, language: str, report: Callable[[Progress], None]
     ) -> HeadScores:
-        """Scores of one language as a score job has them: from the store, or computed and kept there."""
+        """Scores of one language for a score job: from the store, or computed and stored."""
         ...
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a forecast rests on.
+    """What a forecast is based on.
 
     results, curves: the store's.  device: "cpu" or "cuda".  measured: what was timed for this forecast;
-    None if nothing was yet.  root: the cache.
+    None if nothing was.  root: the cache's folder.
     """
 
     results: Sequence[Result]
@@ -80,7 +80,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A forecast, and what would have to be timed on the device to make it a better one; None: nothing."""
+    """A forecast.  ask: what to time on the device for a better one, None for nothing."""
 
     forecast: Forecast
     ask: MeasureRequest | None = None
@@ -90,9 +90,9 @@ class Estimate:
 class Kind(Generic[Spec]):
     """One kind of job.
 
-    spec: the type of its details.  fill: details with every default in place, so that equal work is equal
-    details; refuses what does not fit.  run: does the work; returns what the job's `result` says.
-    foresee: what it will cost.
+    spec: the type of its params.  fill: returns them with every default filled in, so that equal work has
+    equal params; raises for invalid ones.  run: does the work; returns the job's `result`.
+    foresee: returns what it will cost.
     """
 
     key: str
@@ -102,11 +102,11 @@ class Kind(Generic[Spec]):
     foresee: Callable[[Spec, Known], Estimate]
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Params of a job in full. Raises HeadlabError for what does not exist or fit."""
+        """A job's params, checked and filled in. Raises HeadlabError for anything unknown or invalid."""
         return self.fill(self.spec.model_validate(dict(params))).model_dump()
 
     def do(self, lab: Lab, running: Running) -> Mapping[str, Any]:
-        """Do a job of this kind."""
+        """Run a job of this kind."""
         return self.run(lab, running, self.spec.model_validate(running.job.params))
 
     def forecast(self, params: Mapping[str, Any], known: Known) -> Estimate:
@@ -115,7 +115,7 @@ class Kind(Generic[Spec]):
 
 
 def named(languages: list[str] | str) -> list[str]:
-    """The languages of filled-in details."""
+    """The languages of a filled-in spec. Raises HeadlabError for "all" in place of a list."""
     if isinstance(languages, str):
         raise HeadlabError(
             'a job names its languages; "all" is filled in when it is submitted', code="job.languages_unnamed"
@@ -124,7 +124,7 @@ def named(languages: list[str] | str) -> list[str]:
 
 
 def reporter(running: Running, language: str, at: int, languages: int) -> Callable[[Progress], None]:
-    """Progress of one language as progress of the job; the first one may come from a checkpoint."""
+    """Callback that reports progress of one language as the job's; its first call may come from a checkpoint."""
     fresh = True
 
     def report(progress: Progress) -> None:
@@ -137,15 +137,15 @@ def reporter(running: Running, language: str, at: int, languages: int) -> Callab
     return report
 
 
-# What a job will cost: parts of so many forward passes, each at the pace of its kind.
+# What a job will cost: its parts, each a number of forward passes and their pace.
 
-# Their batches are walks of many forwards, too long to be timed while someone waits: plain forwards stand for them.
+# Their batches are walks of many passes, too long to time while a user waits; plain passes are timed instead.
 WALKS = ("monte-carlo", "paper")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a job.  forwards, pace (seconds a forward): None where unknown.  words: what both rest on."""
+    """A part of a job.  forwards, pace (seconds per forward pass): None where unknown.  words: the basis of both."""
 
     forwards: int | None
     pace: float | None
@@ -153,14 +153,14 @@ class Part:
 
     @property
     def seconds(self) -> float | None:
-        """What it will take."""
+        """How long it will take; None where unknown."""
         if self.forwards == 0:
             return 0.0
         return None if self.forwards is None or self.pace is None else self.forwards * self.pace
 
 
 def total(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
-    """The sum of the parts; `ask` goes with it where a part's cost is unknown."""
+    """The sum of the parts.  ask: returned with it if a part's time is unknown."""
     forwards, seconds = [part.forwards for part in parts], [part.seconds for part in parts]
     words = dict.fromkeys(word for part in parts for word in part.words)
     forecast = Forecast(
@@ -172,7 +172,7 @@ def total(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
 
 
 def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Part:
-    """Cost of the scores that the store lacks. Raises HeadlabError where the method cannot be run on so many heads."""
+    """Cost of the scores that the store lacks. Raises HeadlabError if the model has too many heads for the method."""
     own = [r for r in known.results if _of(r.scores, asked.model, asked.task)]
     stored = {r.scores.language for r in own if r.scores.language in languages and _same(r.scores, asked)}
     left = [name for name in languages if name not in stored]
@@ -193,7 +193,7 @@ def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Par
 
 
 def heads_of(model: str, known: Known) -> int | None:
-    """Heads of a model, from its stored results or from what was just measured."""
+    """Number of heads, from stored results or from what was just measured; None where unknown."""
     stored = (r.scores.grid.size for r in known.results if spec_of(r.scores, "model", "name") == model)
     return next(stored, None if known.measured is None else known.measured.heads)
 
@@ -204,10 +204,10 @@ def told(pace: float, why: str) -> str:
 
 
 def measured(known: Known, method_name: str | None = None) -> tuple[float | None, str]:
-    """The pace just measured, and in words that it was."""
+    """The pace just measured, None if it was not; and its basis in words."""
     if known.measured is None:
         return None, "how long a forward takes here is not known yet"
-    whole = " on whole ones" if method_name in WALKS else ""
+    whole = " on plain forward passes" if method_name in WALKS else ""
     return known.measured.seconds, told(known.measured.seconds, f"measured now{whole}")
 
 
@@ -227,7 +227,7 @@ def _of(record: HeadScores | Curve, model: str, task_name: str) -> bool:
 
 
 def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
-    """Whether a result is what a job would compute, as far as can be told without the model."""
+    """Whether a result is what a job would compute, as far as can be known without the model."""
     got, of = scores.spec, scores.spec["task"]
     by = (got["method"]["name"], got["method"]["options"])  # whatever its version: see `headlab.methods.run.stored`
     same = (*by, got["seed"], got["ablation"], of["split"])

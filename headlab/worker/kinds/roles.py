@@ -1,4 +1,4 @@
-"""Role jobs: what a model's heads do, language after language, on a treebank's sentences or on a task's."""
+"""Role jobs: what a model's heads do in each language, on the sentences of a treebank or a task."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from headlab.worker.schemas import (
     Strict,
 )
 
-MOST_EXAMPLES = 100  # sentences shown of a role; a request may not ask for more
-WARMING, TIMED = 4, 32  # sentences of a forecast
-KEPT = 256  # treebanks whose number of sentences is known
+MOST_EXAMPLES = 100  # upper limit of sentences shown per role
+WARMING, TIMED = 4, 32  # sentences to warm up and to time for a forecast
+KEPT = 256  # treebanks whose number of sentences is cached
 
 
 class RolesSpec(Strict):
-    """Roles of a model's heads in some languages ("all": in every one of the source).
+    """Roles of a model's heads in some languages ("all": every one of the source).
 
-    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: of source
-    "task", else of no account.  size: sentences; None for all, of a task's dev split for 512.  options: as in
+    source: gold trees of the worker's treebanks, or the texts of a task, which have no syntax.  task: for source
+    "task", else ignored.  size: sentences; None for all, or for 512 of a task's dev split.  options: as in
     `headlab.roles.table`.
     """
 
@@ -56,7 +56,7 @@ class RolesSpec(Strict):
 
 
 def fill(spec: RolesSpec) -> RolesSpec:
-    """Details in full. Raises Refusal (422) for what does not exist or fit, also where there is no treebank."""
+    """The spec, filled in. Raises Refusal (422) for anything unknown or invalid, or a missing treebank."""
     try:
         chosen = _of_treebank(spec) if spec.source == "treebank" else _of_task(spec)
         options = resolve(spec.options)
@@ -72,7 +72,7 @@ def fill(spec: RolesSpec) -> RolesSpec:
 
 
 def _of_treebank(spec: RolesSpec) -> RolesSpec:
-    """Languages in full, each with a readable treebank; the task does not matter."""
+    """The spec with its languages filled in, each with a readable treebank, and without a task."""
     there = treebank_languages(None)
     languages = list(there) if spec.languages == "all" else list(dict.fromkeys(spec.languages))
     lacking = [language for language in languages if language not in there]
@@ -100,7 +100,7 @@ def _of_task(spec: RolesSpec) -> RolesSpec:
 
 
 def trees(language: str, split: Split) -> int:
-    """How many trees the worker's treebank has. Raises HeadlabError for a treebank that is not there or is broken."""
+    """Number of trees in the worker's treebank. Raises HeadlabError if it is missing or broken."""
     folder = subfolder(None, FOLDER)
     path = (folder or Path()) / f"{language}.{split}.{SUFFIX}"
     if folder is None or not path.is_file():
@@ -118,14 +118,14 @@ def _counted(folder: Path, language: str, split: Split, stamp: tuple[str, int, i
 
 
 def sentences_of(lab: Lab, spec: RolesSpec, language: str, size: int | None) -> Sentences:
-    """The sentences of a language, `size` of them at most."""
+    """The sentences of a language, at most `size` of them."""
     if spec.source == "treebank":
         return of_trees(treebank(None, language, spec.split), language, spec.split, size)
     return of_task(lab.task(str(spec.task)), language, spec.split, size)
 
 
 def run(lab: Lab, running: Running, spec: RolesSpec) -> Mapping[str, Any]:
-    """A report a language; one that the store has is not made again."""
+    """One report per language; stored reports are not made again."""
     from headlab.roles.study import study  # imports torch
 
     languages = named(spec.languages)
@@ -146,7 +146,7 @@ def run(lab: Lab, running: Running, spec: RolesSpec) -> Mapping[str, Any]:
 
 
 def foresee(spec: RolesSpec, known: Known) -> Estimate:
-    """One pass over the sentences of the languages that the store has no report of."""
+    """Cost of one pass over the sentences of the languages whose report the store lacks."""
     kept = [r for r in Store(known.root).reports().results if r.report.name == NAME and _of(r, spec.model)]
     languages = named(spec.languages)
     sizes = {language: _size(spec, language) for language in languages}
@@ -166,7 +166,7 @@ def _estimate(part: Part, ask: MeasureRequest | None = None) -> Estimate:
 
 
 def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Measured:
-    """What a sentence takes now, by a study of a few that is not kept. In the device's thread only."""
+    """Time per sentence now, by a study of a few that is not stored. In the device's thread only."""
     from headlab.roles.study import study  # imports torch
 
     spec, model = RolesSpec.model_validate(request.roles), lab.need(request.model)
@@ -189,7 +189,7 @@ def _of(result: ReportResult, model: str) -> bool:
 
 
 def _same(result: ReportResult, spec: RolesSpec, language: str, size: int) -> bool:
-    """Whether a report is what the job would make, as far as can be told without the model."""
+    """Whether a report is what the job would make, as far as can be known without the model."""
     own, name = result.report.spec, TREEBANK if spec.source == "treebank" else spec.task
     want = {"name": name, "language": language, "split": spec.split, "size": size}
     of = own.get("task")

@@ -1,4 +1,4 @@
-"""Score jobs: head scores by one method; and curve jobs: accuracy as heads leave in the order of their scores."""
+"""Score jobs: head scores by one method.  Curve jobs: accuracy as heads are removed in the order of their scores."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from headlab.worker.schemas import (
 
 # Score jobs: head scores of a model by one method, language after language.
 
-# Options that say how much is held in memory at once; a request may not ask for more.
+# Upper limits of options that determine how much is held in memory at once.
 LARGEST = {"batch_size": 1024}
 
 
 def fill(spec: ScoreSpec) -> ScoreSpec:
-    """Details in full. Raises HeadlabError for a task, language, method or option that does not exist."""
+    """The spec with every default filled in. Raises HeadlabError for an unknown task, language, method or option."""
     chosen = method(spec.method)
     languages = task(spec.task, spec.languages).languages
     options = checked(chosen.resolve(spec.options))
@@ -58,7 +58,7 @@ def fill(spec: ScoreSpec) -> ScoreSpec:
 
 
 def checked(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, none larger than a request may ask for. Raises Refusal (422)."""
+    """The options, unchanged. Raises Refusal (422) if one exceeds its limit."""
     for name, most in LARGEST.items():
         if isinstance(value := options.get(name), int) and value > most:
             raise Refusal(f"{name} is {value}; a job may ask for {most} at most", 422, code="job.number_too_large")
@@ -66,7 +66,7 @@ def checked(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(lab: Lab, running: Running, spec: ScoreSpec) -> Mapping[str, Any]:
-    """Score the languages one after the other; what the store has already is not computed again."""
+    """Score the languages one after the other; stored scores are not computed again."""
     languages = named(spec.languages)
     total, keys = len(languages) * PART, []
     for at, language in enumerate(languages):
@@ -83,7 +83,7 @@ def foresee(spec: ScoreSpec, known: Known) -> Estimate:
 
 
 def measure(spec: ScoreSpec) -> MeasureRequest:
-    """What to time on the device where nothing is known of such work."""
+    """What to time on the device if no stored result tells the pace."""
     timed = None if spec.method in WALKS else spec.method
     options = {} if timed is None else dict(spec.options)
     language = named(spec.languages)[0]
@@ -93,14 +93,14 @@ def measure(spec: ScoreSpec) -> MeasureRequest:
 SCORE = Kind("score", ScoreSpec, fill, run, foresee)
 
 
-# Curve jobs: accuracy as heads leave in the order of their scores, language after language.
+# Curve jobs: accuracy as heads are removed in the order of their scores, language after language.
 
 
 class CurveSpec(Strict):
-    """Accuracy on `split` as heads leave, lowest first by the scores that `method` gives on the dev split.
+    """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
 
-    size: examples of the split, None for all.  points: at how many counts of heads gone, None for the
-    usual ones.
+    size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
+    default ones.
     """
 
     model: Name
@@ -116,19 +116,19 @@ class CurveSpec(Strict):
 
 
 def ordering(spec: CurveSpec) -> ScoreSpec:
-    """The scores that give the order: those of a score job with the same settings, on dev."""
+    """Spec of the scores that order the heads: those of a score job with the same settings, on dev."""
     names = ("model", "task", "languages", "method", "options", "seed", "ablation")
     return ScoreSpec(**{name: getattr(spec, name) for name in names})
 
 
 def fill_curve(spec: CurveSpec) -> CurveSpec:
-    """Details in full. Raises HeadlabError for a task, language, method or option that does not exist."""
+    """The spec with every default filled in. Raises HeadlabError for an unknown task, language, method or option."""
     full = fill(ordering(spec))
     return spec.model_copy(update={name: getattr(full, name) for name in ("method", "languages", "options")})
 
 
 def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
-    """For each language the scores, if the store lacks them, then the curve."""
+    """Compute for each language the scores, if the store lacks them, then the curve."""
     from headlab.studies.curves import prune_curve  # imports torch
 
     languages = named(spec.languages)
@@ -156,7 +156,7 @@ def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
 
 
 def foresee_curve(spec: CurveSpec, known: Known) -> Estimate:
-    """Cost of the scores that are lacking, then of the points: examples forwards each."""
+    """Cost of the missing scores and of the points, each one forward pass per example."""
     languages = named(spec.languages)
     ask = MeasureRequest(model=spec.model, task=spec.task, language=languages[0])
     return total([scores_part(ordering(spec), languages, known), _points_part(spec, languages, known)], ask)
@@ -191,7 +191,7 @@ def _of(curve: Curve, spec: CurveSpec) -> bool:
 
 
 def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
-    """Whether a curve is what the job would compute, as far as can be told without the model."""
+    """Whether a curve is what the job would compute, as far as can be known without the model."""
     order = curve.spec["order"]
     got = (curve.language, curve.split, order["method"], order["options"], order["seed"], curve.spec["ablation"])
     want = (language, spec.split, spec.method, dict(spec.options), spec.seed, spec.ablation)

@@ -1,4 +1,4 @@
-"""The kinds of jobs there are: a new one is a module of its own and its lines here."""
+"""The kinds of jobs; a new one needs its own module and its lines here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headlab.worker.schemas import Place, Refusal, ScoreSpec, Strict
 KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
     {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES, FRONT, WORTH)}
 )
-# What makes a job's details whole, or refuses them, by kind.
+# By kind: the function that checks and fills in a job's params.
 CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
     {key: kind.check for key, kind in KINDS.items()}
 )
@@ -42,7 +42,7 @@ class CurveJob(Strict):
 
 
 class FinetuneJob(Strict):
-    """A fine-tuning; it runs on the worker's own device."""
+    """A fine-tuning job, run on the worker's own device."""
 
     kind: Literal["finetune"]
     spec: FinetuneSpec
@@ -50,7 +50,7 @@ class FinetuneJob(Strict):
 
 
 class ExperimentJob(Strict):
-    """An experiment; it runs on the worker's own device."""
+    """An experiment, run on the worker's own device."""
 
     kind: Literal["experiment"]
     spec: ExperimentSpec
@@ -58,7 +58,7 @@ class ExperimentJob(Strict):
 
 
 class RolesJob(Strict):
-    """Roles of heads; it runs on the worker's own device."""
+    """Roles of heads, computed on the worker's own device."""
 
     kind: Literal["roles"]
     spec: RolesSpec
@@ -66,7 +66,7 @@ class RolesJob(Strict):
 
 
 class GatesJob(Strict):
-    """Gates that learn; the job runs on the worker's own device."""
+    """Learned gates, trained on the worker's own device."""
 
     kind: Literal["gates"]
     spec: GatesSpec
@@ -74,7 +74,7 @@ class GatesJob(Strict):
 
 
 class FrontJob(Strict):
-    """A front of smaller models; it runs on the worker's own device."""
+    """A front of smaller models, computed on the worker's own device."""
 
     kind: Literal["front"]
     spec: FrontSpec
@@ -82,7 +82,7 @@ class FrontJob(Strict):
 
 
 class WorthJob(Strict):
-    """What a mask is worth on the worker's own device."""
+    """What a mask saves, measured on the worker's own device."""
 
     kind: Literal["worth"]
     spec: WorthSpec
