@@ -7,7 +7,7 @@ from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
-from headlab.ui import results as tables
+from headlab.ui import languages_tables as tables
 from headlab.ui.experiments_report import show
 from headlab.ui.figures import figure
 from headlab.ui.names import language_title, page_link

@@ -161,7 +161,7 @@ def test_a_task_function_that_fails_is_a_sentence_and_hides_no_other(installed, 
     with raises("task.package_failed", "bad"):
         headlab.task("bad")
     cards = {card.name: card for card in catalogue.tasks()}
-    assert "mend or remove that package" in cards["bad"].advice
+    assert "fix or remove that package" in cards["bad"].advice
     assert cards["intents"].labels
 
 

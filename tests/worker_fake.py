@@ -132,11 +132,11 @@ class FakeBench:
         for language in spec.get("languages", ()):
             run = self.run_of(running.job.params, language)
             running.began(run.folder.name, language)
-            running.log(f"{language}: scores begun")
+            running.log(f"{language}: scores started")
             run.save({"draws": np.array(1)})
         kept = self.folder / f"job-{running.job.id}.txt"
         done = int(kept.read_text()) if kept.exists() else 0
-        running.progress(done, STEPS, "resumed" if done else "begun", fresh=True)
+        running.progress(done, STEPS, "resumed" if done else "started", fresh=True)
         while done < STEPS:
             DEVICE.wait(self.pause)
             while done + 1 >= self.stop_at:

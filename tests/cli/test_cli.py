@@ -442,11 +442,11 @@ def test_a_half_written_result_is_named_and_nothing_is_lost(folder, tmp_path, ru
     (path,) = tmp_path.glob("*/result.npz")
     path.write_bytes(path.read_bytes()[:-40])
     torn = path.read_bytes()
-    refused(*command, words=("result.npz is torn", "run the score again"))
+    refused(*command, words=("result.npz is damaged", "run the score again"))
     refused("prune", "--model", folder, "--languages", "de", "--cache", tmp_path, words="1 files skipped")
     listed = answer("cache", "--cache", tmp_path)
     assert listed["results"] == []
-    assert "torn" in listed["problems"][0]
+    assert "damaged" in listed["problems"][0]
     code, out, _ = run("cache", "--cache", tmp_path)
     assert code == 0
     assert "0 results, 1 skipped" in out

@@ -182,7 +182,7 @@ def test_each_way_of_counting_and_listing_goes_to_the_form_that_has_it(run, file
         ([mask, "--to", "array", "--count-from", "0"], "--count-from does not apply to headlab or array"),
         ([mask, "--count-from", "1"], "--count-from does not apply to headlab or headlab"),
         (["0:1", *grid, "--lists", "kept"], "--lists does not apply to text"),
-        (["0:1", *grid, "--to", "pairs", "--count-from", "1"], "about text or about pairs; convert to headlab first"),
+        (["0:1", *grid, "--to", "pairs", "--count-from", "1"], "refer to text or to pairs; convert to headlab first"),
         ([mask, "--to", "text", "--stack", "decoder"], "--stack names the only stack"),
         (["0:1", "--model", "m", "--stack", "decoder"], "--model takes none"),
         (["0:1", *grid, "--stack", "a b"], "not a stack name"),

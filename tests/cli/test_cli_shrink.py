@@ -62,7 +62,7 @@ def test_without_a_task_the_embedded_tasks_sentences_are_compared(place, capsys)
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--languages", "de"), "--data and --languages are a task's; name it with --task"),
+        (("--languages", "de"), "--data and --languages belong to a task; name it with --task"),
         (("--task", "nope"), "nope"),
         (("--dtype", "int8"), "unknown dtype 'int8'; use one of float32"),
     ],
@@ -80,7 +80,7 @@ def test_a_mask_of_another_model_and_a_folder_of_something_else_are_refused(plac
     Mask(other.grid, np.ones(6, bool), other.identity()).save(place / "other.json")
     code, _, err = run(place, capsys, mask="other.json", out="never")
     assert code == 2
-    assert "heads of one model say nothing about another's" in err
+    assert "heads of one model say nothing about those of another" in err
     code, _, err = run(place, capsys, out="other")
     assert code == 2
     assert "holds nothing that shrink made" in err
@@ -90,7 +90,7 @@ def test_onnx_without_its_extra_says_what_to_install(place, capsys, monkeypatch)
     monkeypatch.setattr(onnx_part, "find_spec", lambda name: None if name == "onnxscript" else object())
     code, _, err = run(place, capsys, "--onnx", out="never")
     assert code == 2
-    assert "ONNX export needs onnxscript, which is not here; run: pip install 'headlab[onnx]'" in err
+    assert "ONNX export needs onnxscript, which is not installed; run: pip install 'headlab[onnx]'" in err
 
 
 def test_a_model_in_half_the_bytes_stays_so_and_is_timed_on_whole_batches(place, capsys):

@@ -304,7 +304,7 @@ def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(lacking, repo
         says = "pip install 'headlab[figures]'"
     elif lacking == "browser":
         monkeypatch.setenv("PATH", "")
-        says = "none is on the PATH; install one or set BROWSER_PATH"
+        says = "none is on the PATH; install one, or set BROWSER_PATH"
     else:
         monkeypatch.setenv("BROWSER_PATH", "no-such-browser")
         says = "$BROWSER_PATH is 'no-such-browser', which is not a program"

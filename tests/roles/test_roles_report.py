@@ -185,7 +185,7 @@ def test_the_command_says_what_is_missing(
 ) -> None:
     monkeypatch.delenv("HEADLAB_DATA", raising=False)
     assert main(["roles", "--model", str(folder), "--language", "xx"]) == 2
-    assert "nothing to judge heads on in xx" in capsys.readouterr().err
+    assert "no sentences to find roles on in xx" in capsys.readouterr().err
     path = tmp_path / "broken.conllu"
     path.write_text("1\ta\t_\tX\t_\t_\t2\tx\t_\t_\n", encoding="utf-8")
     assert main(["roles", "--model", str(folder), "--conllu", str(path)]) == 2

@@ -145,13 +145,13 @@ def test_foreign_older_and_renamed_folders_become_sentences(tmp_path: Path) -> N
 def test_swapped_values_are_noticed(tmp_path: Path) -> None:
     one, two = write(tmp_path, spec_of()), write(tmp_path, spec_of("th"))
     (one / "result.npz").write_bytes((two / "result.npz").read_bytes())
-    assert "do not fit" in Store(tmp_path).scan().problems[0]
+    assert "do not match" in Store(tmp_path).scan().problems[0]
 
 
 def test_pickles_are_never_read(tmp_path: Path) -> None:
     folder = write(tmp_path, spec_of())
     np.savez(folder / "result.npz", about=np.array([{"a": 1}], dtype=object))
-    assert "torn or not an npz" in Store(tmp_path).scan().problems[0]
+    assert "damaged or is not an npz" in Store(tmp_path).scan().problems[0]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -319,7 +319,7 @@ def test_a_curve_whose_arrays_do_not_fit_becomes_a_sentence(tmp_path: Path, arra
     listing = Store(tmp_path).curves()
     assert listing.results == ()
     assert "Delete that folder" in listing.problems[0]
-    assert "do not fit what is written" not in listing.problems[0]  # it is told before hashes are compared
+    assert "do not match the stored checksum" not in listing.problems[0]  # it is told before hashes are compared
 
 
 BAD_FIELDS = {
@@ -518,7 +518,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(run.folder / "result.npz")
     os.mkfifo(run.folder / "checkpoint.npz")
     assert run.checkpoint() is None
-    assert "missing or no file" in Store(tmp_path).scan().problems[0]
+    assert "missing or is not a file" in Store(tmp_path).scan().problems[0]
 
 
 def test_a_checkpoint_that_cannot_go_does_not_undo_the_result(tmp_path: Path) -> None:

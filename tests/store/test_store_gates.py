@@ -146,9 +146,9 @@ def spoil(folder: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no losses": ({}, {"loss": None}, "lacks loss"),
-    "a gate too many": ({}, {"gated": np.array([0, 2, 3, 7])}, "not of heads of its grid"),
-    "a head twice": ({}, {"gated": np.array([0, 2, 2, 6])}, "not of heads of its grid"),
-    "no gates": ({}, {"gated": np.array([], np.int64), "log_alpha": np.zeros((3, 0), np.float32)}, "not of heads"),
+    "a gate too many": ({}, {"gated": np.array([0, 2, 3, 7])}, "do not belong to the heads of its grid"),
+    "a head twice": ({}, {"gated": np.array([0, 2, 2, 6])}, "do not belong to the heads of its grid"),
+    "no gates": ({}, {"gated": np.array([], np.int64), "log_alpha": np.zeros((3, 0), np.float32)}, "do not belong"),
     "steps that fall": ({}, {"steps": np.array([0, 9, 5])}, "do not rise from 0"),
     "steps from 1": ({}, {"steps": np.array([1, 5, 9])}, "do not rise from 0"),
     "one time": ({}, {"steps": np.array([0]), "log_alpha": np.zeros((1, 4), np.float32), "loss": np.zeros(0),
@@ -156,10 +156,10 @@ TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a short history": ({}, {"log_alpha": np.zeros((2, 4), np.float32)}, "its log_alpha is"),
     "wide gates": ({}, {"log_alpha": np.zeros((3, 4))}, "its log_alpha is"),
     "a gate that is no number": ({}, {"log_alpha": np.full((3, 4), np.nan, np.float32)}, "not a number"),
-    "other losses": ({}, {"loss": np.array([1.0, 2.0])}, "do not fit"),
+    "other losses": ({}, {"loss": np.array([1.0, 2.0])}, "do not match"),
     "steps without end": ({}, {"steps": np.array(3)}, "its steps is"),
-    "another language": ({"language": "th"}, {}, "do not fit"),
-    "another weight": ({"weight": 0.5}, {}, "do not fit"),
+    "another language": ({"language": "th"}, {}, "do not match"),
+    "another weight": ({"weight": 0.5}, {}, "do not match"),
     "a weight in words": ({"weight": "much"}, {}, "its weight is 'much'"),
     "another distribution": ({"concrete": {"temperature": 0.3, "low": 0.1, "high": 1.1}}, {}, "its distribution"),
     "half a distribution": ({"concrete": {"temperature": 0.3}}, {}, "its distribution"),
@@ -171,7 +171,7 @@ TORN: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "another measurement": ({"told": {"measured": {}, "trained": {}, "notes": []}}, {}, "what was measured"),
     "no measurement": ({"told": None}, {}, "what was measured"),
     "half a letter": ({"told": {"notes": ["\ud800"]}}, {}, "what was measured"),
-    "another grid": ({"grid": {"encoder": [2]}}, {}, "not of heads of its grid"),
+    "another grid": ({"grid": {"encoder": [2]}}, {}, "do not belong to the heads of its grid"),
     "no grid": ({"grid": []}, {}, "its grid is not"),
 }  # fmt: skip
 

@@ -125,21 +125,21 @@ def a_folder(path: Path) -> tuple[Example, ...]:
 
 
 BAD: dict[str, tuple[Callable[[Path], tuple[Example, ...]], str]] = {
-    "other examples": (other_examples, "is of other examples"),
-    "fewer examples": (fewer_examples, "another number of examples"),
-    "torn": (torn, "torn or not an npz file"),
-    "of another mask": (of_another_mask, "of another run or mask"),
-    "of another run": (of_another_run, "of another run or mask"),
-    "other answers": (changed(correct=np.array([255], np.uint8)), "other answers than were written"),
-    "wide counts": (changed(units=UNITS), "other answers than were written"),
+    "other examples": (other_examples, "was made on other examples"),
+    "fewer examples": (fewer_examples, "a different number of examples"),
+    "torn": (torn, "damaged or is not an npz file"),
+    "of another mask": (of_another_mask, "belongs to another run or mask"),
+    "of another run": (of_another_run, "belongs to another run or mask"),
+    "other answers": (changed(correct=np.array([255], np.uint8)), "answers that differ from those written"),
+    "wide counts": (changed(units=UNITS), "answers that differ from those written"),
     "no predictions": (changed(predicted=None), "lacks predicted"),
-    "no text": (changed(about=None), "lack the text"),
-    "text of numbers": (changed(about=np.array(3)), "lack the text"),
-    "text in a list": (changed(about=np.array("[]")), "mangle the text"),
+    "no text": (changed(about=None), "have no description"),
+    "text of numbers": (changed(about=np.array(3)), "have no description"),
+    "text in a list": (changed(about=np.array("[]")), "cannot be read"),
     "another format": (retold(format=99), "has format 99"),
-    "another mask's name": (retold(mask="c" * 64), "of another run or mask"),
-    "other ids": (retold(ids_sha256="0"), "is of other examples"),
-    "a folder": (a_folder, "missing or no file"),
+    "another mask's name": (retold(mask="c" * 64), "belongs to another run or mask"),
+    "other ids": (retold(ids_sha256="0"), "was made on other examples"),
+    "a folder": (a_folder, "missing or is not a file"),
 }
 
 

@@ -93,7 +93,7 @@ def test_one_language_without_halves_leaves_the_others_their_ceiling() -> None:
     pairs = tables_of(compare_languages(scores))[0]
     known = [agreement.UNKNOWN if "zh" in row[:2] else "" for row in pairs.rows]
     assert pairs.column("noise") == known
-    assert "the scores of zh do not keep" in " ".join(pairs.notes)
+    assert "the scores of zh do not store" in " ".join(pairs.notes)
 
 
 def test_languages_with_unequally_many_examples_have_no_value_across_halves() -> None:

@@ -312,7 +312,7 @@ def test_methods_that_are_alike_leave_it_open_and_are_named(rng: np.random.Gener
     assert v.peers == (v.following,)
     assert (v.settled, v.beats_chance) == (False, True)
     words = trust_words({"xx": v})
-    assert "the data do not tell" in words
+    assert "The data do not show which score to trust" in words
     assert f"but the interval of the difference to {v.following} holds 0." in words
 
 

@@ -160,7 +160,7 @@ def test_with_k_given_every_choice_but_the_harmful_heads_has_k(
     assert row["difference, points"] == pytest.approx(100 * (sum(right(model, "yy", kept)) - sum(whole)) / 30)
     assert any("the other rows show the 2 lowest" in note for note in found.notes)
     most = run_experiment("targeted", make(), options={"runs": 1, "k": 7})
-    assert any("7 of 12 heads go; few models keep" in note for note in most.notes)
+    assert any("7 of 12 heads are removed; few models keep" in note for note in most.notes)
 
 
 def test_leave_one_out_is_left_out_on_request(make: Callable[[], Pieces]) -> None:

@@ -220,9 +220,9 @@ def test_a_front_that_is_kept_is_not_made_again_and_another_question_walks_no_fu
     again = pieces_of(model, root)
     assert run_experiment("front", again, options=OPTIONS).to_json() == report.to_json()
     assert again.forwards == 0
-    assert forecast(again, OPTIONS).forwards == 0
+    assert forecast("front", again, OPTIONS).forwards == 0
     other = {**OPTIONS, "within": 50.0}
-    cost = forecast(pieces_of(model, root), other)
+    cost = forecast("front", pieces_of(model, root), other)
     assert 0 < cost.forwards <= 2 * 2 * 20
     assert {ask.kind for ask in cost.lacking} == {"answers"}
     asked = pieces_of(model, root)
@@ -346,7 +346,7 @@ def test_an_answer_without_a_removed_head_is_not_tested_against_itself(model):
     assert report.notes[0] == "Best with 12 heads, the weakest language protected: no head goes; 12 are left."
     assert len(report.notes) == 2
     asked = run_experiment("front", pieces_of(model), options={**options, "heads": None, "within": 0.0, "by": "bound"})
-    assert any("no head can go" in note for note in asked.notes)
+    assert any("no head can be removed" in note for note in asked.notes)
 
 
 @pytest.mark.parametrize(

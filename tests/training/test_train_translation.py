@@ -217,7 +217,7 @@ def test_the_commands_train_and_evaluate_from_end_to_end(tmp_path: Path, capsys:
     assert re.search(r"log-probability -\d+\.\d+ nats a token +\[-.*\] +untouched -.* difference [+-]", told)
     assert re.search(r"BLEU \d+\.\d .*untouched .*\|beams:1", told)
     assert main([*asked[:-1], "--beams", "2"]) == 2
-    assert "--beams belongs to translations" in capsys.readouterr().err
+    assert "--beams applies to translations" in capsys.readouterr().err
     assert main([*command[:-4], "--out", str(data), *options]) == 2
     assert "is not replaced" in capsys.readouterr().err
 
@@ -233,7 +233,7 @@ def test_what_could_not_be_measured_is_said_before_anything_is_trained(
     for words, said in (
         ([*command, "--beams", "200"], "choose 1"),
         ([*asked, "--task", "translation", "--languages", "aa-bb", "--beams", "200"], "choose 1"),
-        ([*asked, "--task", "intents", "--languages", "en"], "asks for labels, not for texts"),
+        ([*asked, "--task", "intents", "--languages", "en"], "has labels, not texts to generate"),
     ):
         assert main(words) == 2
         assert said in capsys.readouterr().err

@@ -80,7 +80,7 @@ def test_the_suggestions_of_two_languages_are_compared_and_combined(cache):
     assert not app.exception
     off = int(shown["Both"])
     assert off >= 1  # head 3.7 harms in every made-up language
-    assert "Neither mask carries accuracies" in said(app)
+    assert "Neither mask holds accuracies" in said(app)
     assert "heads** would be off" in said(app)
     tables = [frame.value for frame in app.dataframe]
     assert int(tables[0]["off in both"].astype(int).sum()) == off
@@ -140,7 +140,7 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
 
     app = AppTest.from_function(body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30).run()
     assert not app.exception
-    assert "the masks are of different models" in app.warning[0].value
+    assert "the masks are for different models" in app.warning[0].value
     assert not app.metric
 
 

@@ -152,7 +152,7 @@ def test_a_link_names_a_report_and_another_can_be_chosen(cache):
     assert app.query_params["report"] == new[:12]
     app = run(experiment="heads", report="0123456789ab")
     assert "2 Nov 2026" in said(app)
-    assert "The link asks for report '0123456789ab', which is not here" in said(app)
+    assert "The link asks for report '0123456789ab', which does not exist" in said(app)
     assert "The link asks" not in said(app.run())
 
 
@@ -180,7 +180,7 @@ def test_a_report_is_shown_with_figures_tables_notes_and_how_it_was_made(cache):
     assert shown["language"].tolist() == ["German (de)", "Thai (th)"]
     assert shown["difference, points"].tolist() == [1.25, -2.5]
     made = dict(app.table[-1].value.to_numpy().tolist())
-    assert made["Languages"] == "de, th"
+    assert made["Language"] == "de,th"
     assert made["Versions"] == "headlab 0.5"
     assert made["Time"] == "12 s"
     assert app.code[-1].value.startswith("headlab experiment heads --model e5-small-intents --task intents")
@@ -222,7 +222,7 @@ def test_a_report_of_other_weights_or_another_dtype_says_so(cache):
     assert f"than those chosen above: {'; '.join(words)}." in said(app)
     assert " · ".join(words) in said(app)
     assert app.code[-1].value.endswith("--dtype bfloat16")
-    assert dict(app.table[-1].value.to_numpy().tolist())["Dtype"] == "bfloat16"
+    assert dict(app.table[-1].value.to_numpy().tolist())["Precision"] == "bfloat16"
 
 
 def test_reports_of_the_model_s_own_weights_come_before_newer_ones_of_others(cache):

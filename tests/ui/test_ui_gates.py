@@ -345,7 +345,7 @@ def test_roles_are_those_of_the_sweep_s_own_weights(cache):
         report = made_roles("de", fingerprint=weights * 64)
         Store(cache).run(report.spec).finish(report, {"created": "2026-11-22T01:00:00+00:00", "versions": {}})
     app = run()
-    assert "of other weights (111111111111…)" in said(app)
+    assert "made with other weights (111111111111…)" in said(app)
     assert "cannot be laid beside" not in said(app)
     assert any(name.startswith("gates-roles") for name in charts(app))
 
@@ -365,7 +365,7 @@ def test_runs_of_another_model_or_task_are_left_out_and_those_of_other_weights_s
     assert "No gates of e5-small-intents have been learned on task intents" in said(run())
     keep(cache, made_gates(fingerprint="1" * 64))
     app = run()
-    assert "of other weights (111111111111…)" in said(app)
+    assert "made with other weights (111111111111…)" in said(app)
     assert app.button(key="gates-prune").disabled
 
 

@@ -156,7 +156,7 @@ def test_a_forecast_that_knows_nothing_says_so(worker):
 
 def test_the_same_work_twice_is_pointed_out(worker):
     app = press(press(run(), "new-start"), "new-start")
-    assert "This is job 1 already, waiting now: identical requests share one job." in said(app)
+    assert "This is already job 1, waiting now: identical requests share one job." in said(app)
     assert len(worker.rows) == 1
     press(app, "new-open")
     assert "Job 1: " in app.subheader[0].value

@@ -218,7 +218,7 @@ def test_a_report_is_a_map_a_card_tables_examples_and_how_it_was_made(cache):
     assert counts["heads"].sum() == len(OWN) + len(TWO)
     assert len(relations) == 8
     assert commands(app)[0] == "headlab roles --model e5-small-intents --language de --size 75"
-    assert dict(app.table[1].value.to_numpy().tolist())["Source"] == "treebank"
+    assert dict(app.table[1].value.to_numpy().tolist())["Task"] == "treebank"
     assert app.selectbox(key="roles-kind").value == "nsubj"
 
 

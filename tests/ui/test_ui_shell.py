@@ -89,7 +89,7 @@ def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     app = run()
     assert not app.exception
     assert "2 cache folders were skipped" in [e.label for e in app.expander]
-    assert "result.npz is torn" in said(app)
+    assert "result.npz is damaged" in said(app)
 
 
 def test_the_listing_follows_the_folder(cache):

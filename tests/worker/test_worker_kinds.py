@@ -404,7 +404,7 @@ def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_p
         "forwards": 0, "seconds": 0.0, "basis": "the scores are in the cache already",
     }  # fmt: skip
     other = worker.client.forecast("score", {**spec, "languages": ["yy"], "options": {**SAMPLED, "target": 0.3}})
-    assert "as intervals that narrow usually need" in other["basis"]
+    assert "typical for intervals of this width" in other["basis"]
 
 
 def test_what_cannot_be_run_is_refused_with_its_forecast(worker: Running, tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_a_forecast_answers_while_a_job_holds_another_model(fake: tuple[Running,
     unknown = worker.client.forecast("score", {"model": "other", "task": "tiny", "languages": ["xx"]})
     assert (unknown["forwards"], unknown["seconds"]) == (None, None)
     assert "how many heads the model has is not known yet" in unknown["basis"]
-    assert "the worker computes scores with fake now" in unknown["basis"]
+    assert "the worker is computing with fake" in unknown["basis"]
     device = worker.engine.device
     assert device == "fake device"
     stored = worker.client.forecast("score", spec_of(model, languages=["yy"], method="leave-one-out", options={}))
