@@ -85,7 +85,9 @@ def flags_of(options: type[Options], *names: str, unset: bool = False) -> Callab
         rest = {n: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for n, p in given.items() if n != last}
         hints = get_type_hints(command, include_extras=True)
         rest = {n: p.replace(annotation=hints[n]) for n, p in rest.items()}
-        parameters = {**rest, **declared}
+        at = next(n for n, name in enumerate(rest) if name in ("option", "device"))  # --help ends with what all share
+        names_in_order = [*list(rest)[:at], *declared, *list(rest)[at:]]
+        parameters = {name: (rest | declared)[name] for name in names_in_order}
         command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined] # read by typer
         command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
         return command
