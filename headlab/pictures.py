@@ -131,7 +131,7 @@ def head_map(
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
     """The map of a method's scores. limit: the `common_limit` of all maps side by side; by default its own."""
     factor, unit = shown_unit(scores.unit)
-    limit = common_limit([scores]) if limit is None else limit
+    limit = limit or common_limit([scores])
     tips = score_tips(scores)
     return HeadMap(scores.grid, factor * scores.values, unit, limit, is_signed(scores), score_marks(scores), tips)
 

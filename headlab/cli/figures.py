@@ -88,7 +88,7 @@ def _run(jobs: list[dict[str, Any]]) -> None:
     except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, KaleidoError, OSError, TimeoutError) as error:
         reason = error.args[0] if error.args else type(error).__name__
         raise HeadlabError(
-            f"{options['path']}, which draws figures, did not start or stopped ({reason})", code="browser.not_started"
+            f"{options['path']}, which draws figures, did not start, or stopped ({reason})", code="browser.not_started"
         ) from error
     if problems:
         raise HeadlabError(f"the browser could not draw one ({problems[0]})", code="browser.cannot_draw")

@@ -239,8 +239,8 @@ def _check_asked(task: str | None, data: Path | None, languages: str) -> None:
     given = " and ".join(["--data"] * (data is not None) + ["--languages"] * (languages != EVERY))
     if task is None and given:
         raise HeadlabError(
-            f"{given} chooses examples of a task, but no task is given; add --task, like --task {TASK}, or leave out "
-            f"{given}",
+            f"{given} would choose examples of a task, but no task is given; add --task, like --task {TASK}, or leave "
+            f"{given} out",
             code="option.needs_task",
         )
 

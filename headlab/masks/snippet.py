@@ -92,7 +92,7 @@ def snippet(mask: Mask, place: Place) -> str:
             return text
         if width > 1 << 16:
             raise HeadlabError(
-                f"the mask switches off heads in {len(rows)} different patterns, too many for {MAX_LINES} lines; "
+                f"the mask switches off heads in {len(rows)} kinds of modules, too many for {MAX_LINES} lines; "
                 "use headlab shrink, or the mask file",
                 code="snippet.too_long",
             )

@@ -63,7 +63,7 @@ def drawn(report: Report) -> dict[str, tuple[str, ...]]:
         return {name: translated(figure, name) for name, figure in found.items()}
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # tables from a file may hold anything
         raise HeadlabError(
-            f"the tables lack the columns that are drawn ({type(error).__name__})", code="figure.tables_mismatch"
+            f"the tables do not hold what is drawn ({type(error).__name__})", code="figure.tables_mismatch"
         ) from error
 
 

@@ -132,7 +132,8 @@ def order_cells(grid: HeadGrid, order: Sequence[int]) -> list[Cell]:
 
 def scale_key(shown: Sequence[HeadMap]) -> str:
     """The key to the colours of several maps on one scale."""
-    every = replace(shown[0], values=np.concatenate([one.values for one in shown]))
+    values, signed = np.concatenate([one.values for one in shown]), any(one.signed for one in shown)
+    every = replace(shown[0], values=values, signed=signed)
     return key(every.scale, every.ends, every.unit)
 
 

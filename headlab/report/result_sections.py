@@ -14,7 +14,7 @@ from headlab.masks import Mask
 from headlab.masks.compare import Seen, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
-from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, common_limit, is_signed, map_of
+from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, common_limit, map_of
 from headlab.records import Floats, by_layer
 from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined, part
 from headlab.report.figures import drawn
@@ -66,7 +66,7 @@ def scores_section(items: Scored) -> Section:
     limit = common_limit(s for _, s in items)
     shown = [map_of(s, limit) for _, s in items]
     figures = [_figure(s, one, len(items)) for (_, s), one in zip(items, shown, strict=True)]
-    figures.append(Figure((scale_key(shown),), _legend(first, unit), wide=True))
+    figures.append(Figure((scale_key(shown),), _legend(first, unit, any(one.signed for one in shown)), wide=True))
     tables: list[Table | Folded] = [
         _scores_summary(items, factor, unit),
         *(Folded(t) for t in _heads(items, factor, unit)),
@@ -89,9 +89,9 @@ def _figure(s: HeadScores, shown: HeadMap, of: int) -> Figure:
     return Figure(maps, s.language if of > 1 else f"{s.language}, {shown.unit}")
 
 
-def _legend(first: HeadScores, unit: str) -> str:
+def _legend(first: HeadScores, unit: str, signed: bool) -> str:
     words = f"{first.estimand}, in {unit}."
-    if is_signed(first):
+    if signed:
         words += " Above 0 (blue): the head helps, and that much is lost when it goes; below 0 (orange): it harms."
     if first.low is not None:
         words += f" Ringed: the {first.level:.0%} interval excludes 0."
@@ -234,7 +234,7 @@ def curves_section(items: Curves, dev_size: Callable[[str], int | None]) -> Sect
     enclosed = "Shaded: 95 % intervals of the difference to the model with all heads, on the same examples."
     orders = [
         Figure(stack_maps(c.grid, order_cells(c.grid, c.order.tolist()), f"order of removal, {name}"),
-               f"{name}: when each head is removed (1 is first) (1 is the first)")
+               f"{name}: when each head is removed (1 is the first)")
         for c, name in zip(curves, names, strict=True)
     ]  # fmt: skip
     points = [Folded(_points(c, name)) for c, name in zip(curves, names, strict=True)]

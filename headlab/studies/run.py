@@ -21,7 +21,7 @@ from headlab.models.checkpoint import versions
 from headlab.records import Progress, content_key
 from headlab.store import FORMAT, REPORT
 from headlab.studies.pieces import Ask, Pieces
-from headlab.studies.table import Experiment, experiment
+from headlab.studies.table import FRONT, Experiment, experiment
 from headlab.tables import Report, duration
 
 # How long a forward pass takes: from stored results, or by timing a few batches.
@@ -177,7 +177,7 @@ def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None)
 
 def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tuple[Experiment, dict[str, Any]]:
     """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
-    about = experiment(key)
+    about = FRONT if key == FRONT.key else experiment(key)
     least, given = about.least_languages, len(pieces.languages)
     if given < least:
         raise HeadlabError(

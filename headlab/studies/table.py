@@ -295,9 +295,7 @@ EXPERIMENTS: Mapping[str, Experiment] = Registry(BUILT_IN, "headlab.studies", _f
 
 
 def experiment(key: str) -> Experiment:
-    """An experiment by its key, or the front. Raises HeadlabError for an unknown key."""
-    if key == FRONT.key:
-        return FRONT
+    """An experiment by its key. Raises HeadlabError for an unknown one."""
     if key not in EXPERIMENTS:
         raise HeadlabError(
             f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}", code="experiment.unknown"

@@ -90,7 +90,7 @@ def hub_sentences(language: str, split: Split) -> Iterator[Tagged]:
     """Sentences of the hub's data set. Raises HeadlabError naming the row if words and labels do not match."""
     if language not in PARTS:
         raise HeadlabError(
-            f"{HUB.repository} on the hub has {', '.join(PARTS)}, not {language}",
+            f"from {HUB.repository} on the hub, headlab reads {', '.join(PARTS)}, not {language}",
             code="hub.language_unknown",
         )
     found = HUB.read(f"udpos.{PARTS[language]}", split)

@@ -183,6 +183,7 @@ def facts(result: GatesResult) -> list[tuple[str, str]]:
     gates = result.gates
     rows = facts_table(gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key))
     kept = f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}"
+    rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
     return [("λ", f"{gates.weight:g}"), *([("Trained model", kept)] if gates.trained else []), *rows]
 
 

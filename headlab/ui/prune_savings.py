@@ -50,7 +50,7 @@ def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
     whole = costs.untouched()
     if not costs.layers:
         _sizes(whole, whole)
-        st.caption(f"{NO_SPEED} This model's cannot be: {costs.note.rstrip('.')}.")
+        st.caption(f"{NO_SPEED} No head of this model can be removed: {costs.note.rstrip('.')}.")
         return
     left = costs.shrunk(mask.kept)
     _sizes(whole, left)

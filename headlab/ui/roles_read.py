@@ -117,8 +117,8 @@ def _rows(table: Table) -> list[Found]:
     for at, head in enumerate(heads_of(table)):
         if not isinstance(role[at], str) or not isinstance(has[at], bool):
             raise HeadlabError(
-                f"its table roles says {has[at]!r:.40} of whether a head has {role[at]!r:.40}; it must be true, "
-                "false or empty",
+                f"its table roles has {role[at]!r:.40} as a role and {has[at]!r:.40} for whether a head has it; "
+                "a role must be a text, and the other true or false",
                 code="roles.answer_invalid",
             )
         own = {name: _number(column[at], name) for name, column in numbers.items()}

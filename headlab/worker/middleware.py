@@ -90,8 +90,8 @@ class Allowed:
             )
         if _place(model) != self._places[model]:
             raise Refusal(
-                f"{model} has moved since the worker started, so it is not opened; restart the worker if that was "
-                "intended",
+                f"{model} is another folder than when the worker started, so it is not opened; restart the worker if "
+                "that was intended",
                 404,
                 code="model.moved",
             )

@@ -23,7 +23,6 @@ from headlab.cli.main import FAILED, OK, main
 from headlab.errors import HeadlabError
 from headlab.files import read_json, write_json
 from headlab.models.allattention.config import parameters
-from headlab.options import Options
 from headlab.training.lm_perplexity import perplexity, speeds
 from headlab.training.lm_text import data_hash, encode, make_tokenizer, read_lines, step_windows, steps_an_epoch
 from headlab.training.lm_train import LmSteps, Watch, config_of, kept, new_model, new_state, read_sums, train_lm
@@ -250,11 +249,6 @@ def test_options_that_cannot_be_trained_with_are_refused(
 ) -> None:
     with raises(*expected):
         train_lm(text(), tmp_path / "lm", replace(TINY, **options))
-
-
-@pytest.mark.parametrize("options", [LmOptions, LmGateOptions])
-def test_every_option_says_its_default(options: type[Options]) -> None:
-    assert {name: option.default for name, option in options.table().items()} == options().record()
 
 
 def test_gates_that_no_float_has_room_for_are_refused() -> None:

@@ -146,8 +146,7 @@ def test_a_mask_of_other_sizes_is_refused_before_the_first_step(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_options_are_checked_and_listed_with_their_defaults():
-    assert {name: option.default for name, option in OPTIONS.items()} == dict(TranslationOptions().record())
+def test_options_are_checked():
     rates = [TranslationOptions(warmup=4).rate(step) for step in range(20)]
     assert max(rates) == rates[3] == 0.002
     assert rates[15] == pytest.approx(0.001)

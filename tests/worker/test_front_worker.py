@@ -109,6 +109,7 @@ def test_equal_work_has_equal_params() -> None:
         ("front", {"options": {"within": 200.0}}, ("experiment.option_invalid", "a float from 0 to 100")),
         ("front", {"task": "nothing"}, ("task.unknown", "'nothing'")),
         ("front", {"method": "dance"}, ("method.unknown", "dance")),
+        ("experiment", {}, ("experiment.unknown", "'front'")),
         ("worth", {"mask": {}}, ("mask.not_a_mask",)),
         ("worth", {"languages": ["tlh"]}, ("task.language_unknown", "'tlh'")),
     ],
@@ -117,6 +118,6 @@ def test_params_that_do_not_fit_are_refused(
     model: Model, kind: str, changes: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     worth = {"model": model.name, "task": "tiny", "languages": ["xx"], "mask": mask_of(model).to_json()}
-    spec = {**(front_spec(model) if kind == "front" else worth), **changes}
+    spec = {**(worth if kind == "worth" else front_spec(model) | {"experiment": "front"}), **changes}
     with raises(*expected):
         KINDS[kind].check(spec)

@@ -14,7 +14,8 @@ from headlab.methods.table import method
 from headlab.records import HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.store import Run
-from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment
+from headlab.studies.table import FRONT as FRONT_STUDY
+from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, experiment
 from headlab.tasks import task
 from headlab.tasks.base import Example, Split, Task
 from headlab.worker.kinds.kind import (
@@ -89,7 +90,7 @@ def fill(spec: Experimental) -> Experimental:
 
 
 def _filled(spec: Experimental) -> Experimental:
-    about, chosen = experiment(spec.experiment), task(spec.task, spec.languages)
+    about, chosen = about_of(spec), task(spec.task, spec.languages)
     if len(chosen.languages) < about.least_languages:
         raise HeadlabError(
             f"experiment {about.key} compares languages; it needs {about.least_languages} or more, "
@@ -99,7 +100,7 @@ def _filled(spec: Experimental) -> Experimental:
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
             raise HeadlabError(
-                f"the {about_it} is given beside the options of {about.key}, not among them",
+                f"give the {about_it} beside the options of {about.key}, not among them",
                 code="experiment.option_misplaced",
             )
     full = about.resolve(options_of(spec))
@@ -114,6 +115,11 @@ def _filled(spec: Experimental) -> Experimental:
             "options": modest(own),
         }
     )
+
+
+def about_of(spec: ExperimentSpec) -> Experiment:
+    """What a job runs: the front belongs to the jobs of its own kind. Raises HeadlabError for an unknown experiment."""
+    return FRONT_STUDY if isinstance(spec, FrontSpec) else experiment(spec.experiment)
 
 
 def modest(options: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
 def options_of(spec: ExperimentSpec) -> dict[str, Any]:
     """The options as the experiment takes them, including the method and its options if it uses one."""
     beside = {METHOD: method(spec.method).key, METHOD_OPTIONS: dict(spec.method_options)}
-    fits = experiment(spec.experiment).options
+    fits = about_of(spec).options
     given = {name: value for name, value in beside.items() if name in fits and value != {}}
     return {**spec.options, **given}
 
