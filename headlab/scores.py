@@ -15,6 +15,9 @@ from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints
 from headlab.stats.bootstrap import Paired, group_bootstrap
 
+ARRAYS = ("values", "low", "high", "samples", "p_values")
+PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
+
 
 @dataclass(frozen=True)
 class HeadScores:
@@ -68,6 +71,23 @@ class HeadScores:
     def values_sha256(self) -> str:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
         return hashlib.sha256(np.ascontiguousarray(self.values, "<f8").tobytes()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the halves as JSON values, arrays as flat lists [head]."""
+        lists = {name: None if (a := getattr(self, name)) is None else a.tolist() for name in ARRAYS}
+        plain = {name: getattr(self, name) for name in PLAIN}
+        return {"grid": self.grid.to_json(), "spec": dict(self.spec), **plain, **lists}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> HeadScores:
+        """Inverse of `to_json`. Raises KeyError, TypeError, AttributeError or ValueError for anything else."""
+        grid = HeadGrid.from_json(value["grid"])
+        given = {name: value[name] for name in ARRAYS if value[name] is not None}
+        arrays = {name: np.array(a, np.int64 if name == "samples" else np.float64) for name, a in given.items()}
+        if any(array.shape != (grid.size,) for array in arrays.values()):
+            raise ValueError("another size than the grid's")
+        fields: dict[str, Any] = {name: value[name] for name in PLAIN} | arrays
+        return HeadScores(grid, spec=value["spec"], **fields)
 
     def mask(self, rule: str = "harmful", *, k: int | None = None, threshold: float | None = None) -> Mask:
         """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`."""

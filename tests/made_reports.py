@@ -12,8 +12,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 from headlab.store import Store
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from headlab.methods.table import method as method_of
 from headlab.scores import HeadScores
-from headlab.studies.pieces import Pieces
+from headlab.studies.run import Pieces
 
 
 def plant(

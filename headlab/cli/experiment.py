@@ -37,7 +37,7 @@ from headlab.tasks.base import DEV_SIZE
 
 if TYPE_CHECKING:
     from headlab.records import Progress
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.run import Pieces
     from headlab.tables import Report
 
 
@@ -83,7 +83,7 @@ def experiment(
         show_list(json=json)
         return
     import headlab
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.run import Pieces
 
     check_ablation(ablation)
     options = options_of(experiment_of(key), method, method_option or [], option or [])
@@ -223,7 +223,7 @@ def front(
     """
     import headlab
     from headlab.studies.pareto import chosen_mask
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.run import Pieces
 
     check_ablation(ablation)
     about = method_of(method)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from headlab import __version__
+from headlab import __version__, load
 from headlab.cluster.distributed_game import Hand, Job, Origin, Team
 from headlab.cluster.pool import Lost, Pool
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.methods.game import Ask
 
 # Read by Ray as it starts: no usage is reported, and a future default of Ray is set now.

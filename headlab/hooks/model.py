@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,8 @@ from headlab.hooks.state import (
     wrap_feed_forward,
     wrap_layer,
 )
-from headlab.masks.mask import Mask, architecture_of
-from headlab.masks.snippet import UNVERSIONED, Place
+from headlab.masks.mask import Mask
 from headlab.models.checkpoint import Checkpoint
-from headlab.models.embedded import EMBEDDED, is_delta
-from headlab.models.load import read
 from headlab.parallel import Rows, halving, whole
 from headlab.records import Head, HeadGrid
 
@@ -346,35 +342,6 @@ def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
 def _states(model: Model) -> Pass | None:
     active = active_for(model.owner)
     return active.states if active is not None else None
-
-
-# From a name to a model whose heads can be gated.
-
-
-def load(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
-    """Load a model and make its heads gateable.
-
-    name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
-    the hub id.  device: "cpu", "cuda", ...; None uses a GPU if there is one.  dtype: "float32",
-    "float64", "bfloat16" or "float16".  Weights are read from safetensors only, and no code shipped
-    with a model is run.  Raises HeadlabError for an unknown or unsupported model.
-    """
-    return attach(read(name, revision=revision, device=device, dtype=dtype))
-
-
-# The output projections of a loaded model's heads, by the module paths of transformers.
-
-
-def place_of(model: Model) -> Place:
-    """Paths, class and source of a model, for scripts that run without headlab, from any directory."""
-    name, revision = model.name, model.checkpoint.revision
-    paths = {module: path for path, module in model.module.named_modules()}
-    projections = [paths[projection] for projection in model.projections]
-    kind = architecture_of(model.module)
-    if revision == UNVERSIONED:  # in another directory, a relative path would be taken for a hub id
-        folder = str(Path(name).resolve())
-        return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
-    return Place(projections, kind, None if name in EMBEDDED else name, revision, name)
 
 
 # Query and key tokens of a batch, and tokens that do not count.

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headlab import load
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.methods.run import score

@@ -12,8 +12,7 @@ from headlab.hooks.model import Model
 from headlab.records import Progress
 from headlab.reproduce.held import Plan, Step
 from headlab.store import Store
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import Cost, forecast, run_experiment
+from headlab.studies.run import Cost, Pieces, forecast, run_experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 

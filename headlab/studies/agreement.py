@@ -16,7 +16,7 @@ from headlab.stats.agreement import LOWEST_CEILING
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 # Agreement between languages as tables: pure functions of head scores, without a model.

@@ -27,7 +27,7 @@ from headlab.tables import Cell, Table
 from headlab.tasks.base import Split
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 Report = Callable[[str], None]

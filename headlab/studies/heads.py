@@ -14,7 +14,7 @@ from headlab.tables import Cell, Table
 from headlab.value_functions import shown_unit
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 # Tables of language-agnostic and language-specific heads: pure functions of head scores, without a model.

@@ -17,7 +17,7 @@ from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
     from headlab.scores import HeadScores
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 # Tables of pruning curves by ordering: points, areas, paired differences. Pure functions, without a model.

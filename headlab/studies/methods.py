@@ -35,7 +35,7 @@ from headlab.studies.iterative import (
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 # Tables of agreement between methods: rank correlations and shared heads. Pure functions of scores, without a model.

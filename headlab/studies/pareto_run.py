@@ -39,7 +39,7 @@ from headlab.studies.pareto import (
     verdict,
     within,
 )
-from headlab.studies.pieces import Ask, Pieces, Source
+from headlab.studies.run import Ask, Pieces, Source
 from headlab.studies.savings import Costs
 from headlab.studies.savings_run import costs_of
 from headlab.studies.table import BOUND, ESTIMATE

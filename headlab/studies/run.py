@@ -1,28 +1,361 @@
-"""Running an experiment: its cost at the device's pace, its pieces, and the report that is stored."""
+"""Experiments: the pieces they are assembled from, their cost at the device's pace, and the report that is stored."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.evaluator import Evaluator
+from headlab.evaluator import Evaluator, compare
 from headlab.extensions import implementation
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
+from headlab.methods.run import Work, make_spec, outcome_of, score, stored
+from headlab.methods.table import METHODS
+from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import versions
-from headlab.records import Progress, content_key
-from headlab.store import FORMAT, REPORT
-from headlab.studies.pieces import Ask, Pieces
+from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
+from headlab.scores import Curve, HeadScores, counts
+from headlab.store import ANSWERS, FORMAT, REPORT, Run, Store
+from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.table import FRONT, Experiment, experiment
 from headlab.tables import Report, duration
+from headlab.tasks.base import DEV_SIZE, Example, Split, Task
+
+# The pieces: scores, answers and curves, from the store or computed and stored.
+
+CHANCE = "random"  # scores that are faster to draw again than to read
+EVALUATORS = 3  # splits whose tokens are cached
+REMEMBERED = 512  # evaluations cached in memory
+
+
+@dataclass(frozen=True)
+class Source:
+    """Untokenised examples of a language: the part of an evaluator that a run's spec needs."""
+
+    model: Model
+    task: Task
+    language: str
+    split: Split
+    examples: tuple[Example, ...]
+
+
+Kind = Literal["scores", "answers", "curve", "passes"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A piece that an experiment needs.
+
+    what: description, equal for equal pieces.  forwards: forward passes, one example each; 0 if it is available.
+    kind: what its pace depends on: scores of `method`, plain answers, a curve, or other passes.
+    """
+
+    kind: Kind
+    language: str
+    what: str
+    forwards: int
+    method: str = ""
+
+
+@dataclass
+class Pieces:
+    """The pieces that experiments are assembled from: scores, answers under masks and curves.
+
+    Each comes from the store or is computed and stored there, so a second experiment costs nothing for what it
+    shares with the first.  store: None caches in memory only.  dev_size, test_size: examples of each split, None
+    for all.  tick: called between batches; may raise to stop, and finished pieces stay stored.  report: called
+    during computation, with the forward passes done in this object's life.  forwards: forward passes (one example
+    each) spent on missing pieces.
+    """
+
+    model: Model
+    task: Task
+    store: Store | None = None
+    seed: int = 0
+    dev_size: int | None = DEV_SIZE
+    test_size: int | None = None
+    ablation: str = "zero"
+    tick: Callable[[], None] = lambda: None
+    report: Callable[[Progress], None] = lambda _: None
+    forwards: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._read: dict[tuple[str, Split, int], Sequence[Example]] = {}
+        self._scores: dict[str, HeadScores] = {}
+        self._sources: dict[tuple[str, Split], Source] = {}
+        self._specs: dict[tuple[str, Split], dict[str, Any]] = {}
+        self._known: list[HeadScores] | None = None
+        self._answers: OrderedDict[tuple[str, Split, str], Evaluation] = OrderedDict()
+        self._evaluators: OrderedDict[tuple[str, Split], Evaluator] = OrderedDict()
+        self._task = replace(self.task, read=self._read_once)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The task's languages."""
+        return self.task.languages
+
+    def size(self, split: Split) -> int | None:
+        """Number of examples to use of a split, None for all."""
+        return self.dev_size if split == "dev" else self.test_size
+
+    def examples(self, language: str, split: Split) -> tuple[Example, ...]:
+        """The examples used of a split."""
+        return self._source(language, split).examples
+
+    def data_of(self, language: str, split: Split) -> tuple[int, str]:
+        """Number of examples used of a split, and the sha256 of their content."""
+        spec = self._spec(language, split)["task"]
+        return spec["size"], spec["data_hash"]
+
+    def identity(self) -> dict[str, Any]:
+        """What a result records about the model, including its precision."""
+        model: dict[str, Any] = self._spec(self.languages[0], "dev")["model"]
+        return model
+
+    def scores(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores:
+        """Scores of every head on dev. Options are the method's; errors as in `headlab.score`."""
+        found = self.found(language, method, seed=seed, **options)
+        if found is not None:
+            return found
+        spec = self.score_spec(language, method, seed, options)
+        before, expected = self.forwards, self.expected(language, method, **options)
+
+        def on_progress(step: Progress) -> None:
+            done = before + expected * step.done // max(1, step.total)
+            self.report(Progress(done, done, f"{method} of {language}: {_words(step)}"))
+
+        self._scores[content_key(spec)] = scores = score(
+            self.model, self._task, language=language, method=method, seed=spec["seed"], size=self.dev_size,
+            ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, **options,
+        )  # fmt: skip
+        self.forwards = before + scores.example_forwards
+        return scores
+
+    def found(self, language: str, method: str, *, seed: int | None = None, **options: Any) -> HeadScores | None:
+        """As `scores`, but None if they are not computed yet. Raises HeadlabError for a file that cannot be trusted."""
+        spec = self.score_spec(language, method, seed, options)
+        key = content_key(spec)
+        if key not in self._scores:
+            if method == CHANCE:
+                work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
+                self._scores[key] = outcome_of(METHODS[CHANCE], work).scores(self.model.grid, spec, 0, 0.0)
+            elif self.store is not None and (kept := stored(self.store.run(spec))) is not None:
+                self._scores[key] = kept.scores
+        return self._scores.get(key)
+
+    def expected(self, language: str, method: str, **options: Any) -> int:
+        """Expected forward passes for these scores; see `headlab.methods.costs.expected_forwards`."""
+        chosen = method_of(method)
+        resolved = chosen.resolve(options)
+        seen = [s for s in self.known_scores() if alike(s, chosen, resolved)]
+        heads, examples = self.model.grid.size, len(self.examples(language, "dev"))
+        resumable = self.model.resumable
+        return expected_forwards(chosen, resolved, heads, examples, seen, resumable=resumable)[0]
+
+    def answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> Evaluation:
+        """Answers with some heads switched off. kept: bool [head]; None for the untouched model.
+
+        Raises HeadlabError if kept does not have one entry per head.
+        """
+        mask = self._mask(kept)
+        found = self._lookup(language, mask, split)
+        if found is not None:
+            return found
+        evaluator = self.evaluator(language, split)
+        before, note = self.forwards, f"{split} answers in {language}, {_gone(mask)}"
+        first = evaluator.forwards
+
+        def counted() -> None:
+            self.forwards = before + evaluator.forwards - first
+            self.report(Progress(self.forwards, self.forwards, note))
+
+        def between() -> None:
+            counted()
+            self.tick()
+
+        evaluator.tick = between
+        evaluation = evaluator.evaluate(mask, ablation=self.ablation)
+        run = self._answers_run(language, split)
+        if run is not None:
+            run.keep_answers(mask.digest, evaluation, evaluator.inputs.units)
+        counted()
+        return self._remember((language, split, mask.digest), evaluation)
+
+    def all_answers(self, language: str, masks: Sequence[Bools | None], split: Split = "test") -> list[Evaluation]:
+        """Answers under several masks, in the order given."""
+        return [self.answers(language, kept, split) for kept in masks]
+
+    def digest(self, kept: Bools | None) -> str:
+        """The key under which a mask's answers are stored."""
+        return self._mask(kept).digest
+
+    def compared(self, language: str, kept: Bools, split: Split = "test") -> Comparison:
+        """A mask compared with the untouched model, paired over the answers and resampled by group."""
+        whole = self.answers(language, None, split)
+        return compare(whole, self.answers(language, kept, split), self.seed)
+
+    def has_answers(self, language: str, kept: Bools | None = None, split: Split = "test") -> bool:
+        """Whether these answers are already available."""
+        return self._lookup(language, self._mask(kept), split) is not None
+
+    def curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve:
+        """Accuracy on test as heads are removed, lowest score first; arguments and errors as `headlab.prune_curve`."""
+        found = self.found_curve(language, scores, points)
+        if found is not None:
+            return found
+        before = self.forwards
+
+        def on_progress(step: Progress) -> None:
+            self.report(Progress(before + step.done, before + step.done, f"curve of {language}: {_words(step)}"))
+
+        curve = prune_curve(
+            self.model, self._task, language=language, scores=scores, size=self.test_size, points=points,
+            ablation=self.ablation, store=self.store, on_progress=on_progress, tick=self.tick, seed=self.seed,
+        )  # fmt: skip
+        self.forwards = before + curve.example_forwards
+        return curve
+
+    def found_curve(self, language: str, scores: HeadScores, points: int | None = None) -> Curve | None:
+        """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
+        source = cast(Evaluator, self._source(language, "test"))
+        spec = curve_spec(source, scores, points=points, ablation=self.ablation, seed=self.seed)
+        kept = None if self.store is None else self.store.run(spec).curve()
+        return None if kept is None else kept.curve
+
+    def known_scores(self) -> list[HeadScores]:
+        """Stored scores of this model and task, read once; forecasts are based on them."""
+        if self._known is None:
+            listed = [] if self.store is None else self.store.scan().results
+            own = self.model.identity()["name"], self.task.name
+            self._known = [
+                r.scores for r in listed if (r.scores.spec["model"]["name"], r.scores.spec["task"]["name"]) == own
+            ]
+        return self._known
+
+    def evaluator(self, language: str, split: Split) -> Evaluator:
+        """An evaluator of the split's examples; a few are cached, with their tokens but no layer inputs."""
+        if (language, split) not in self._evaluators:
+            # Masks seldom leave the first layers alone, so layer inputs are not worth caching from one to the next.
+            self._evaluators[language, split] = Evaluator(
+                self.model, self._task, language, split, self.size(split), state_bytes=0
+            )
+        self._evaluators.move_to_end((language, split))
+        if len(self._evaluators) > EVALUATORS:
+            self._evaluators.popitem(last=False)
+        return self._evaluators[language, split]
+
+    def _read_once(self, language: str, split: Split, seed: int) -> Sequence[Example]:
+        key = language, split, seed
+        if key not in self._read:
+            self._read[key] = self.task.read(language, split, seed)
+        return self._read[key]
+
+    def _source(self, language: str, split: Split) -> Source:
+        if (language, split) not in self._sources:
+            examples = self._task.examples(language, split, self.size(split))
+            self._sources[language, split] = Source(self.model, self._task, language, split, examples)
+        return self._sources[language, split]
+
+    def score_spec(self, language: str, method: str, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
+        """Spec of a language's scores: everything they depend on; it names them in the store."""
+        chosen, source = method_of(method), cast(Evaluator, self._source(language, "dev"))
+        return make_spec(source, chosen, chosen.resolve(options), self.seed if seed is None else seed, self.ablation)
+
+    def _spec(self, language: str, split: Split) -> dict[str, Any]:
+        """Spec of the answers on a split: everything they depend on except the mask."""
+        if (language, split) not in self._specs:
+            source = cast(Evaluator, self._source(language, split))
+            named = make_spec(source, METHODS[CHANCE], {}, 0, self.ablation)
+            spec = {k: v for k, v in named.items() if k not in ("method", "seed")}
+            self._specs[language, split] = spec | {"kind": ANSWERS}
+        return self._specs[language, split]
+
+    def _answers_run(self, language: str, split: Split) -> Run | None:
+        return None if self.store is None else self.store.run(self._spec(language, split))
+
+    def _mask(self, kept: Bools | None) -> Mask:
+        grid = self.model.grid
+        return Mask(grid, np.ones(grid.size, bool) if kept is None else kept, self.model.identity())
+
+    def _lookup(self, language: str, mask: Mask, split: Split) -> Evaluation | None:
+        key = language, split, mask.digest
+        if key not in self._answers and (run := self._answers_run(language, split)) is not None:
+            found = run.answers(mask.digest, self.examples(language, split))
+            return None if found is None else self._remember(key, found)
+        return self._answers.get(key)
+
+    def _remember(self, key: tuple[str, Split, str], evaluation: Evaluation) -> Evaluation:
+        self._answers[key] = evaluation
+        self._answers.move_to_end(key)
+        if len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+        return evaluation
+
+    def ask_scores(
+        self, language: str, method: str, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> Ask:
+        """The cost of `self.scores`; arguments as there."""
+        chosen, given = method_of(method), dict(options or {})
+        what = f"{chosen.key} scores of {language}"
+        what += "".join(f", {name} {value}" for name, value in given.items()) + (
+            "" if seed is None else f", seed {seed}"
+        )
+        there = self.found(language, method, seed=seed, **given) is not None
+        return Ask("scores", language, what, 0 if there else self.expected(language, method, **given), chosen.key)
+
+    def ask_answers(
+        self, language: str, masks: Sequence[Bools | None], *, unknown: int = 0, split: Split = "test"
+    ) -> Ask:
+        """The cost of the answers under these masks; None is the untouched model.
+
+        unknown: number of further masks, which depend on scores not computed yet.
+        """
+        wanted = {} if not masks else {self.digest(kept): kept for kept in masks}
+        lacking = unknown + sum(not self.has_answers(language, kept, split) for kept in wanted.values())
+        what = f"{split} answers in {language} under {len(wanted) + unknown} masks"
+        return Ask("answers", language, what, lacking * len(self.examples(language, split)))
+
+    def ask_curve(
+        self,
+        language: str,
+        method: str,
+        *,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        points: int | None = None,
+    ) -> Ask:
+        """The cost of the curve on test of a method's scores, without that of the scores."""
+        scores = self.found(language, method, seed=seed, **dict(options or {}))
+        found = None if scores is None else self.found_curve(language, scores, points)
+        steps = len(counts(self.model.grid.size, points))
+        what = f"curve of {language} by {method}" + "".join(f", {k} {v}" for k, v in (options or {}).items())
+        what += "" if seed is None else f", seed {seed}"
+        return Ask("curve", language, what, 0 if found is not None else steps * len(self.examples(language, "test")))
+
+    def ask_passes(self, language: str, what: str, forwards: int) -> Ask:
+        """The cost of `forwards` plain forward passes for another purpose."""
+        return Ask("passes", language, what, forwards)
+
+
+def _words(step: Progress) -> str:
+    return step.note or f"{step.done} of {step.total}"
+
+
+def _gone(mask: Mask) -> str:
+    heads = len(mask.removed)
+    return f"{heads} head{'' if heads == 1 else 's'} gone"
+
 
 # How long a forward pass takes: from stored results, or by timing a few batches.
 

@@ -18,7 +18,7 @@ from headlab.studies.heads import RAW, claimed, in_every_top
 from headlab.tables import Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 TOP = 20

@@ -24,7 +24,7 @@ from headlab.studies.differences import (
 from headlab.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from headlab.studies.pieces import Ask, Pieces
+    from headlab.studies.run import Ask, Pieces
 
 
 Report = Callable[[str], None]

@@ -13,7 +13,6 @@ import httpx
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.scores import HeadScores
-from headlab.worker.snapshots import scores_of
 
 CONNECT_SECONDS = 3.0
 QUICK_SECONDS = 10.0
@@ -127,9 +126,7 @@ class Client:
         """Gradient importance of every head, at once rather than as a job; the worker stores it."""
         asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
         answer = self._one("POST", "/gradient", {**asked, "form": form, "normalise": normalise}, seconds=LOAD_SECONDS)
-        scores = scores_of({"scores": answer})
-        assert scores is not None  # the answer always has scores
-        return scores
+        return scores_of(answer)
 
     def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here") -> Record:
         """Queue a job of any kind; returns its id and state. The same work submitted twice is one job.
@@ -153,7 +150,8 @@ class Client:
     def snapshot(self, job: int) -> tuple[Record, HeadScores | None]:
         """A job as in `job` and, while it runs, the current language's scores so far (None if there are none)."""
         answer = self._one("GET", f"/jobs/{int(job)}/snapshot", seconds=QUICK_SECONDS)
-        return dict(answer.get("job") or {}), scores_of(answer)
+        scores = answer.get("scores")
+        return dict(answer.get("job") or {}), None if scores is None else scores_of(scores)
 
     def cancel(self, job: int) -> Record:
         """Cancel a job; a running one ends at its next batch."""
@@ -268,6 +266,18 @@ def _check(answer: httpx.Response) -> None:
             code="worker.answer_unknown",
         )
     raise error
+
+
+def scores_of(answer: Mapping[str, Any]) -> HeadScores:
+    """The scores that a worker sent. Raises HeadlabError if they are malformed."""
+    try:
+        return HeadScores.from_json(answer)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise HeadlabError(
+            f"the worker's answer about a running job cannot be read ({type(error).__name__}); "
+            "is it a headlab worker of this version?",
+            code="worker.snapshot_malformed",
+        ) from error
 
 
 def told_error(record: Mapping[str, Any]) -> HeadlabError:

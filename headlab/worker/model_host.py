@@ -17,10 +17,12 @@ from typing import IO, Any, TypeVar
 
 import torch
 
+from headlab import load
+from headlab.api import place_of
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import unwritable
-from headlab.hooks.model import Model, load, place_of
+from headlab.hooks.model import Model
 from headlab.methods.run import Helpers, peek, score
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
@@ -34,7 +36,7 @@ from headlab.tasks.base import Task
 from headlab.worker.answers import figure, mask_of, pace_of, paired, weights_of
 from headlab.worker.kinds import experiment, roles
 from headlab.worker.kinds.table import kind_of
-from headlab.worker.runner import Running
+from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
     AttentionRequest,
     EvaluateRequest,
@@ -49,7 +51,6 @@ from headlab.worker.schemas import (
     SplitName,
     Weights,
 )
-from headlab.worker.snapshots import WatchedStore, told
 
 # One worker per GPU: a lock that the kernel releases, whatever cache a worker uses.
 
@@ -347,7 +348,7 @@ class Resident:
             form=request.form,
             normalise=request.normalise,
         )
-        return Scores(**told(scores))
+        return Scores(**scores.to_json())
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
@@ -427,4 +428,4 @@ class Resident:
             grid = None if self._model is None else self._model.grid
             running.look = lambda: None if grid is None or "method" not in run.spec else peek(run, grid)
 
-        return WatchedStore(self._store.root, begun, running.kept)
+        return WatchedStore(self._store.root, begun=begun, kept=lambda *_: running.kept())

@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable
+from headlab.records import Evaluation, Ints
 from headlab.scores import HeadScores
+from headlab.store import Record, Run, Store
+from headlab.store.folder import Arrays
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -110,6 +114,51 @@ class Running:
                 log_failure(log, f"job {self.job.id}: the job list", error)
             self._trouble = str(error)
             return False
+
+
+# A store that tells a running job what is computed and what has been stored.
+
+
+@dataclass(frozen=True)
+class WatchedRun(Run):
+    """A run that calls `kept` with itself whenever part of it has been stored, and with whether that was all."""
+
+    kept: Callable[[Run, bool], None] = lambda run, finished: None
+
+    def save(self, arrays: Arrays) -> None:
+        """See `Run.save`."""
+        super().save(arrays)
+        self.kept(self, False)
+
+    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
+        """See `Run.finish`."""
+        super().finish(record, meta)
+        self.kept(self, True)
+
+    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
+        """See `Run.keep_answers`."""
+        super().keep_answers(digest, evaluation, units)
+        self.kept(self, True)
+
+
+class WatchedStore(Store):
+    """A store that calls `begun` with each run asked for, about to be computed, and `kept` as `WatchedRun` does."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        begun: Callable[[Run], None] = lambda run: None,
+        kept: Callable[[Run, bool], None] = lambda run, finished: None,
+    ) -> None:
+        super().__init__(root)
+        self._begun, self._kept = begun, kept
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        run = super().run(spec)
+        self._begun(run)
+        return WatchedRun(run.folder, run.spec, self._kept)
 
 
 # The work itself, as the engine sees it.

@@ -80,7 +80,6 @@ from headlab.worker.schemas import (
     log_failure,
     sentence_of,
 )
-from headlab.worker.snapshots import told
 from headlab.worker.state_dir import Home, announce, take_home, token_of_environment
 
 # From the device's thread to the server's: the records of one live request as they arrive.
@@ -219,7 +218,7 @@ def _add_one(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
     @app.get("/jobs/{job}/snapshot")
     def snapshot(job: JobId) -> Snapshot:
         found, scores = engine.jobs.get(job), engine.look(job)
-        return Snapshot(job=found, scores=None if scores is None else Scores(**told(scores)))
+        return Snapshot(job=found, scores=None if scores is None else Scores(**scores.to_json()))
 
     @app.get("/jobs/{job}/log")
     def lines(job: JobId) -> JobLog:

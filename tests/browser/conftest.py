@@ -23,8 +23,8 @@ from cached_scores import fill, made_up, while_cached
 from saved import save_classifier
 from waiting import until
 
+from headlab import load
 from headlab.errors import HeadlabError
-from headlab.hooks.model import load
 from headlab.ui.job_format import LIVE
 from headlab.worker.client import Client
 

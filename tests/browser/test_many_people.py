@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from browsing import with_model
 
+from headlab import load
 from headlab.evaluator import Evaluator
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import Head
 from headlab.tasks import task

@@ -17,12 +17,12 @@ from saved import save_family
 from tiny_task import tiny_task
 from waiting import until
 
-from headlab import __version__
+from headlab import __version__, load
 from headlab.cluster.distributed_game import Hand, Origin, Team
 from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
 from headlab.cluster.rays import Shares, shares, translated
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.store import Store
 

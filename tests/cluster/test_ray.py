@@ -18,10 +18,11 @@ from saved import save_classifier
 from waiting import until
 from worker_running import running
 
+from headlab import load
 from headlab.cli.main import main
 from headlab.cluster import rays
 from headlab.cluster.rays import RayDevice, team
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.methods.run import score
 from headlab.store import Store
 from headlab.tasks import task

@@ -20,8 +20,7 @@ from headlab.store import Store
 from headlab.studies import agreement
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.agreement import agreement_tables as tables_of
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import forecast, run_experiment
+from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.tables import NOTHING, Table
 
 NAMES = ("de", "en", "fi", "zh")

@@ -23,8 +23,7 @@ from headlab.masks import Mask
 from headlab.records import Bools, Progress
 from headlab.store import Store
 from headlab.studies import differences
-from headlab.studies.pieces import EVALUATORS, Ask, Pieces
-from headlab.studies.run import Pace, forecast, run_experiment
+from headlab.studies.run import EVALUATORS, Ask, Pace, Pieces, forecast, run_experiment
 from headlab.studies.table import EXPERIMENTS, experiment
 from headlab.tables import Report, duration
 from headlab.tasks.base import Task

@@ -15,8 +15,7 @@ from headlab.scores import HeadScores
 from headlab.stats import benjamini_hochberg, holm
 from headlab.store import Store
 from headlab.studies import heads as tables
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.tables import Table
 
 CODES = ("de", "th", "fi", "hu")

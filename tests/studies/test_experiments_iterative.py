@@ -18,8 +18,7 @@ from headlab.scores import Curve, areas, compare_areas
 from headlab.store import Store
 from headlab.studies import iterative
 from headlab.studies.iterative import cost, difference_table, orderings, summary_table
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.table import ORDERINGS
 from headlab.tables import Report, Table
 

@@ -36,8 +36,7 @@ from headlab.studies.methods import (
     verdict,
     verdict_table,
 )
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import forecast, run_experiment
+from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.table import experiment
 from headlab.tables import Report, Table
 

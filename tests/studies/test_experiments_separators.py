@@ -18,8 +18,7 @@ from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.separators import KINDS, Looks, cost, head_table, kind_table, looks
 from headlab.tables import Report
 from headlab.tasks.base import Task

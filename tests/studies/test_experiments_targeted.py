@@ -21,8 +21,7 @@ from headlab.stats import bootstrap, group_bootstrap, stratified_bootstrap
 from headlab.store import Store
 from headlab.studies import differences
 from headlab.studies.differences import Difference, Gain, adjusted, apart, difference, minus, over_languages
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import forecast, run_experiment
+from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.tables import Report, Table
 
 HARM = (2, 5, 7)

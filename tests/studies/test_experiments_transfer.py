@@ -19,8 +19,7 @@ from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.stats import group_bootstrap
 from headlab.store import Store
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.tables import Report
 from headlab.tasks.base import Task
 

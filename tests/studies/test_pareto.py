@@ -40,8 +40,7 @@ from headlab.studies.pareto import (
     within,
 )
 from headlab.studies.pareto_run import sentences
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import forecast, run_experiment
+from headlab.studies.run import Pieces, forecast, run_experiment
 from headlab.studies.savings import Costs, LayerCost
 from headlab.studies.table import FRONT as STUDY
 from headlab.tables import Report

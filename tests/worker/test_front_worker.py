@@ -15,11 +15,11 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
-from headlab.hooks.model import Model, load
+from headlab import load
+from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.store import Store
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.studies.savings import Worth
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident

@@ -34,8 +34,8 @@ from headlab.worker.kinds.table import CHECKS
 from headlab.worker.middleware import admit_embedded
 from headlab.worker.process import Local, Remote
 from headlab.worker.runner import Running as RunningJob
+from headlab.worker.runner import WatchedStore
 from headlab.worker.schemas import MAX_CHARACTERS, MAX_HEADS, Refusal
-from headlab.worker.snapshots import WatchedStore
 from headlab.worker.state_dir import take_home
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "worker_fake.py"))
@@ -348,7 +348,8 @@ def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> N
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
-        store = WatchedStore(tmp_path, lambda _: None, RunningJob(jobs, claimed, lambda: None).kept)
+        running = RunningJob(jobs, claimed, lambda: None)
+        store = WatchedStore(tmp_path, kept=partial(RunningJob.kept, running))
         store.run({"format": 1}).save({"n": np.zeros(1)})
         jobs.close()  # and never another word: as after kill -9
     jobs = Jobs(tmp_path / "jobs.db")

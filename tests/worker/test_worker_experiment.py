@@ -18,11 +18,11 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
+from headlab import load
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.store import Run, Store
-from headlab.studies.pieces import Pieces
-from headlab.studies.run import run_experiment
+from headlab.studies.run import Pieces, run_experiment
 from headlab.tasks.base import Task
 from headlab.worker.kinds import experiment
 from headlab.worker.kinds.table import KINDS

@@ -21,8 +21,9 @@ from tiny_task import SIZES, tiny_task
 from waiting import until
 from worker_running import Running, running
 
+from headlab import load
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, load
+from headlab.hooks.model import Model
 from headlab.store import Store
 from headlab.tasks.base import Task
 from headlab.training.l0_learn import learn_gates

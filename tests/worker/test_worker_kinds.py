@@ -25,7 +25,8 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running
 
-from headlab.hooks.model import Model, load
+from headlab import load
+from headlab.hooks.model import Model
 from headlab.methods import costs, tmab
 from headlab.methods.run import score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of

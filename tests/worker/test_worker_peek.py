@@ -17,15 +17,16 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
-from headlab.hooks.model import Model, load
+from headlab import load
+from headlab.hooks.model import Model
 from headlab.methods import costs
 from headlab.methods.run import peek, score
 from headlab.methods.table import METHODS
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Run, Store
+from headlab.worker.client import scores_of
 from headlab.worker.model_host import Resident
-from headlab.worker.snapshots import scores_of, told
 
 SIZE = 24
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -131,19 +132,17 @@ def test_a_torn_checkpoint_is_nothing_to_see(model: Model, tmp_path: Path) -> No
 def test_scores_cross_the_door_unchanged(model: Model, tmp_path: Path) -> None:
     for method in ("shapley", "random"):
         scores = begin(model, tmp_path, method)
-        back = scores_of({"scores": json.loads(json.dumps(told(scores)))})
-        assert back is not None
+        back = scores_of(json.loads(json.dumps(scores.to_json())))
         assert back.halves is None  # of no use before the end
         for name, value in vars(replace(scores, halves=None)).items():
             np.testing.assert_array_equal(getattr(back, name), value)
-    assert scores_of({"scores": None}) is None
 
 
 @pytest.mark.parametrize("broken", [{"values": [0.5]}, {"low": "x"}, {"grid": None}, {"language": ...}])
 def test_an_answer_that_does_not_fit_is_a_sentence(model: Model, tmp_path: Path, broken: dict[str, Any]) -> None:
-    answer = told(begin(model, tmp_path, "random")) | broken
+    answer = begin(model, tmp_path, "random").to_json() | broken
     with raises("worker.snapshot_malformed"):
-        scores_of({"scores": {name: value for name, value in answer.items() if value is not ...}})
+        scores_of({name: value for name, value in answer.items() if value is not ...})
 
 
 # Through the worker: the device's thread stands still while it is looked at.

@@ -15,7 +15,8 @@ from tiny_task import tiny_task
 from waiting import until
 from worker_running import Running, running
 
-from headlab.hooks.model import Model, load
+from headlab import load
+from headlab.hooks.model import Model
 from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
 from headlab.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 from errors import raises
 from saved import save_family
 
-from headlab.hooks.model import load
+from headlab import load
 from headlab.worker.answers import weights_of
 from headlab.worker.schemas import AttentionRequest
 

@@ -29,7 +29,7 @@ from headlab.worker.kinds.kind import (
     total,
 )
 from headlab.worker.kinds.score import checked
-from headlab.worker.runner import Running
+from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
     Ablation,
     Forecast,
@@ -43,11 +43,10 @@ from headlab.worker.schemas import (
     Size,
     Strict,
 )
-from headlab.worker.snapshots import KeptStore
 
 if TYPE_CHECKING:
     from headlab.records import Progress
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.run import Pieces
 
 
 # Experiment jobs: an analysis from a paper, assembled from stored scores, answers and curves.
@@ -148,14 +147,14 @@ def options_of(spec: ExperimentSpec) -> dict[str, Any]:
 
 def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running: Running | None = None) -> Pieces:
     """The pieces that the experiment is assembled from.  running: is notified of what is stored."""
-    from headlab.studies.pieces import Pieces
+    from headlab.studies.run import Pieces
 
     model = lab.need(spec.model)
     told = None if running is None else Told(running, model.grid)
     return Pieces(
         model,
         _ticking(lab.task(spec.task).restricted(named(spec.languages)), tick),
-        lab.store if told is None else KeptStore(lab.store.root, told),
+        lab.store if told is None else WatchedStore(lab.store.root, kept=told),
         seed=spec.seed,
         dev_size=spec.dev_size,
         test_size=spec.test_size,
