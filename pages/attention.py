@@ -5,8 +5,7 @@ import streamlit as st
 from headlab.records import HeadGrid
 from headlab.ui import attention_page, job_offer
 from headlab.ui.attention_page import Panel, head_names, pick_heads, pick_sentences
-from headlab.ui.shell import found, page
-from headlab.ui.shell_worker import client, waited
+from headlab.ui.shell import client, found, page, waited
 
 INTRO = "What chosen heads look at, token by token, in a sentence of the task or one of your own."
 

@@ -6,9 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from headlab.report.commands import job_of, shell_lines
-from headlab.ui import gates_figures, gates_page, gates_read, gates_store
-from headlab.ui.experiments_report import show
-from headlab.ui.gates_read import accuracy_name, every_gate
+from headlab.ui import gates_figures, gates_page, gates_store
+from headlab.ui.figures import show
+from headlab.ui.gates_store import accuracy_name, every_gate
 from headlab.ui.names import plain
 from headlab.ui.shell import page, unknown_in_link
 
@@ -45,7 +45,7 @@ def choose(shelf, focus):
     if len(every) == 1:
         st.caption(*names.values())
         return every[0]
-    key = gates_read.sweep_key(focus, every)
+    key = gates_store.sweep_key(focus, every)
     return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]
 
 
@@ -91,7 +91,7 @@ def body(choice, shelf):
 
 with page("Gates", INTRO) as choice:
     shelf = gates_store.shelf(choice)
-    gates_read.begin(shelf.by_language)
+    gates_store.begin(shelf.by_language)
     if shelf.by_language:
         body(choice, shelf)
     elif choice.languages:

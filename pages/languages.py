@@ -8,8 +8,7 @@ from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
 from headlab.ui import languages_tables as tables
-from headlab.ui.experiments_report import show
-from headlab.ui.figures import figure
+from headlab.ui.figures import figure, show
 from headlab.ui.names import language_title, page_link
 from headlab.ui.shell import found, page
 from headlab.value_functions import shown_unit

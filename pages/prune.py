@@ -6,11 +6,10 @@ import streamlit as st
 
 from headlab.masks import Mask
 from headlab.records import HeadGrid
-from headlab.ui import job_actions, job_offer, mask_files, prune_board, prune_figures, prune_pareto, prune_savings
+from headlab.ui import job_actions, job_offer, mask_pages, prune_board, prune_figures, prune_pareto, prune_savings
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.prune_figures import SIZES, Question
-from headlab.ui.shell import found, guarded, page
-from headlab.ui.shell_worker import client, waited
+from headlab.ui.shell import client, found, guarded, page, waited
 
 INTRO = "Switch heads off and watch the accuracy move, against the unpruned model on the same examples."
 SPLIT_HELP = (
@@ -53,7 +52,7 @@ def board(choice, loaded, identity, now, results, measured):
             details = st.container()
             st.caption(READING)
             prune_savings.draw(choice, loaded, mask, measured)
-            mask_files.draw(mask, now, question, known, choice.languages)
+            mask_pages.draw(mask, now, question, known, choice.languages)
         write_link(now)
         live = prune_figures.running(client(), question, choice.languages, known)
         prune_figures.show(headline, details, live, choice.languages, question)

@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from headlab.report.commands import shell_lines
-from headlab.ui import roles_form, roles_page, roles_read, roles_store
-from headlab.ui.experiments_report import show
+from headlab.ui import roles_form, roles_page, roles_store
+from headlab.ui.figures import show
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.shell import page, unknown_in_link
 
@@ -88,7 +88,7 @@ def body(choice, shelf):
     left, right = st.columns([10, 11], gap="large")
     with left:
         focus, kept, head = select(shelf)
-        roles_read.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
+        roles_store.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
     with right:
         roles_page.draw_card(kept.roles, head)
     st.caption(roles_store.label(kept, shelf.weights))

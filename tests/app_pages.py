@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from headlab.errors import HeadlabError
-from headlab.ui import job_actions, shell_worker
+from headlab.ui import job_actions, shell
 
 ROOT = Path(__file__).parents[1]
 NO_WORKER = "no worker in this test; start one"
@@ -32,12 +32,12 @@ def app_on(cache: Path, connect: Callable[[], object] = no_worker) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADLAB_CACHE", str(cache))
         patch.delenv("HEADLAB_DATA", raising=False)
-        patch.setattr(shell_worker, "connect", connect)
-        patch.setattr(shell_worker, "HEAD_START_SECONDS", 0.0)
+        patch.setattr(shell, "connect", connect)
+        patch.setattr(shell, "HEAD_START_SECONDS", 0.0)
         patch.setattr(job_actions, "FIRST_SECONDS", 60.0)  # nothing asks for it again here
         st.cache_resource.clear()
         with suppress(HeadlabError):
-            shell_worker.supervisor().client()
+            shell.supervisor().client()
         try:
             yield
         finally:

@@ -336,4 +336,4 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
 
 def test_timers_stand_in_one_place():
     timed = {path for path in sources() for call in calls(path) if any(k.arg == "run_every" for k in call.keywords)}
-    assert timed == {"headlab/ui/live.py"}
+    assert timed == {"headlab/ui/presses.py"}

@@ -13,9 +13,11 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.hooks.gated_attention import PROJECTIONS, SITE, Call, grid_of, logits, probe_inputs, watch
 from headlab.hooks.state import (
+    PROJECTIONS,
+    SITE,
     Active,
+    Call,
     FanOut,
     LayerStates,
     Owner,
@@ -24,6 +26,10 @@ from headlab.hooks.state import (
     activate,
     active_for,
     apply_gates,
+    grid_of,
+    logits,
+    probe_inputs,
+    watch,
     wrap_feed_forward,
     wrap_layer,
 )

@@ -20,11 +20,9 @@ from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experimen
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import form_values
 from headlab.ui.form_values import entered, remembered
-from headlab.ui.job_actions import asked, end_form, progress, start, terminal
+from headlab.ui.job_actions import asked, end_form, progress, refusal, start, terminal
 from headlab.ui.job_format import spelled
-from headlab.ui.job_offer import refusal
-from headlab.ui.shell import Choice, Stamp, listed, store
-from headlab.ui.shell_worker import Latest, supervisor
+from headlab.ui.shell import Choice, Latest, Stamp, listed, store, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
 

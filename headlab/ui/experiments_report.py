@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +15,11 @@ from headlab.records import Head
 from headlab.report.commands import shell_lines
 from headlab.store import ReportResult
 from headlab.studies.table import EXPERIMENTS
-from headlab.tables import NOTHING, Report, Table
+from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
-from headlab.ui.figures import figure
-from headlab.ui.names import head_from, head_key, head_words, language_title, page_link
+from headlab.ui.figures import figure, show
+from headlab.ui.names import head_from, head_key, head_words, page_link
 
 # From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
 
@@ -65,9 +64,7 @@ def _words(key: str) -> str:
     return head_words(head_from(key))
 
 
-LANGUAGE, TALL = "language", 420
 FEW = 3  # up to this many figures are stacked; of more, the user chooses one
-FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
 def pick(
@@ -121,38 +118,6 @@ def _figures(report: Report) -> None:
         names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
     for name in names:
         figure(figures[name], name)
-
-
-def show(table: Table, key: str) -> None:
-    """Draw a table with its notes and a CSV download."""
-    st.markdown(f"##### {table.title}")
-    formats = dict(zip(table.columns, table.formats, strict=True))
-    columns = {
-        name: st.column_config.NumberColumn(format=f"%{form}")
-        for name, form in formats.items()
-        if FORMAT.fullmatch(form)
-    }
-    height = min(TALL, 38 + 35 * max(1, len(table.rows)))
-    st.dataframe(frame(table), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
-    for note in table.notes:
-        st.caption(note)
-    st.download_button(
-        "Download this table as CSV", table.csv, f"{table.name}.csv", "text/csv", key=f"csv-{key[:12]}-{table.name}",
-        on_click="ignore", icon=":material/download:",
-    )  # fmt: skip
-
-
-def frame(table: Table) -> pd.DataFrame:
-    """A table as displayed; numbers stay numbers, so that columns can be sorted."""
-    shown = table.shown()
-    columns = {}
-    for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
-        cells = [row[place] for row in table.rows]
-        plain = all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
-        columns[name] = cells if plain and FORMAT.fullmatch(form) else [row[place] for row in shown]
-    if LANGUAGE in columns:
-        columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
-    return pd.DataFrame(columns, columns=list(table.columns))
 
 
 def _made(result: ReportResult) -> None:

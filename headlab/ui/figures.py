@@ -1,4 +1,4 @@
-"""Plotly figures on a page, each with buttons that save it as SVG or PNG."""
+"""Figures and tables on a page, with buttons that save them: SVG or PNG, and CSV."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
 from headlab.plots import PRINT_WIDTH, printed
+from headlab.tables import NOTHING, Table
+from headlab.ui.names import language_title
 from headlab.ui.presses import uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
@@ -47,3 +50,41 @@ def _buttons() -> Callable[..., Any]:
     css, js = ((files / f"savefigure.{kind}").read_text("utf-8") for kind in ("css", "js"))
     renderer: Callable[..., Any] = st.components.v2.component("headlab-savefigure", html=HTML, css=css, js=js)
     return renderer
+
+
+# Tables.
+
+LANGUAGE, TALL = "language", 420
+FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
+
+
+def show(table: Table, key: str) -> None:
+    """Draw a table with its notes and a CSV download."""
+    st.markdown(f"##### {table.title}")
+    formats = dict(zip(table.columns, table.formats, strict=True))
+    columns = {
+        name: st.column_config.NumberColumn(format=f"%{form}")
+        for name, form in formats.items()
+        if FORMAT.fullmatch(form)
+    }
+    height = min(TALL, 38 + 35 * max(1, len(table.rows)))
+    st.dataframe(frame(table), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
+    for note in table.notes:
+        st.caption(note)
+    st.download_button(
+        "Download this table as CSV", table.csv, f"{table.name}.csv", "text/csv", key=f"csv-{key[:12]}-{table.name}",
+        on_click="ignore", icon=":material/download:",
+    )  # fmt: skip
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """A table as displayed; numbers stay numbers, so that columns can be sorted."""
+    shown = table.shown()
+    columns = {}
+    for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
+        cells = [row[place] for row in table.rows]
+        plain = all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
+        columns[name] = cells if plain and FORMAT.fullmatch(form) else [row[place] for row in shown]
+    if LANGUAGE in columns:
+        columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
+    return pd.DataFrame(columns, columns=list(table.columns))

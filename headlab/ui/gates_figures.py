@@ -20,15 +20,22 @@ from headlab.report.commands import part
 from headlab.scores import HeadScores, kept_without
 from headlab.stats.agreement import by_chance
 from headlab.tables import Cell, Table
-from headlab.ui.experiments_report import show
-from headlab.ui.figures import figure
-from headlab.ui.gates_read import SPLITS, Sweep, accuracy_name, hover, learned_on, run_words, splits_of, table_of, worth
-from headlab.ui.live import follow
-from headlab.ui.presses import button
+from headlab.ui.figures import figure, show
+from headlab.ui.gates_store import (
+    SPLITS,
+    Sweep,
+    accuracy_name,
+    hover,
+    learned_on,
+    run_words,
+    splits_of,
+    table_of,
+    worth,
+)
+from headlab.ui.presses import button, follow
 from headlab.ui.prune_figures import Figure, Known, Question, figures
 from headlab.ui.results import matching, select
-from headlab.ui.shell import Choice, guarded, listing
-from headlab.ui.shell_worker import Latest, client
+from headlab.ui.shell import Choice, Latest, client, guarded, listing
 
 # One run of learned gates: key figures, the map over training, loss and penalty.
 

@@ -23,12 +23,10 @@ from headlab.tables import Report, Table
 from headlab.training.l0_options import GateOptions
 from headlab.ui import form_values, roles_store
 from headlab.ui.experiments import Shelf
-from headlab.ui.experiments_report import show
-from headlab.ui.figures import figure
+from headlab.ui.figures import figure, show
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.gates_figures import mask_of
-from headlab.ui.gates_read import Sweep
-from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, fingerprint, key, others, trouble
+from headlab.ui.gates_store import MAIN, WEIGHTS, Plan, Sweep, fingerprint, key, others, trouble
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal

@@ -16,15 +16,13 @@ from headlab.scores import HeadScores
 from headlab.tables import duration
 from headlab.ui.head_card import shown_value, verdict
 from headlab.ui.headgrid import one_map
-from headlab.ui.job_actions import bar, known_jobs, said, start, watch
+from headlab.ui.job_actions import bar, known_jobs, refusal, said, start, watch
 from headlab.ui.job_format import Job
-from headlab.ui.job_offer import price, refusal, work_of
-from headlab.ui.live import follow
+from headlab.ui.job_offer import price, work_of
 from headlab.ui.names import head_words, language_title
-from headlab.ui.presses import button
+from headlab.ui.presses import button, follow
 from headlab.ui.results import Found
-from headlab.ui.shell import Choice, guarded
-from headlab.ui.shell_worker import client
+from headlab.ui.shell import Choice, client, guarded
 
 # A map that sharpens: the scores so far of the language that a job is computing.
 

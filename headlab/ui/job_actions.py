@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.methods import costs
+from headlab.methods.costs import spec_of
+from headlab.methods.table import METHODS
 from headlab.records import content_key
 from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, progress_line
 from headlab.ui.job_format import share as share_of
-from headlab.ui.live import follow
 from headlab.ui.names import page_link
-from headlab.ui.presses import Button, button, row
-from headlab.ui.shell import Choice, guarded
-from headlab.ui.shell_worker import Latest, client, supervisor
+from headlab.ui.presses import Button, button, follow, row
+from headlab.ui.shell import Choice, Latest, client, guarded, listing, supervisor
 from headlab.worker.client import Client
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
@@ -373,3 +374,23 @@ def _far(number: int, words: str) -> None:
 
 def _bar(job: Job, words: str) -> None:
     st.progress(share_of(job), " · ".join(word for word in (words, progress_line(job)) if word))
+
+
+# Whether a method can be run on a model.
+
+
+def heads_of(model: str) -> int | None:
+    """Number of heads of a model, from its cached results; None if it has none."""
+    own = (r.scores.grid.size for r in listing().results if spec_of(r.scores, "model", "name") == model)
+    return next(own, None)
+
+
+def refusal(choice: Choice) -> str:
+    """Why the method cannot be run on this model; empty if it can, or if the model has no cached results."""
+    heads = heads_of(choice.model)
+    try:
+        if heads is not None:
+            costs.refuse(METHODS[choice.method], heads)
+    except HeadlabError as error:
+        return f"{error}."
+    return ""

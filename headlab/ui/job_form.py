@@ -14,13 +14,11 @@ from headlab.methods.table import METHODS
 from headlab.tasks import names as task_names
 from headlab.ui import form_values
 from headlab.ui.form_values import Values, held, pressed
-from headlab.ui.job_actions import asked_for, end_form, show, start
+from headlab.ui.job_actions import asked_for, end_form, refusal, show, start
 from headlab.ui.job_format import KINDS
-from headlab.ui.job_offer import refusal
 from headlab.ui.names import language_title, page_link
 from headlab.ui.presses import button
-from headlab.ui.shell import Choice, known_models, languages_of
-from headlab.ui.shell_worker import supervisor
+from headlab.ui.shell import Choice, known_models, languages_of, supervisor
 
 # The job being set up: its widget keys, and the spec from their values. No streamlit here.
 

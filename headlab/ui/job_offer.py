@@ -7,7 +7,6 @@ from typing import Any
 
 import streamlit as st
 
-from headlab.errors import HeadlabError
 from headlab.methods import costs
 from headlab.methods.costs import settings, spec_of
 from headlab.methods.table import METHODS
@@ -15,14 +14,12 @@ from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.tables import duration
 from headlab.ui import job_actions
-from headlab.ui.job_actions import ask, asked_for, known_jobs, progress, start
+from headlab.ui.job_actions import ask, asked_for, heads_of, known_jobs, progress, refusal, start
 from headlab.ui.job_format import spelled
-from headlab.ui.live import follow
 from headlab.ui.names import language_title
-from headlab.ui.presses import button
+from headlab.ui.presses import button, follow
 from headlab.ui.results import Found
-from headlab.ui.shell import Choice, guarded, listing
-from headlab.ui.shell_worker import Latest
+from headlab.ui.shell import Choice, Latest, guarded, listing
 from headlab.worker.client import Client
 
 # Gradient scores as live requests: they take seconds per language and take priority over jobs.
@@ -147,23 +144,6 @@ def _many(missing: Sequence[str]) -> str:
     return f"the {len(missing)} missing languages" if len(missing) > 1 else f"the missing language ({missing[0]})"
 
 
-def _heads(model: str) -> int | None:
-    """Number of heads of a model, from its cached results; None if it has none."""
-    own = (r.scores.grid.size for r in listing().results if spec_of(r.scores, "model", "name") == model)
-    return next(own, None)
-
-
-def refusal(choice: Choice) -> str:
-    """Why the method cannot be run on this model; empty if it can, or if the model has no cached results."""
-    heads = _heads(choice.model)
-    try:
-        if heads is not None:
-            costs.refuse(METHODS[choice.method], heads)
-    except HeadlabError as error:
-        return f"{error}."
-    return ""
-
-
 def price(choice: Choice, spec: Mapping[str, Any]) -> str:
     """The cost of a score job in words, with the forecast if it arrives at once."""
     return f"{_kind_of_cost(choice)} {job_actions.at_once('score', spec, _most(choice, spec))}".rstrip()
@@ -177,7 +157,7 @@ def _kind_of_cost(choice: Choice) -> str:
 
 def _most(choice: Choice, spec: Mapping[str, Any]) -> str:
     """If the worker has no forecast: the maximum cost, at the pace of the cached results."""
-    method, heads = METHODS[choice.method], _heads(choice.model)
+    method, heads = METHODS[choice.method], heads_of(choice.model)
     if heads is None:
         return ""
     forwards = costs.most_forwards(method, method.resolve(spec["options"]), heads, 512)

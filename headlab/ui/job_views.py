@@ -19,16 +19,14 @@ from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
-from headlab.ui import experiments, gates_read, job_actions
+from headlab.ui import experiments, gates_store, job_actions
 from headlab.ui.heads_live import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
-from headlab.ui.live import follow
 from headlab.ui.names import language_title
-from headlab.ui.presses import Button, button, row
-from headlab.ui.shell import Choice, found, go, guarded, languages_of
-from headlab.ui.shell_worker import supervisor
+from headlab.ui.presses import Button, button, follow, row
+from headlab.ui.shell import Choice, found, go, guarded, languages_of, supervisor
 from headlab.worker.client import Client
 
 # The queue: running, then waiting, then ended jobs.
@@ -250,7 +248,7 @@ def _open_gates(job: Job) -> None:
     languages = tuple(params["languages"])
     st.session_state["focus"] = languages[0]
     if keys := (job.get("result") or {}).get("keys"):
-        gates_read.remember(str(keys[-1]))
+        gates_store.remember(str(keys[-1]))
     go("gates", Choice(params["model"], params["task"], languages, before.method))
 
 

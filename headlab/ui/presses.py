@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import resources
 from secrets import token_hex
 from typing import Any, Literal
@@ -181,3 +181,25 @@ def _alone() -> Iterator[None]:
         yield
     finally:
         del requests.on_scriptrunner_yield
+
+
+# Parts of a page that redraw themselves while something runs.
+
+# Marks a page that is not final yet: it will change by itself.
+LIVE = '<span hidden data-state="live"></span>'
+
+
+def follow(look: Callable[..., None], seconds: float | None, *, waits: bool = True) -> Callable[..., None]:
+    """`look`, redrawn every `seconds`; None: drawn once.
+
+    waits: something is running that will end.  False for what only checks for news.
+    """
+
+    @wraps(look)
+    def looked(*given: Any) -> None:
+        look(*given)
+        if seconds is not None and waits:
+            st.html(LIVE)
+
+    drawn: Callable[..., Any] = st.fragment(looked, run_every=seconds)
+    return drawn

@@ -14,11 +14,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from headlab.masks import Mask
 from headlab.stats import holm
-from headlab.ui.live import follow
 from headlab.ui.names import language_title
-from headlab.ui.presses import button
-from headlab.ui.shell import guarded
-from headlab.ui.shell_worker import Latest
+from headlab.ui.presses import button, follow
+from headlab.ui.shell import Latest, guarded
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 

@@ -33,12 +33,10 @@ from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments
-from headlab.ui.experiments_report import show
-from headlab.ui.figures import CONFIG
+from headlab.ui.figures import CONFIG, show
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
-from headlab.ui.job_actions import asked, end_form, terminal
-from headlab.ui.job_offer import refusal
+from headlab.ui.job_actions import asked, end_form, refusal, terminal
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice

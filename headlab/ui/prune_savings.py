@@ -11,12 +11,11 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, mask_from_json
 from headlab.studies.savings import NO_SPEED, Costs, Left, Worth, saved
-from headlab.ui.experiments_report import show
+from headlab.ui.figures import show
 from headlab.ui.job_actions import asked, start
 from headlab.ui.job_format import Job
 from headlab.ui.presses import button
-from headlab.ui.shell import Choice
-from headlab.ui.shell_worker import client, supervisor
+from headlab.ui.shell import Choice, client, supervisor
 
 MILLION, KIND = 1e6, "worth"
 ASKED, AGAIN = "_prune_asked", "_prune_again"  # kind of this page's last job; whether to rerun the page

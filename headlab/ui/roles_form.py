@@ -17,8 +17,7 @@ from headlab.tasks.base import SPLITS, VARIABLE
 from headlab.tasks.udpos import treebank_languages
 from headlab.ui import form_values, job_offer
 from headlab.ui.experiments import Shelf
-from headlab.ui.experiments_report import show
-from headlab.ui.figures import figure
+from headlab.ui.figures import figure, show
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled

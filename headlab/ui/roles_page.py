@@ -15,10 +15,9 @@ from headlab.errors import HeadlabError
 from headlab.plots.heads import in_order, look_of, roles_across_languages
 from headlab.records import Bools, Floats, Head
 from headlab.tables import Cell, Table
-from headlab.ui.experiments_report import show
-from headlab.ui.figures import figure
+from headlab.ui.figures import figure, show
 from headlab.ui.names import head_from, head_key, head_words, language_title, page_link
-from headlab.ui.roles_read import HAS, ROLES, Found, Roles, against, heads_of, words
+from headlab.ui.roles_store import HAS, ROLES, Found, Roles, against, heads_of, words
 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
 

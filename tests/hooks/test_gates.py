@@ -249,7 +249,7 @@ def test_self_test_stops_a_model_whose_gates_do_not_work(monkeypatch: pytest.Mon
             active.contexts(row, context)
         return context
 
-    monkeypatch.setattr("headlab.hooks.gated_attention.apply_gates", watch_only)
+    monkeypatch.setattr("headlab.hooks.state.apply_gates", watch_only)
     with raises("model.closed_gate_differs", "BertFor"):
         attach(Checkpoint("x", "", "x", tiny_module("bert"), None))
 

@@ -11,10 +11,18 @@ from cached_scores import GRID, HARMFUL, MODEL, fill
 from streamlit.testing.v1 import AppTest
 
 from headlab.masks import Mask, Place, compare, noted, parse_grid
-from headlab.ui import mask_files
+from headlab.ui import mask_pages
 from headlab.ui.history import History
-from headlab.ui.mask_files import file_name, shrink_command
-from headlab.ui.mask_pages import HISTORY, NOW, Target, difference_values, read_files, trouble
+from headlab.ui.mask_pages import (
+    HISTORY,
+    NOW,
+    Target,
+    difference_values,
+    file_name,
+    read_files,
+    shrink_command,
+    trouble,
+)
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -161,9 +169,9 @@ def test_accuracies_that_masks_carry_stand_side_by_side():
 
 def test_the_ways_out_give_a_script_a_command_and_other_forms():
     def body(mask, place):
-        from headlab.ui import mask_files
+        from headlab.ui import mask_pages
 
-        mask_files.dialog(mask, "owner/bert", place)
+        mask_pages.dialog(mask, "owner/bert", place)
 
     place = Place(
         [f"bert.layer.{i}.out" for i in range(12)], {"class": "BertModel", "model_type": "bert"}, "owner/bert"
@@ -187,14 +195,14 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
 def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
     told = {"name": "theirs", "revision": "c0ffee", "architecture": {"class": "BertModel", "model_type": "bert"}}
     told |= {"projections": [f"bert.layer.{i}.out" for i in range(12)], "source": "owner/bert"}
-    monkeypatch.setattr(mask_files, "client", lambda: None)
+    monkeypatch.setattr(mask_pages, "client", lambda: None)
     for known, words in (
         (told, "from_pretrained('owner/bert', revision='c0ffee')"),
         (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
         (told | {"source": None}, "headlab.load('mine').module"),
     ):
-        monkeypatch.setattr(mask_files, "told_of", lambda *_, known=known: known)
-        assert words in mask_files.snippet(made(0), mask_files.loaded_place("mine", WEIGHTS))
+        monkeypatch.setattr(mask_pages, "told_of", lambda *_, known=known: known)
+        assert words in mask_pages.snippet(made(0), mask_pages.loaded_place("mine", WEIGHTS))
 
 
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():

@@ -22,7 +22,7 @@ from headlab.store import ReportResult
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import experiments, experiments_report, job_format, job_views
+from headlab.ui import experiments, experiments_report, figures, job_format, job_views
 from headlab.ui.experiments import Plan, resolvable
 from headlab.ui.shell import Choice
 
@@ -296,7 +296,7 @@ def test_a_report_whose_tables_are_others_than_the_figures_need_is_still_shown(c
 
 def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
     table = Table("x", "X.", ("language", "a", "b"), ("", ".1f", "d"), (("all", None, 3), ("de", 1.25, "none")))
-    shown = experiments_report.frame(table)
+    shown = figures.frame(table)
     assert shown["language"].tolist() == ["all", "German (de)"]
     assert shown["a"].isna().tolist() == [True, False]
     assert shown["b"].tolist() == ["3", "none"]

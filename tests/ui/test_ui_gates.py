@@ -43,8 +43,7 @@ from headlab.tables import Report, Table
 from headlab.ui import gates_figures, job_format, job_views
 from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
 from headlab.ui.gates_page import of_each_size, roles_left
-from headlab.ui.gates_read import Sweep, every_gate, splits_of, sweeps, table_of, worth
-from headlab.ui.gates_store import Plan, facts, key, weights_from
+from headlab.ui.gates_store import Plan, Sweep, every_gate, facts, key, splits_of, sweeps, table_of, weights_from, worth
 from headlab.ui.prune_figures import Figure
 from headlab.ui.shell import Choice
 

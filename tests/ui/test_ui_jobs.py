@@ -20,7 +20,7 @@ from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.report.commands import shell_lines
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, shell, shell_worker
+from headlab.ui import job_actions, job_form, job_format, job_offer, job_views, shell
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -194,7 +194,7 @@ def test_no_language_and_a_method_that_cannot_be_run_hold_the_button(worker):
 def test_ray_is_offered_only_where_the_worker_has_one(worker, monkeypatch):
     assert not [radio for radio in run().radio if radio.label == "Where it runs"]
     worker.ray = "local"
-    monkeypatch.setattr(shell_worker, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(shell, "FRESH_SECONDS", 0.0)
     app = run()
     app.radio(key=new("place")).set_value("ray").run()
     press(app, "new-start")
@@ -346,8 +346,8 @@ def test_a_forecast_comes_when_its_worker_does(cache, client, monkeypatch):
         assert "Here at most" in said(app)
         assert job_actions.AGAIN_SECONDS in timers
         connect.append(lambda: FakeWorker(client))
-        monkeypatch.setattr(shell_worker, "RETRY_SECONDS", 0.0)
-        shell_worker.supervisor().client()
+        monkeypatch.setattr(shell, "RETRY_SECONDS", 0.0)
+        shell.supervisor().client()
         app.run()
     assert "**About 2 min**" in said(app)
 
@@ -362,7 +362,7 @@ def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker)
 @pytest.mark.parametrize("seen", ["starting", "away"])
 def test_a_job_is_followed_though_the_state_in_the_sidebar_is_of_a_moment_ago(worker, monkeypatch, seen):
     app = run("overview", method="leave-one-out", langs=["hu", "ml"])
-    monkeypatch.setattr(shell_worker.supervisor(), "state", lambda: shell_worker.State(seen, ""))
+    monkeypatch.setattr(shell.supervisor(), "state", lambda: shell.State(seen, ""))
     press(app, "compute")
     assert "cancel-1" in buttons(app)
 

@@ -15,10 +15,10 @@ from headlab.masks import Mask
 from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
 from headlab.ui.history import History
-from headlab.ui.mask_files import mask_text, take
+from headlab.ui.mask_pages import mask_text, take
 from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
 from headlab.ui.results import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
-from headlab.ui.shell_worker import Latest
+from headlab.ui.shell import Latest
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
 FINGERPRINT = "f" * 64

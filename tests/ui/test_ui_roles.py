@@ -31,12 +31,11 @@ from headlab.report.commands import shell_lines
 from headlab.roles.table import KINDS, OPTIONS
 from headlab.store import Store
 from headlab.tables import Report, Table
-from headlab.ui import job_format, job_views, roles_read
+from headlab.ui import job_format, job_views, roles_store
 from headlab.ui.headgrid import picker
 from headlab.ui.roles_form import sizes, stacks
 from headlab.ui.roles_page import across, examples, markup, table_of
-from headlab.ui.roles_read import read
-from headlab.ui.roles_store import TEXTS, TREES, job_spec, plans
+from headlab.ui.roles_store import TEXTS, TREES, job_spec, plans, read
 from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
@@ -73,7 +72,7 @@ def labels(app: AppTest) -> list[str]:
 
 
 def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
-    picture = roles_read.picture(read(made_roles()))
+    picture = roles_store.picture(read(made_roles()))
     kinds = [kind["name"] for kind in picture["kinds"]]
     assert kinds == list(LOOKS)
     assert [[kinds[at] for at in own] for own in picture["roles"][:5]] == [[kind_of(role)] for role in OWN]
@@ -87,20 +86,20 @@ def test_every_head_has_the_colours_of_its_roles_and_the_legend_counts_them():
 def test_a_head_with_several_roles_says_so_and_one_that_was_not_looked_at_does_too():
     report = made_roles()
     roles = read(report)
-    told = roles_read.tip(roles, two_roles()).split("\n")
+    told = roles_store.tip(roles, two_roles()).split("\n")
     assert told[0] == "2 roles"
     assert [line.split(",")[0] for line in told[1:]] == [row.role for row in roles.having(two_roles())]
     assert {line.split(",")[0] for line in told[1:]} == set(TWO)
     assert ["(baseline " in line for line in told[1:]] == [True, False]
     assert "(chance " in told[2]
-    assert roles_read.tip(roles, GRID.heads[-1]) == "no role"
+    assert roles_store.tip(roles, GRID.heads[-1]) == "no role"
     measures, *rest = report.tables
     partial = dataclasses.replace(measures, rows=measures.rows[1:])
     rest[0] = dataclasses.replace(rest[0], rows=tuple(row for row in rest[0].rows if row[:3] != tuple(GRID.heads[0])))
     without = read(dataclasses.replace(report, tables=(partial, *rest)))
     assert without.grid == GRID
-    assert roles_read.picture(without)["roles"][0] is None
-    assert roles_read.tip(without, GRID.heads[0]) == "not looked at"
+    assert roles_store.picture(without)["roles"][0] is None
+    assert roles_store.tip(without, GRID.heads[0]) == "not looked at"
 
 
 def test_the_clearest_role_comes_first_and_looking_at_the_first_token_last():
@@ -192,7 +191,7 @@ def test_whatever_stands_in_a_report_it_is_read_or_refused():
         except HeadlabError:
             refused += 1
         else:
-            assert len(roles_read.picture(roles)["roles"]) == roles.grid.size
+            assert len(roles_store.picture(roles)["roles"]) == roles.grid.size
     assert 0 < refused < 150
 
 

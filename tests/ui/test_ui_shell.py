@@ -28,7 +28,7 @@ from headlab.report.commands import shell_lines
 from headlab.stats import holm
 from headlab.store import Result, Store
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import head_card, headgrid, heads_live, job_offer, names, overview_coverage, shell, shell_worker
+from headlab.ui import head_card, headgrid, heads_live, job_offer, names, overview_coverage, shell
 from headlab.ui.results import matching, select
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -101,10 +101,10 @@ def test_the_listing_follows_the_folder(cache):
 
 def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):
     run()
-    watched = shell_worker.supervisor()
+    watched = shell.supervisor()
     with raises("worker.unreachable", NO_WORKER):
         watched.client(wait=60)
-    monkeypatch.setattr(shell_worker, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(shell, "FRESH_SECONDS", 0.0)
     assert watched.state() == ("away", f"Worker: not running. {NO_WORKER}", "")
 
 
@@ -138,9 +138,9 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
             raise answer
         return answer
 
-    watched = shell_worker.Supervisor(connect, delay=0.0)
+    watched = shell.Supervisor(connect, delay=0.0)
     until(lambda: watched.state().kind == "away")
-    monkeypatch.setattr(shell_worker, "RETRY_SECONDS", -1.0)
+    monkeypatch.setattr(shell, "RETRY_SECONDS", -1.0)
     assert watched.client(wait=60) == "client"
 
 
@@ -158,8 +158,8 @@ def test_a_worker_that_failed_is_tried_again(monkeypatch):
     ],
 )
 def test_the_worker_in_one_line(health, kind, line):
-    assert shell_worker.describe(health) == (kind, line, "")
-    assert shell_worker.describe(health | {"ray": "local"}).ray == "local"
+    assert shell.describe(health) == (kind, line, "")
+    assert shell.describe(health | {"ray": "local"}).ray == "local"
 
 
 def test_the_choice_is_what_the_link_says(cache):
@@ -228,8 +228,8 @@ def test_the_page_server_never_imports_torch(tmp_path):
     code = (
         "import sys, runpy\n"
         "from streamlit.testing.v1 import AppTest\n"
-        "from headlab.ui import shell_worker\n"
-        "shell_worker.HEAD_START_SECONDS = 3600.0\n"
+        "from headlab.ui import shell\n"
+        "shell.HEAD_START_SECONDS = 3600.0\n"
         "app = AppTest.from_file('app.py', default_timeout=60).run()\n"
         "for name in ('heads', 'languages', 'jobs', 'overview'):\n"
         "    assert not app.switch_page(f'pages/{name}.py').run().exception\n"

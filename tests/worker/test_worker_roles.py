@@ -21,7 +21,7 @@ from headlab.roles.sentences import of_task, of_trees
 from headlab.roles.study import study
 from headlab.store import Store
 from headlab.tasks.udpos import treebank
-from headlab.ui.roles_read import read
+from headlab.ui.roles_store import read
 from headlab.worker.kinds import roles
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
