@@ -120,7 +120,7 @@ def cached_languages(cache: Path) -> list[str]:
     """Languages with Shapley results, six at most."""
     from headlab.store import Store
 
-    found = sorted({r.scores.language for r in Store(cache).find(model="e5-small-intents", method="shapley")})
+    found = sorted({r.record.language for r in Store(cache).find(model="e5-small-intents", method="shapley")})
     if not found:
         raise SystemExit("cache/ holds no results; run: headlab score --method shapley")
     return found[:MAPS]

@@ -137,7 +137,7 @@ def kill_workers(nursery: Nursery, model: Path, folder: Path, wanted: int) -> di
             if left:
                 kills.note(phase_of(cache))
         (found,) = Store(cache).scan().results
-        same += found.scores.values_sha256() == want
+        same += found.record.values_sha256() == want
         print(f"{kills.count:4d} kills of a worker, {same} of {runs} jobs identical", flush=True)
     return {"kills": kills.count, "hit": dict(sorted(kills.phases.items())), "runs": runs, "identical": same}
 

@@ -238,7 +238,7 @@ def compiled(size: str, device: str, draws: int) -> Line:
 
 def demo_samples() -> float:
     """Samples of all heads that the demo's languages needed, on average; 0 if there are none."""
-    found = [r.scores for r in Store(ROOT / "cache").scan().results if r.scores.method == "shapley"]
+    found = [r.record for r in Store(ROOT / "cache").scan().results if r.record.method == "shapley"]
     sums = [float(s.samples.sum()) for s in found if s.samples is not None and "stop" in s.spec["method"]["options"]]
     return float(np.mean(sums)) if sums else 0.0
 

@@ -51,14 +51,14 @@ def choose(shelf, focus):
 
 def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
-        show(every_gate(result.gates), result.key)
+        show(every_gate(result.record), result.key)
         facts = pd.DataFrame(gates_store.facts(result), columns=["what", "value"])
         st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        line = shell_lines(*job_of("gates", result.gates.spec))
+        line = shell_lines(*job_of("gates", result.record.spec))
         st.code(line, language="bash", wrap_lines=True)
         st.download_button(
-            "Download these gates as JSON", lambda: json.dumps(every_gate(result.gates).to_json(), indent=1),
-            f"gates-{result.gates.language}-{result.key[:12]}.json", "application/json", key="gates-json",
+            "Download these gates as JSON", lambda: json.dumps(every_gate(result.record).to_json(), indent=1),
+            f"gates-{result.record.language}-{result.key[:12]}.json", "application/json", key="gates-json",
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip
 
@@ -74,11 +74,11 @@ def problems(sentences):
 def body(choice, shelf):
     sweep, at = select(shelf)
     result = sweep.runs[at]
-    gates_figures.at_a_glance(result.gates)
-    for note in result.gates.notes:
+    gates_figures.at_a_glance(result.record)
+    for note in result.record.notes:
         st.markdown(f"- {plain(note)}")
-    gates_figures.training(result.gates, result.key[:12])
-    st.subheader(f"{accuracy_name(result.gates).capitalize()} against heads kept")
+    gates_figures.training(result.record, result.key[:12])
+    st.subheader(f"{accuracy_name(result.record).capitalize()} against heads kept")
     gates_figures.draw(choice, sweep, at)
     st.subheader("Heads kept, by layer")
     gates_figures.kept_where(sweep)

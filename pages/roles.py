@@ -68,9 +68,9 @@ def made(kept):
                 show(table, kept.key)
         facts = pd.DataFrame(roles_store.facts(kept), columns=["what", "value"])
         st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        st.code(shell_lines("roles", roles_store.job_spec(kept.result.report)), language="bash", wrap_lines=True)
+        st.code(shell_lines("roles", roles_store.job_spec(kept.result.record)), language="bash", wrap_lines=True)
         st.download_button(
-            "Download the whole report as JSON", lambda: json.dumps(kept.result.report.to_json(), indent=1),
+            "Download the whole report as JSON", lambda: json.dumps(kept.result.record.to_json(), indent=1),
             f"roles-{kept.language}-{kept.key[:12]}.json", "application/json", key=f"json-{kept.key[:12]}",
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip
@@ -92,7 +92,7 @@ def body(choice, shelf):
     with right:
         roles_page.draw_card(kept.roles, head)
     st.caption(roles_store.label(kept, shelf.weights))
-    for note in kept.result.report.notes:
+    for note in kept.result.record.notes:
         st.markdown(f"- {plain(note)}")
     roles_page.details(kept.roles, head, kept.key)
     st.subheader("Which roles, and which relations")

@@ -29,11 +29,11 @@ def listing():
 @pytest.fixture(scope="module")
 def results(listing):
     """Results of the embedded model; a user's own may lie beside them."""
-    return [r for r in listing.results if r.scores.spec["model"]["name"] == MODEL]
+    return [r for r in listing.results if r.record.spec["model"]["name"] == MODEL]
 
 
 def languages(results, method):
-    return {r.scores.language for r in results if r.scores.method == method}
+    return {r.record.language for r in results if r.record.method == method}
 
 
 def test_every_file_can_be_read(listing, results):
@@ -47,12 +47,12 @@ def test_the_results_are_of_the_model_that_is_here(results):
         here = fingerprint(MODEL)
     except MissingBase as missing:
         pytest.skip(str(missing))
-    assert {r.scores.spec["model"]["fingerprint"]: r.key for r in results}.keys() == {here}
+    assert {r.record.spec["model"]["fingerprint"]: r.key for r in results}.keys() == {here}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_results_are_of_the_data_that_is_here(results, language):
-    own = [r.scores.spec["task"] for r in results if r.scores.language == language]
+    own = [r.record.spec["task"] for r in results if r.record.language == language]
     assert own
     for spec in own:
         task = headlab.task(spec["name"], languages=[language])
@@ -67,7 +67,7 @@ def test_these_methods_cover_every_language(results, method):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_head_has_a_decided_sign_or_a_narrow_interval(results, language):
-    (scores,) = (r.scores for r in results if r.scores.method == "shapley" and r.scores.language == language)
+    (scores,) = (r.record for r in results if r.record.method == "shapley" and r.record.language == language)
     assert scores.half_width is not None
     assert (scores.helpful | scores.harmful | (scores.half_width <= WIDEST)).all()
 
@@ -81,9 +81,9 @@ def test_a_language_is_comparable_with_the_next(results):
     """One set of options, how precise apart, one seed and one way to remove a head for all languages of a method."""
     told = {}
     for r in results:
-        spec = r.scores.spec
+        spec = r.record.spec
         options = {name: value for name, value in spec["method"]["options"].items() if name not in PRECISION}
-        told.setdefault((r.scores.method, r.scores.estimand), []).append((options, spec["seed"], spec["ablation"]))
+        told.setdefault((r.record.method, r.record.estimand), []).append((options, spec["seed"], spec["ablation"]))
     for settings in told.values():
         assert all(setting == settings[0] for setting in settings)
     assert {setting[2] for settings in told.values() for setting in settings} == {"zero"}
@@ -91,7 +91,7 @@ def test_a_language_is_comparable_with_the_next(results):
 
 def test_intervals_stand_where_the_method_gives_them(results):
     for r in results:
-        scores, method = r.scores, METHODS[r.scores.method]
+        scores, method = r.record, METHODS[r.record.method]
         assert scores.grid.to_json() == {"encoder": [12] * 12}
         assert (scores.low is not None) == method.intervals
         assert scores.unit == method.unit
@@ -106,7 +106,7 @@ def test_intervals_stand_where_the_method_gives_them(results):
 
 def test_a_suggestion_can_be_made_from_every_languages_scores(results):
     for r in results:
-        if r.scores.method == "shapley":
-            mask = r.scores.mask("harmful")
-            mask.check(r.scores.grid, r.scores.spec["model"]["fingerprint"])
-            assert len(mask.removed) == int((r.scores.high < 0).sum()) < HEADS
+        if r.record.method == "shapley":
+            mask = r.record.mask("harmful")
+            mask.check(r.record.grid, r.record.spec["model"]["fingerprint"])
+            assert len(mask.removed) == int((r.record.high < 0).sum()) < HEADS

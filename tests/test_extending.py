@@ -175,7 +175,7 @@ def test_they_are_a_job_of_the_worker(toy: Path, folder: Path, tmp_path: Path):
         ended = worker.client.job(job)
     assert ended["state"] == "done", ended["error"]
     (report,) = Store(cache).reports().results
-    assert set(report.report.table("depth").column("language")) == {"en", "de"}
+    assert set(report.record.table("depth").column("language")) == {"en", "de"}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.options import parse_options
 from headlab.records import HeadGrid, content_key
-from headlab.store import Store
+from headlab.store import Store, trained_folder
 from headlab.tables import Table
 from headlab.training.l0_options import ALL, GateOptions, options_of
 
@@ -151,8 +151,8 @@ def write_masks(found: Sequence[LearnedGates], out: Path) -> dict[float, str]:
 
 def trained_models(found: Sequence[LearnedGates], store: Store) -> dict[float, str]:
     """Folders of the jointly trained models, {λ: path}; if one is missing, a note of its run says so."""
-    done = [store.run(dict(learned.spec)).gates() for learned in found if learned.trained]
-    return {run.gates.weight: str(run.trained_folder) for run in done if run is not None and run.trained_folder}
+    done = [store.run(dict(learned.spec)).result(LearnedGates) for learned in found if learned.trained]
+    return {run.record.weight: str(folder) for run in done if run is not None and (folder := trained_folder(run))}
 
 
 def table(found: Sequence[LearnedGates]) -> Table:

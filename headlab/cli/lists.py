@@ -10,7 +10,10 @@ import typer
 
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
 from headlab.errors import HeadlabError
-from headlab.store import CurveResult, GatesResult, ReportResult, Result
+from headlab.l0_gates import LearnedGates
+from headlab.scores import Curve, HeadScores
+from headlab.store import Result
+from headlab.tables import Report
 from headlab.tasks.base import SPLITS, Task
 
 # `headlab models|tasks|cache`: lists of what is available.
@@ -140,9 +143,9 @@ def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     typer.echo(f"{count} results, {len(problems)} skipped, in {store.root}")
 
 
-def row(result: Result) -> dict[str, Any]:
+def row(result: Result[HeadScores]) -> dict[str, Any]:
     """One result as JSON."""
-    scores, spec = result.scores, result.scores.spec
+    scores, spec = result.record, result.record.spec
     return {
         "key": result.key,
         "model": spec["model"]["name"],
@@ -157,9 +160,9 @@ def row(result: Result) -> dict[str, Any]:
     }
 
 
-def curve_row(result: CurveResult) -> dict[str, Any]:
+def curve_row(result: Result[Curve]) -> dict[str, Any]:
     """One curve as JSON."""
-    curve = result.curve
+    curve = result.record
     return {
         "key": result.key,
         "model": curve.spec["model"]["name"],
@@ -175,9 +178,9 @@ def curve_row(result: CurveResult) -> dict[str, Any]:
     }
 
 
-def report_row(result: ReportResult) -> dict[str, Any]:
+def report_row(result: Result[Report]) -> dict[str, Any]:
     """One report of an experiment as JSON."""
-    report, spec = result.report, result.report.spec
+    report, spec = result.record, result.record.spec
     return {
         "key": result.key,
         "experiment": report.name,
@@ -190,9 +193,9 @@ def report_row(result: ReportResult) -> dict[str, Any]:
     }
 
 
-def gates_row(result: GatesResult) -> dict[str, Any]:
+def gates_row(result: Result[LearnedGates]) -> dict[str, Any]:
     """Learned gates as JSON."""
-    gates, spec = result.gates, result.gates.spec
+    gates, spec = result.record, result.record.spec
     return {
         "key": result.key,
         "model": spec["model"]["name"],

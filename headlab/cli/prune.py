@@ -31,6 +31,7 @@ from headlab.masks import Mask, architecture_of, noted
 from headlab.methods.costs import Chosen, caution, select
 from headlab.methods.table import method as method_of
 from headlab.records import Comparison
+from headlab.scores import HeadScores
 from headlab.store import Listing, Result, Store, matches
 from headlab.tasks.base import Task
 
@@ -74,8 +75,8 @@ def prune(
     with progress_bar("pruning") as show:
         for number, (language, result) in enumerate(results.results.items()):
             show(language, number, len(results.results))
-            mask = result.scores.mask(rule, k=k, threshold=threshold)
-            part, ablation = chosen.restricted([language]), result.scores.spec["ablation"]
+            mask = result.record.mask(rule, k=k, threshold=threshold)
+            part, ablation = chosen.restricted([language]), result.record.spec["ablation"]
             report = headlab.evaluate(loaded, part, mask, split=as_split(split), size=size, ablation=ablation)
             comparison = report[language]
             assert isinstance(comparison, Comparison)
@@ -108,7 +109,7 @@ def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> C
     """
     listing = store.scan()
     named = [r for r in listing.results if matches(r, None, task.name, method, None)]
-    named = [r for r in named if r.scores.language in task.languages]
+    named = [r for r in named if r.record.language in task.languages]
     chosen = select([r for r in named if fits(r, model, task)], task.languages)
     lacking = [language for language in task.languages if language not in chosen.results]
     if lacking:
@@ -119,21 +120,26 @@ def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> C
     return chosen
 
 
-def fits(result: Result, model: Mapping[str, Any], task: Task) -> bool:
+def fits(result: Result[HeadScores], model: Mapping[str, Any], task: Task) -> bool:
     """Whether scores can be used to choose heads: of this model, on dev, on the task's current examples."""
-    spec = result.scores.spec
+    spec = result.record.spec
     if spec["model"]["fingerprint"] != model["fingerprint"] or spec["task"]["split"] != "dev":
         return False
-    examples = task.examples(result.scores.language, "dev", spec["task"]["size"])
+    examples = task.examples(result.record.language, "dev", spec["task"]["size"])
     return bool(spec["task"]["data_hash"] == task.data_hash(examples))
 
 
 def _missing(
-    store: Store, listing: Listing, named: Sequence[Result], chosen: Chosen, language: str, what: tuple[str, str, str]
+    store: Store,
+    listing: Listing[HeadScores],
+    named: Sequence[Result[HeadScores]],
+    chosen: Chosen,
+    language: str,
+    what: tuple[str, str, str],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
     model, task, method = what
-    older = sum(r.scores.language == language for r in named)
+    older = sum(r.record.language == language for r in named)
     kind = "settings than the other languages' or " if chosen.results else ""
     others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
     torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
@@ -146,7 +152,7 @@ def _missing(
 def _tell(chosen: Chosen) -> None:
     """Warn which results are used if there is a choice, and about the method's limitations."""
     for result in list(chosen.results.values())[:1]:
-        scores = result.scores
+        scores = result.record
         used = f"{scores.estimand}, {scores.spec['ablation']} ablation, seed {scores.spec['seed']}"
         if chosen.others:
             keys = ", ".join(r.key[:12] for r in chosen.others)

@@ -32,8 +32,8 @@ class Chosen:
     results: by language, in the requested order.  others: the best result of each variant not chosen.
     """
 
-    results: Mapping[str, Result] = field(default_factory=dict)
-    others: tuple[Result, ...] = ()
+    results: Mapping[str, Result[HeadScores]] = field(default_factory=dict)
+    others: tuple[Result[HeadScores], ...] = ()
 
 
 def spec_of(scores: HeadScores, *path: str) -> Any:
@@ -65,22 +65,22 @@ def median_width(scores: HeadScores) -> float:
     return 0.0 if width is None else float(np.median(width))
 
 
-def _rank(result: Result) -> tuple[int, float, str, str]:
+def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
     """Sort key, larger is better: more examples, then narrower intervals, then created later, then the key."""
-    size = spec_of(result.scores, "task", "size") or 0
-    return int(size), -median_width(result.scores), str(result.meta.get("created") or ""), result.key
+    size = spec_of(result.record, "task", "size") or 0
+    return int(size), -median_width(result.record), str(result.meta.get("created") or ""), result.key
 
 
-def _usual(result: Result) -> bool:
+def _usual(result: Result[HeadScores]) -> bool:
     """Whether a result was made with its method's default settings."""
-    known = METHODS.get(result.scores.method)
+    known = METHODS.get(result.record.method)
     if known is None:
         return False
     defaults = {name: option.default for name, option in known.options.items() if name not in PRECISION}
-    return settings(result.scores) == defaults
+    return settings(result.record) == defaults
 
 
-def select(results: Iterable[Result], languages: Sequence[str]) -> Chosen:
+def select(results: Iterable[Result[HeadScores]], languages: Sequence[str]) -> Chosen:
     """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then the
@@ -88,10 +88,10 @@ def select(results: Iterable[Result], languages: Sequence[str]) -> Chosen:
     many languages, the method's default settings win, then the better result by the same rule.  results:
     of one model name, task and method.
     """
-    variants: dict[str, dict[str, Result]] = {}
+    variants: dict[str, dict[str, Result[HeadScores]]] = {}
     for result in sorted(results, key=_rank):
-        if result.scores.language in languages:
-            variants.setdefault(variant(result.scores), {})[result.scores.language] = result
+        if result.record.language in languages:
+            variants.setdefault(variant(result.record), {})[result.record.language] = result
     ranked = sorted(variants.values(), key=_merit, reverse=True)
     if not ranked:
         return Chosen()
@@ -100,7 +100,7 @@ def select(results: Iterable[Result], languages: Sequence[str]) -> Chosen:
     return Chosen({name: best[name] for name in languages if name in best}, others)
 
 
-def _merit(group: Mapping[str, Result]) -> tuple[int, bool, tuple[int, float, str, str]]:
+def _merit(group: Mapping[str, Result[HeadScores]]) -> tuple[int, bool, tuple[int, float, str, str]]:
     top = max(group.values(), key=_rank)
     return len(group), _usual(top), max(map(_rank, group.values()))
 

@@ -77,7 +77,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a method, flat arrays [head]; fields as in `HeadScores`."""
+    """Result[HeadScores] of a method, flat arrays [head]; fields as in `HeadScores`."""
 
     values: Floats
     low: Floats | None = None
@@ -275,18 +275,18 @@ def score(
     run = store.run(spec) if store is not None else None
     done = stored(run) if run is not None else None
     if done is not None:
-        return done.scores
+        return done.record
     evaluator.tick = tick or evaluator.tick
     return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
 
 
-def stored(run: Run) -> Result | None:
+def stored(run: Run) -> Result[HeadScores] | None:
     """The finished result of a run, or that of an earlier version of its method with the same settings."""
     method = run.spec["method"]
     plain = {name: value for name, value in method.items() if name != "version"}
     for version in range(int(method.get("version", 1)), 0, -1):
         spec = {**run.spec, "method": {**plain, **_version(version)}}
-        if (found := Run(run.folder.parent / content_key(spec), spec).result()) is not None:
+        if (found := Run(run.folder.parent / content_key(spec), spec).result(HeadScores)) is not None:
             return found
     return None
 

@@ -24,9 +24,9 @@ from headlab.report import result_sections
 from headlab.report.commands import part
 from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
 from headlab.scores import Curve, HeadScores
-from headlab.store import GATES, REPORT, Store
-from headlab.store.codecs import CURVE, read_curve, read_gates, read_report, read_result
-from headlab.store.folder import SCORE, kind_of
+from headlab.store import Store
+from headlab.store.codecs import CODECS, Result, read_result
+from headlab.store.folder import kind_of
 from headlab.tables import Report, Table
 
 # From what a user names to results: a run's key or a prefix of it, a run's folder, a report's JSON file, a mask file.
@@ -127,7 +127,8 @@ def _folder(folder: Path) -> Iterator[Item]:
 def _run(folder: Path) -> Item:
     """A finished run. Raises HeadlabError for one that is unfinished, damaged or of a kind without a report."""
     kind = kind_of(read_json(folder / "spec.json"))
-    if kind not in READERS:
+    kinds = {codec.kind: record for record, codec in CODECS.items()}
+    if kind not in kinds:
         raise HeadlabError(
             f"{folder.name[:SHOWN]} holds {kind or 'nothing that headlab knows'}, which cannot be reported on; {FITS}",
             code="report.kind_unknown",
@@ -137,30 +138,8 @@ def _run(folder: Path) -> Item:
             f"{folder.name[:SHOWN]} is not finished; run its command again, then make the report",
             code="report.run_unfinished",
         )
-    return READERS[kind](folder)
-
-
-def _score(folder: Path) -> Item:
-    found = read_result(folder)
-    return Item(found.scores, found.key, dict(found.meta))
-
-
-def _curve(folder: Path) -> Item:
-    found = read_curve(folder)
-    return Item(found.curve, found.key, dict(found.meta))
-
-
-def _report(folder: Path) -> Item:
-    found = read_report(folder)
-    return Item(found.report, found.key, dict(found.meta))
-
-
-def _gates(folder: Path) -> Item:
-    found = read_gates(folder)
-    return Item(found.gates, found.key, dict(found.meta))
-
-
-READERS: Mapping[str, Callable[[Path], Item]] = {SCORE: _score, CURVE: _curve, REPORT: _report, GATES: _gates}
+    found: Result[Any] = read_result(folder, kinds[kind])
+    return Item(found.record, found.key, dict(found.meta))
 
 
 def _file(path: Path) -> Iterator[Item]:

@@ -22,7 +22,7 @@ from headlab.reproduce.gates_classifiers import ENCODER, Translator
 from headlab.reproduce.models import VERSION, as_written, opened
 from headlab.roles.sentences import of_task
 from headlab.roles.study import study
-from headlab.store import ADAPTERS, GatesResult, Store
+from headlab.store import ADAPTERS, Result, Store, trained_folder
 from headlab.tables import Report
 from headlab.tasks.base import Example, Task
 from headlab.training.control_run import train_on
@@ -174,10 +174,10 @@ def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judge
     return Judged(bleu, sure, made.seconds, made.forwards + evaluator.forwards, took)
 
 
-def _seconds(done: GatesResult) -> float:
+def _seconds(done: Result[LearnedGates]) -> float:
     """Seconds of a run's steps alone; those of its gates include the evaluation on dev and test."""
     with as_written(done.folder):
-        return float(done.meta["step_seconds"]) * int(done.gates.steps[-1])
+        return float(done.meta["step_seconds"]) * int(done.record.steps[-1])
 
 
 def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
@@ -188,15 +188,16 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
         base, work.limited, work.plan.pair, options=options, store=work.store,
         on_progress=lambda step: work.say(title, step.progress),
     )  # fmt: skip
-    done = work.store.run(gates.spec).gates()
+    done = work.store.run(gates.spec).result(LearnedGates)
     assert done is not None  # it was just learned, or found
-    if done.trained_folder is None:
+    folder = trained_folder(done)
+    if folder is None:
         raise HeadlabError(
             f"the model that was trained along with {title} is not in the cache any more; to train it again, delete "
             f"folder {done.key[:12]}… of the cache and run the same command",
             code="reproduce.model_gone",
         )
-    made = Made(opened(done.trained_folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
+    made = Made(opened(folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
     return Pruned(series, weight, gates, judged(work, made, title, Mask(gates.grid, gates.kept)))
 
 

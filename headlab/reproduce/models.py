@@ -14,7 +14,7 @@ from headlab.hooks.model import Model, attach
 from headlab.models.load import pick_device, read
 from headlab.records import content_key
 from headlab.reproduce.held import TASKS, UDPOS, XNLI, Plan
-from headlab.store.runs import ADAPTERS
+from headlab.store import ADAPTERS
 from headlab.tasks import task as task_of
 from headlab.tasks.base import Task
 from headlab.training.finetune import finetune

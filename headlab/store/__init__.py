@@ -1,31 +1,41 @@
 """Results on disk: one folder per run, named by the hash of its spec and written atomically."""
 
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+
+from headlab.errors import HeadlabError
+from headlab.files import append_line, read_json, write_atomic, write_json
+from headlab.l0_gates import LearnedGates
+from headlab.records import Evaluation, Ints, content_key
+from headlab.scores import Curve, HeadScores
 from headlab.store.codecs import (
     ANSWERS,
+    CODECS,
     GATES,
     REPORT,
-    CurveResult,
-    GatesResult,
-    ReportResult,
     Result,
     named,
+    pack,
     pack_answers,
+    pack_evaluation,
+    read_evaluation,
     read_result,
+    trained_folder,
     unpack_answers,
 )
-from headlab.store.folder import FORMAT, MAX_ARRAY_BYTES, read_arrays
-from headlab.store.runs import (
-    ADAPTERS,
-    CurveListing,
-    GatesListing,
-    Listing,
-    Record,
-    ReportListing,
-    Run,
-    Store,
-    default_root,
-    matches,
-)
+from headlab.store.folder import FORMAT, MAX_ARRAY_BYTES, Array, Arrays, kind_of, npz, read_arrays
+from headlab.tables import Report
+from headlab.tasks.base import Example
 
 __all__ = [
     "ADAPTERS",
@@ -34,14 +44,8 @@ __all__ = [
     "GATES",
     "MAX_ARRAY_BYTES",
     "REPORT",
-    "CurveListing",
-    "CurveResult",
-    "GatesListing",
-    "GatesResult",
     "Listing",
     "Record",
-    "ReportListing",
-    "ReportResult",
     "Result",
     "Run",
     "Store",
@@ -51,5 +55,237 @@ __all__ = [
     "pack_answers",
     "read_arrays",
     "read_result",
+    "trained_folder",
     "unpack_answers",
 ]
+
+
+# Runs, and the store that holds them.
+
+R = TypeVar("R")
+T = TypeVar("T")
+Stamp = tuple[tuple[int, int, int], ...]
+SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change again without a new modification time
+OWNER = "run"  # array of a checkpoint that holds the key of its run
+CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
+Record = HeadScores | Curve | Report | LearnedGates
+
+
+def default_root() -> Path:
+    """Where results are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
+    return Path(os.environ.get("HEADLAB_CACHE", "cache"))
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """Every readable result of a kind, and a sentence for each one that was skipped."""
+
+    results: tuple[Result[T], ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one spec: result, checkpoint, log."""
+
+    folder: Path
+    spec: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """sha256 of the spec: the folder's name."""
+        return content_key(self.spec)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a result exists, readable or not."""
+        return (self.folder / "result.npz").exists()
+
+    def open(self) -> None:
+        """Make the folder and write its spec if they are missing; a wrong spec is replaced, which is logged."""
+        path = self.folder / "spec.json"
+        try:
+            if read_json(path) == self.spec:
+                return
+            problem = "another run's"
+        except HeadlabError as error:
+            problem = str(error) if path.exists() else ""
+        write_json(path, self.spec)
+        if problem:
+            self.log(f"spec.json written again: {problem}")
+
+    def result(self, kind: type[T]) -> Result[T] | None:
+        """The finished result, or None. kind: HeadScores, Curve, Report or LearnedGates.
+
+        Raises HeadlabError if a file exists but is invalid or of another kind.
+        """
+        return read_result(self.folder, kind) if self.finished else None
+
+    def kept_report(self) -> Report | None:
+        """The finished report, or None.
+
+        Also None if the file is invalid, with the reason in the log, so that the report is made again.
+        """
+        try:
+            found = self.result(Report)
+        except HeadlabError as error:
+            self.log(f"report skipped: {error}")
+            return None
+        return None if found is None else found.record
+
+    def finish(self, record: Record, meta: Mapping[str, Any]) -> None:
+        """Write the result atomically, then delete the checkpoints."""
+        data = pack(record, meta)
+        self.open()
+        write_atomic(self.folder / "result.npz", data)
+        for name in CHECKPOINTS:
+            try:
+                (self.folder / name).unlink(missing_ok=True)
+            except OSError as error:  # the result is written, so a leftover does no harm
+                self.log(f"{name} stays ({error.strerror})")
+
+    def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
+        """Answers under the mask with this digest on the run's examples, or None.
+
+        Also None if the file is damaged or foreign, with the reason in the log, so that the answers are made again.
+        """
+        path = self.folder / f"{digest}.npz"
+        if not os.path.lexists(path):
+            return None
+        try:
+            return read_evaluation(path, digest, self.spec, examples)
+        except HeadlabError as error:
+            self.log(f"answers under {digest[:12]} skipped: {error}")
+            return None
+
+    def keep_answers(self, digest: str, evaluation: Evaluation, units: Ints) -> None:
+        """Store a complete evaluation; units: int [example], answers per example."""
+        data = pack_evaluation(digest, evaluation, units, self.spec)
+        self.open()
+        write_atomic(self.folder / f"{digest}.npz", data)
+
+    def checkpoint(self) -> dict[str, Array] | None:
+        """Arrays saved by an interrupted run; None, to start over, if the file is missing, damaged or foreign."""
+        path = self.folder / "checkpoint.npz"
+        if not os.path.lexists(path):
+            return None
+        try:
+            arrays = read_arrays(path)
+            if str(arrays.pop(OWNER, "")) != self.key:
+                raise HeadlabError("checkpoint.npz is another run's", code="checkpoint.other_run")
+        except HeadlabError as error:
+            self.log(f"checkpoint skipped: {error}")
+            return None
+        return arrays
+
+    def save(self, arrays: Arrays) -> None:
+        """Store arrays as the checkpoint from which the run can resume."""
+        self.open()
+        write_atomic(self.folder / "checkpoint.npz", npz({**arrays, OWNER: np.array(self.key)}))
+
+    def log(self, line: str) -> None:
+        """Append a line to the run's log."""
+        append_line(self.folder / "log.txt", line)
+
+
+ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = default_root() if root is None else root
+        self._seen: dict[tuple[Callable[[Path], Any], Path], tuple[Stamp, Any]] = {}
+
+    def run(self, spec: Mapping[str, Any]) -> Run:
+        """The run of a spec, finished or not."""
+        return Run(self.root / content_key(spec), spec)
+
+    def folders(self) -> Iterator[Path]:
+        """Run folders, in name order."""
+        if self.root.is_dir():
+            names = (p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".") and p.name != ADAPTERS)
+            yield from sorted(names)
+
+    def scan(self) -> Listing[HeadScores]:
+        """Read every score; also names the folders whose kind cannot be told."""
+        return self._all(HeadScores)
+
+    def curves(self) -> Listing[Curve]:
+        """Read every curve."""
+        return self._all(Curve)
+
+    def reports(self) -> Listing[Report]:
+        """Read every report."""
+        return self._all(Report)
+
+    def gates(self) -> Listing[LearnedGates]:
+        """Read all learned gates."""
+        return self._all(LearnedGates)
+
+    def _all(self, kind: type[T]) -> Listing[T]:
+        """Every finished result of a kind; a damaged, foreign or older folder gives a sentence instead."""
+        results, problems, read = list[Result[T]](), list[str](), _READERS[kind]
+        for folder in self.folders():
+            if not (folder / "result.npz").exists() and (folder / "spec.json").exists():
+                continue  # started but not finished, which is not a problem
+            of = self._read(_kind, folder)
+            if of == CODECS[kind].kind or (not of and kind is HeadScores):
+                try:
+                    results.append(self._read(read, folder))
+                except HeadlabError as error:
+                    problems.append(f"skipped: {error}")
+        return Listing(tuple(results), tuple(problems))
+
+    def _read(self, read: Callable[[Path], R], folder: Path) -> R:
+        """The contents of a folder, cached until its files change."""
+        stamp = _stamp(folder)
+        seen = self._seen.get((read, folder))
+        if seen is not None and seen[0] == stamp:
+            return cast(R, seen[1])
+        found = read(folder)
+        if all(time.time_ns() - changed > SETTLED for _, changed, _ in stamp):
+            self._seen[read, folder] = stamp, found
+        return found
+
+    def find(
+        self,
+        *,
+        model: str | None = None,
+        task: str | None = None,
+        method: str | None = None,
+        language: str | None = None,
+    ) -> list[Result[HeadScores]]:
+        """Results whose model name, task name, method and language are as given (None: any)."""
+        return [r for r in self.scan().results if matches(r, model, task, method, language)]
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Inode, modification time and size of each file of a result; missing files are skipped."""
+    stats = []
+    for name in ("spec.json", "result.npz"):
+        with suppress(OSError):  # the reader reports it
+            stats.append((folder / name).stat())
+    return tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
+
+
+# One function per kind, since what was read is cached by function and folder.
+_READERS: Mapping[type, Callable[[Path], Any]] = {kind: partial(read_result, kind=kind) for kind in CODECS}
+
+
+def _kind(folder: Path) -> str:
+    """The kind of result in a folder; empty if its spec cannot be read, which `scan` reports."""
+    try:
+        return kind_of(read_json(folder / "spec.json"))
+    except HeadlabError:
+        return ""
+
+
+def matches(
+    result: Result[HeadScores], model: str | None, task: str | None, method: str | None, language: str | None
+) -> bool:
+    """Whether a result has this model, task, method and language (None: any)."""
+    spec = result.record.spec
+    have = (spec["model"]["name"], spec["task"]["name"], result.record.method, result.record.language)
+    return all(want is None or want == got for want, got in zip((model, task, method, language), have, strict=True))

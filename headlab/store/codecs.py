@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -137,6 +137,55 @@ def _sha256(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
+# The result of a run, whatever its kind.
+
+T = TypeVar("T")
+Content = tuple[Mapping[str, Array], dict[str, Any]]  # the arrays of a file, and what it says about them as JSON
+
+
+@dataclass(frozen=True)
+class Result(Generic[T]):
+    """A finished run: its record, and metadata about how it was made."""
+
+    key: str
+    folder: Path
+    record: T
+    meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Codec(Generic[T]):
+    """How a kind of record is stored.
+
+    kind: in the spec.  words, command: what it is, and which command makes it, for messages.  pack: a record to the
+    content of its file; raises HeadlabError for one that cannot be stored.  unpack: the inverse, from arrays,
+    description and spec; raises HeadlabError for anything else.
+    """
+
+    kind: str
+    words: str
+    command: str
+    pack: Callable[[T], Content]
+    unpack: Callable[[Arrays, Mapping[str, Any], Mapping[str, Any]], T]
+
+
+def pack(record: Any, meta: Mapping[str, Any]) -> bytes:
+    """A record as npz bytes: arrays and one JSON text. Raises HeadlabError for one that cannot be stored."""
+    arrays, about = CODECS[type(record)].pack(record)
+    return npz({**arrays, "about": np.array(canonical_json(about | {"format": FORMAT, "meta": dict(meta)}))})
+
+
+def read_result(folder: Path, kind: type[T]) -> Result[T]:
+    """Read and validate one run folder. Raises HeadlabError naming it, the problem and the remedy."""
+    codec: Codec[T] = CODECS[kind]
+    with telling(folder, codec.command):
+        spec = read_spec(folder)
+        if kind_of(spec) != codec.kind:
+            raise HeadlabError(f"it holds a {kind_of(spec)}, not {codec.words}", code="result.other_kind")
+        about, arrays = read_content(folder)
+        return Result(folder.name, folder, codec.unpack(arrays, about, spec), dict(about["meta"]))
+
+
 # Scores as the result of a run.
 
 SCORE_FLOATS = ("values", "low", "high", "p_values")
@@ -147,18 +196,8 @@ SCORE_FIELDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run: its scores, and metadata about how they were made."""
-
-    key: str
-    folder: Path
-    scores: HeadScores
-    meta: Mapping[str, Any]
-
-
-def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
-    """Scores as npz bytes: arrays and one JSON text. Raises HeadlabError if a value is not finite."""
+def _pack_scores(scores: HeadScores) -> Content:
+    """Raises HeadlabError if a value is not finite."""
     given = {name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None}
     if not all(np.isfinite(array).all() for array in given.values()):
         raise HeadlabError(
@@ -166,27 +205,12 @@ def pack_scores(scores: HeadScores, meta: Mapping[str, Any]) -> bytes:
             "Check that the model gives finite outputs on this data",
             code="score.method_not_finite",
         )
-    about = {name: getattr(scores, name) for name in SCORE_FIELDS} | {
-        "format": FORMAT,
-        "grid": scores.grid.to_json(),
-        "values_sha256": scores.values_sha256(),
-        "meta": dict(meta),
-    }
-    return npz({**given, "about": np.array(canonical_json(about))})
+    return given, _about_record(scores, SCORE_FIELDS)
 
 
-def read_result(folder: Path) -> Result:
-    """Read and validate one run folder. Raises HeadlabError naming it, the problem and the remedy."""
-    with telling(folder, "score"):
-        return _read(folder)
-
-
-def _read(folder: Path) -> Result:
-    spec = read_spec(folder)
-    if kind_of(spec) != SCORE:
-        raise HeadlabError(f"it holds a {kind_of(spec)}, not scores", code="result.other_kind")
-    about, arrays = read_content(folder)
-    return Result(folder.name, folder, _scores(arrays, about, spec), dict(about["meta"]))
+def _about_record(record: HeadScores | Curve | LearnedGates, names: Iterable[str]) -> dict[str, Any]:
+    fields = {name: getattr(record, name) for name in names}
+    return fields | {"grid": record.grid.to_json(), "values_sha256": record.values_sha256()}
 
 
 def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> HeadScores:
@@ -218,16 +242,6 @@ CURVE_FIELDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CurveResult:
-    """A finished curve, and metadata about how it was made."""
-
-    key: str
-    folder: Path
-    curve: Curve
-    meta: Mapping[str, Any]
-
-
 def pack_answers(correct: Bools) -> Array:
     """Answers, bool [point, answer] -> uint8 [point, byte], eight answers per byte."""
     return np.packbits(correct, axis=1)
@@ -239,26 +253,9 @@ def unpack_answers(packed: Array, points: int, answers: int) -> Bools:
     return np.unpackbits(packed, axis=1, count=answers).astype(bool)
 
 
-def pack_curve(curve: Curve, meta: Mapping[str, Any]) -> bytes:
-    """A curve as npz bytes: arrays and one JSON text."""
-    about = {name: getattr(curve, name) for name in CURVE_FIELDS} | {
-        "format": FORMAT,
-        "grid": curve.grid.to_json(),
-        "values_sha256": curve.values_sha256(),
-        "meta": dict(meta),
-    }
+def _pack_curve(curve: Curve) -> Content:
     arrays = {name: getattr(curve, name) for name in (*CURVE_FLOATS, "order", "removed", "groups")}
-    return npz({**arrays, "correct": pack_answers(curve.correct), "about": np.array(canonical_json(about))})
-
-
-def read_curve(folder: Path) -> CurveResult:
-    """Read and validate one curve's folder. Raises HeadlabError naming it, the problem and the remedy."""
-    with telling(folder, "curve"):
-        spec = read_spec(folder)
-        if kind_of(spec) != CURVE:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not a curve", code="result.other_kind")
-        about, arrays = read_content(folder)
-        return CurveResult(folder.name, folder, _curve(arrays, about, spec), dict(about["meta"]))
+    return {**arrays, "correct": pack_answers(curve.correct)}, _about_record(curve, CURVE_FIELDS)
 
 
 def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Curve:
@@ -308,22 +305,11 @@ def _curve_named(spec: Mapping[str, Any]) -> tuple[object, ...]:
 REPORT = "report"
 
 
-@dataclass(frozen=True)
-class ReportResult:
-    """A finished report, and metadata about how it was made."""
-
-    key: str
-    folder: Path
-    report: Report
-    meta: Mapping[str, Any]
-
-
-def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
-    """A report as npz bytes: one JSON text. Raises HeadlabError for a value that JSON cannot represent, like NaN."""
+def _pack_report(report: Report) -> Content:
+    """Raises HeadlabError for a value that JSON cannot represent, like NaN."""
     content = {name: value for name, value in report.to_json().items() if name != "spec"}
     try:
-        about = {"format": FORMAT, "report": content, "sha256": content_key(content), "meta": dict(meta)}
-        return npz({"about": np.array(canonical_json(about))})
+        return {}, {"report": content, "sha256": content_key(content)}
     except (TypeError, ValueError) as error:
         raise HeadlabError(
             f"the report of {report.name} holds a value that is neither a number nor a text ({error}); "
@@ -332,17 +318,7 @@ def pack_report(report: Report, meta: Mapping[str, Any]) -> bytes:
         ) from error
 
 
-def read_report(folder: Path) -> ReportResult:
-    """Read and validate one report's folder. Raises HeadlabError naming it, the problem and the remedy."""
-    with telling(folder, "experiment"):
-        spec = read_spec(folder)
-        if kind_of(spec) != REPORT:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not a report", code="result.other_kind")
-        about, _ = read_content(folder)
-        return ReportResult(folder.name, folder, _report(about, spec), dict(about["meta"]))
-
-
-def _report(about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
+def _report(_: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> Report:
     content = about.get("report")
     try:
         good = isinstance(content, dict) and about.get("sha256") == content_key(content)
@@ -366,30 +342,17 @@ TOLD = ("measured", "trained", "notes")
 PARTS = ("temperature", "low", "high")
 
 
-@dataclass(frozen=True)
-class GatesResult:
-    """Gates whose training is finished, and metadata about how they were made."""
-
-    key: str
-    folder: Path
-    gates: LearnedGates
-    meta: Mapping[str, Any]
-
-    @property
-    def trained_folder(self) -> Path | None:
-        """Folder of the jointly trained model; None if the model was not trained or was written elsewhere."""
-        name = self.gates.trained.get("folder")
-        if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
-            return None
-        found = self.folder / name
-        return found if found.is_dir() else None
+def trained_folder(result: Result[LearnedGates]) -> Path | None:
+    """Folder of the jointly trained model; None if the model was not trained or was written elsewhere."""
+    name = result.record.trained.get("folder")
+    if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
+        return None
+    found = result.folder / name
+    return found if found.is_dir() else None
 
 
-def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
-    """Learned gates as npz bytes: arrays of the gated heads, and one JSON text.
-
-    Raises HeadlabError if a value is not finite.
-    """
+def _pack_gates(gates: LearnedGates) -> Content:
+    """Arrays of the gated heads only. Raises HeadlabError if a value is not finite."""
     gated = np.flatnonzero(gates.gated).astype(np.int64)
     arrays: dict[str, Array] = {
         "steps": gates.steps,
@@ -406,32 +369,15 @@ def pack_gates(gates: LearnedGates, meta: Mapping[str, Any]) -> bytes:
         )
     told = {"measured": dict(gates.measured), "trained": dict(gates.trained), "notes": list(gates.notes)}
     try:
-        about = {name: getattr(gates, name) for name in GATES_FIELDS} | {
-            "format": FORMAT,
-            "grid": gates.grid.to_json(),
-            "concrete": {name: float(value) for name, value in asdict(gates.concrete).items()},
-            "values_sha256": gates.values_sha256(),
-            "told": told,
-            "told_sha256": content_key(told),
-            "meta": dict(meta),
-        }
-        return npz({**arrays, "about": np.array(canonical_json(about))})
+        concrete = {name: float(value) for name, value in asdict(gates.concrete).items()}
+        about = {"concrete": concrete, "told": told, "told_sha256": content_key(told)}
+        return arrays, _about_record(gates, GATES_FIELDS) | about
     except (TypeError, ValueError) as error:
         raise HeadlabError(
             f"what was measured of the gates for {gates.language} is neither a number nor a text ({error}); "
             "nothing was stored",
             code="gate.measured_unstorable",
         ) from error
-
-
-def read_gates(folder: Path) -> GatesResult:
-    """Read and validate one folder of gates. Raises HeadlabError naming it, the problem and the remedy."""
-    with telling(folder, GATES):
-        spec = read_spec(folder)
-        if kind_of(spec) != GATES:
-            raise HeadlabError(f"it holds a {kind_of(spec)}, not gates", code="result.other_kind")
-        about, arrays = read_content(folder)
-        return GatesResult(folder.name, folder, _gates(arrays, about, spec), dict(about["meta"]))
 
 
 def _gates(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -> LearnedGates:
@@ -502,3 +448,11 @@ def _told(about: Mapping[str, Any]) -> dict[str, Any]:
     if not all(isinstance(note, str) for note in notes):
         raise HeadlabError("its notes are not texts", code="result.notes_invalid")
     return told
+
+
+CODECS: Mapping[type, Codec[Any]] = {
+    HeadScores: Codec(SCORE, "scores", "score", _pack_scores, _scores),
+    Curve: Codec(CURVE, "a curve", "curve", _pack_curve, _curve),
+    Report: Codec(REPORT, "a report", "experiment", _pack_report, _report),
+    LearnedGates: Codec(GATES, "gates", GATES, _pack_gates, _gates),
+}

@@ -288,9 +288,9 @@ def prune_curve(
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator, scores, points=points, ablation=ablation, seed=seed)
     run = store.run(spec) if store is not None else None
-    done = run.curve() if run is not None else None
+    done = run.result(Curve) if run is not None else None
     if done is not None:
-        return done.curve
+        return done.record
     walk = Walk(evaluator, spec, removal_order(scores.values), run)
     curve = walk.go(on_progress or (lambda _: None), tick or (lambda: None))
     if run is not None:

@@ -76,8 +76,8 @@ def walk_spec(pieces: Pieces, language: str, scores: HeadScores, removed: Sequen
 
 def found_walk(pieces: Pieces, spec: dict[str, Any]) -> Curve | None:
     """The finished walk, or None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
-    kept = None if pieces.store is None else pieces.store.run(spec).curve()
-    return None if kept is None else kept.curve
+    kept = None if pieces.store is None else pieces.store.run(spec).result(Curve)
+    return None if kept is None else kept.record
 
 
 def ask_walk(pieces: Pieces, language: str, order: Order, scores: dict[str, HeadScores], removed: Sequence[int]) -> Ask:

@@ -151,7 +151,7 @@ class Pieces:
                 work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
                 self._scores[key] = outcome_of(METHODS[CHANCE], work).scores(self.model.grid, spec, 0, 0.0)
             elif self.store is not None and (kept := stored(self.store.run(spec))) is not None:
-                self._scores[key] = kept.scores
+                self._scores[key] = kept.record
         return self._scores.get(key)
 
     def expected(self, language: str, method: str, **options: Any) -> int:
@@ -230,8 +230,8 @@ class Pieces:
         """As `curve`, but None if it is not in the store. Raises HeadlabError for a file that cannot be trusted."""
         source = cast(Evaluator, self._source(language, "test"))
         spec = curve_spec(source, scores, points=points, ablation=self.ablation, seed=self.seed)
-        kept = None if self.store is None else self.store.run(spec).curve()
-        return None if kept is None else kept.curve
+        kept = None if self.store is None else self.store.run(spec).result(Curve)
+        return None if kept is None else kept.record
 
     def known_scores(self) -> list[HeadScores]:
         """Stored scores of this model and task, read once; forecasts are based on them."""
@@ -239,7 +239,7 @@ class Pieces:
             listed = [] if self.store is None else self.store.scan().results
             own = self.model.identity()["name"], self.task.name
             self._known = [
-                r.scores for r in listed if (r.scores.spec["model"]["name"], r.scores.spec["task"]["name"]) == own
+                r.record for r in listed if (r.record.spec["model"]["name"], r.record.spec["task"]["name"]) == own
             ]
         return self._known
 
@@ -396,7 +396,7 @@ class Pace:
         """Median seconds per forward pass in the stored curves of this model and task; None without any."""
         pieces = self._pieces
         own = pieces.model.identity()["name"], pieces.task.name
-        listed = [] if pieces.store is None else [r.curve for r in pieces.store.curves().results]
+        listed = [] if pieces.store is None else [r.record for r in pieces.store.curves().results]
         seen = [
             curve.seconds / curve.example_forwards
             for curve in listed

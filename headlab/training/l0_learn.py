@@ -217,7 +217,7 @@ def learn(
     has_gate = options.gated(given.model.grid)  # raises before anything is learned
     spec = given.spec(options)
     run = None if store is None else store.run(spec)
-    done = None if run is None else run.gates()
+    done = None if run is None else run.result(LearnedGates)
     if done is not None:
         return found_again(done, out)
     place = out if run is None or out is not None else run.folder / FOLDER

@@ -25,7 +25,7 @@ from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import fingerprint_folder
 from headlab.records import Bools, Floats, Ints
-from headlab.store import GatesResult
+from headlab.store import Result, trained_folder
 from headlab.training.l0_options import GateOptions, GateStep
 from headlab.training.options import Indices, batches_per_epoch, epoch
 from headlab.training.output import (
@@ -228,13 +228,13 @@ def _fingerprint(folder: Path) -> str:
     return fingerprint_delta(folder) if is_delta(folder) else fingerprint_folder(folder)
 
 
-def found_again(done: GatesResult, out: Path | None) -> LearnedGates:
+def found_again(done: Result[LearnedGates], out: Path | None) -> LearnedGates:
     """Gates of a finished run; a jointly trained model is copied to `out` if that is given.
 
     Adds a note if the model is no longer below the run's folder.  Raises HeadlabError if it should be copied then, and
     if `out` is taken.
     """
-    gates, source = done.gates, done.trained_folder
+    gates, source = done.record, trained_folder(done)
     if not gates.trained or (out is None and source is not None):
         return gates
     again = f"to train it again, delete folder {done.key[:12]}… of the cache and run the same command"

@@ -15,8 +15,9 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.report.commands import job_of, part, shell_lines
 from headlab.report.parts import facts_of, spent, told
-from headlab.store import ReportListing, ReportResult
+from headlab.store import Listing, Result
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
+from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import form_values
 from headlab.ui.form_values import entered, remembered
@@ -170,13 +171,13 @@ WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
 Stored = TypeVar("Stored")
 
 
-def listing() -> ReportListing:
+def listing() -> Listing[Report]:
     """Every readable report in the cache folder, re-read only when the folder changed."""
     return listed(_scan)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: Stamp) -> ReportListing:
+def _scan(root: Path, stamp: Stamp) -> Listing[Report]:
     return store(root).reports()
 
 
@@ -226,28 +227,28 @@ def shelved(
 
 
 def matching(
-    results: Iterable[ReportResult], choice: Choice, experiment: str, weights: str | None = None
-) -> list[ReportResult]:
+    results: Iterable[Result[Report]], choice: Choice, experiment: str, weights: str | None = None
+) -> list[Result[Report]]:
     """Reports of an experiment on a choice's model and task: those a job would make now, then others; newest first.
 
     weights: fingerprint of the model's current weights, None if unknown.
     """
     wanted = (choice.model, choice.task, experiment)
 
-    def rank(result: ReportResult) -> tuple[bool, bool, float, str]:
-        model = job_spec(result.report.spec)
+    def rank(result: Result[Report]) -> tuple[bool, bool, float, str]:
+        model = job_spec(result.record.spec)
         same = weights is None or model[WEIGHTS] == weights
         return same, "dtype" not in model, made_at(result), result.key
 
     return sorted((r for r in results if _about(r) == wanted), key=rank, reverse=True)
 
 
-def _about(result: ReportResult) -> tuple[Any, ...]:
-    spec = result.report.spec
+def _about(result: Result[Report]) -> tuple[Any, ...]:
+    spec = result.record.spec
     return (part(spec, "model", "name"), part(spec, "task", "name"), spec.get("experiment"))
 
 
-def made_at(result: ReportResult) -> float:
+def made_at(result: Result[Report]) -> float:
     """When a report was made, in Unix seconds; 0 if the date is missing or out of range."""
     try:
         when = datetime.fromisoformat(str(result.meta.get("created"))).astimezone(UTC)
@@ -268,12 +269,12 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def label(result: ReportResult, weights: str | None = None) -> str:
+def label(result: Result[Report], weights: str | None = None) -> str:
     """A report in one line: date, languages, method, number of examples, seed and weights.
 
     weights: fingerprint of the chosen model's weights; if it is None, the report's own are named.
     """
-    spec = job_spec(result.report.spec)
+    spec = job_spec(result.record.spec)
     words = [made_words(result), spelled(spec["languages"])]
     words += [str(spec[METHOD])] if METHOD in spec else []
     words += [f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"]
@@ -282,7 +283,7 @@ def label(result: ReportResult, weights: str | None = None) -> str:
     return " · ".join([*words, *origin(spec.get(WEIGHTS), weights, spec.get("dtype"))])
 
 
-def made_words(result: ReportResult) -> str:
+def made_words(result: Result[Report]) -> str:
     """When a report was made, in words."""
     when = datetime.fromtimestamp(made_at(result), UTC)
     return f"{when.day} {when:%b %Y, %H:%M} UTC"
@@ -327,9 +328,9 @@ def _settled(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec, **beside, "options": full}
 
 
-def facts(result: ReportResult) -> list[tuple[str, str]]:
+def facts(result: Result[Report]) -> list[tuple[str, str]]:
     """How a report was made, as (name, value) pairs."""
-    report = result.report
+    report = result.record
     rows = facts_table(report.spec, result.meta, (report.example_forwards, report.seconds), ("Report", result.key))
     return [*rows, ("Not counted", "forward passes and time of what was in the cache already")]
 

@@ -13,7 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.plots import report_figures
 from headlab.records import Head
 from headlab.report.commands import shell_lines
-from headlab.store import ReportResult
+from headlab.store import Result
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
@@ -68,8 +68,8 @@ FEW = 3  # up to this many figures are stacked; of more, the user chooses one
 
 
 def pick(
-    results: Sequence[ReportResult], experiment: str, asked: str | None, weights: str | None = None
-) -> ReportResult:
+    results: Sequence[Result[Report]], experiment: str, asked: str | None, weights: str | None = None
+) -> Result[Report]:
     """The report to show: the first, or the one chosen here or by the link.
 
     weights: fingerprint of the chosen model's weights, None if unknown.
@@ -92,9 +92,9 @@ def pick(
     return by_key.get(chosen, results[0])
 
 
-def draw(result: ReportResult, wanted: Mapping[str, Any]) -> None:
+def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
     """Draw a report. wanted: details of the job chosen above; differences from it are stated."""
-    report = result.report
+    report = result.record
     st.caption(label(result, wanted.get(WEIGHTS)))
     if other := differences(job_spec(report.spec), wanted):
         st.info(f"This report was made with other settings than those chosen above: {'; '.join(other)}.")
@@ -120,17 +120,17 @@ def _figures(report: Report) -> None:
         figure(figures[name], name)
 
 
-def _made(result: ReportResult) -> None:
+def _made(result: Result[Report]) -> None:
     with st.expander("How it was made"):
-        spec = job_spec(result.report.spec)
-        if about := EXPERIMENTS.get(result.report.name):
+        spec = job_spec(result.record.spec)
+        if about := EXPERIMENTS.get(result.record.name):
             st.caption(f"After {about.paper}.")
         table = pd.DataFrame(facts(result), columns=["what", "value"])
         st.table(table, border="horizontal", hide_index=True, hide_header=True)
         st.caption("The same from a terminal; what is in the cache is not computed again:")
         st.code(shell_lines("experiment", spec), language="bash", wrap_lines=True)
         st.download_button(
-            "Download the whole report as JSON", lambda: json.dumps(result.report.to_json(), indent=1),
-            f"{result.report.name}-{result.key[:12]}.json", "application/json", key=f"json-{result.key[:12]}",
+            "Download the whole report as JSON", lambda: json.dumps(result.record.to_json(), indent=1),
+            f"{result.record.name}-{result.key[:12]}.json", "application/json", key=f"json-{result.key[:12]}",
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip

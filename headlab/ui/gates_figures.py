@@ -76,7 +76,7 @@ def training(gates: LearnedGates, key: str) -> None:
 
 def kept_where(sweep: Sweep) -> None:
     """Heads that each run keeps, by layer, and by stack if the model has several."""
-    every, grid = [run.gates for run in sweep.runs], sweep.first.grid
+    every, grid = [run.record for run in sweep.runs], sweep.first.grid
     fig = kept_by_layer([run_words(gates) for gates in every], [gates.kept for gates in every], grid)
     figure(fig, f"gates-{sweep.first.language}-layers", key="gates-layers", alt="Heads kept in each layer, by λ")
     st.caption("Numbers are heads kept; the darker, the larger their share of the layer.")
@@ -123,7 +123,7 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     out = {}
     for method in METHODS:
         results = matching(listing().results, choice.model, choice.task, method)
-        same = [r for r in results if part(r.scores.spec, "model", "fingerprint") == fingerprint]
+        same = [r for r in results if part(r.record.spec, "model", "fingerprint") == fingerprint]
         scores = select(same, [language]).first
         if scores is not None and scores.grid == sweep.first.grid:
             out[method] = scores
@@ -173,7 +173,7 @@ def overlap(
     rows: list[tuple[Cell, ...]] = []
     accuracy = f"{accuracy_name(sweep.first)}, %"
     for run in sweep.runs:
-        gates, gated = run.gates, run.gates.gated
+        gates, gated = run.record, run.record.gated
         for method, found in scores.items():
             both = int((gates.kept & as_many(gates, found))[gated].sum())
             kept = int(gates.kept[gated].sum())
@@ -206,11 +206,11 @@ def questions(
     out: dict[tuple[str, str], Question] = {}
     asker = st.session_state.setdefault(ASKER, secrets.token_hex(8))
     for run in sweep.runs:
-        found = worth(run.gates, split)
+        found = worth(run.record, split)
         if found is None:
             continue
         for method, own in scores.items():
-            mask = mask_of(run.gates, own)
+            mask = mask_of(run.record, own)
             fingerprint = str(part(own.spec, "model", "fingerprint"))
             asked = mask if mask.removed else None
             out[run.key, method] = Sized(
@@ -362,11 +362,13 @@ def of_sweep(
 
     names: {method: display name of its scores}.
     """
-    found = [(run, w) for run in sweep.runs if (w := worth(run.gates, split)) is not None]
-    weights = [name for run, name in zip(sweep.runs, sweep.weights, strict=True) if worth(run.gates, split) is not None]
+    found = [(run, w) for run in sweep.runs if (w := worth(run.record, split)) is not None]
+    weights = [
+        name for run, name in zip(sweep.runs, sweep.weights, strict=True) if worth(run.record, split) is not None
+    ]
     ends = np.array([w.ends for _, w in found])
-    kept = np.array([int(run.gates.kept.sum()) for run, _ in found])
-    told = [hover(run.gates, split) for run, _ in found]
+    kept = np.array([int(run.record.kept.sum()) for run, _ in found])
+    told = [hover(run.record, split) for run, _ in found]
     own = np.array([100 * w.accuracy for _, w in found])
     series = {GATES: Dots(kept, own, ends[:, 0], ends[:, 1], told, weights)}
     for method in dict.fromkeys(method for _, method in known):
@@ -379,7 +381,7 @@ def of_sweep(
 
 def _dots(sweep: Sweep, method: str, name: str, known: Mapping[tuple[str, str], Figure]) -> Dots:
     there = [(run, at) for run, at in zip(sweep.runs, sweep.weights, strict=True) if (run.key, method) in known]
-    rows = [(int(run.gates.kept.sum()), known[run.key, method]) for run, _ in there]
+    rows = [(int(run.record.kept.sum()), known[run.key, method]) for run, _ in there]
     ends = [(f.accuracy, f.accuracy) if f.baseline is None else (f.baseline + (f.low or 0), f.baseline + (f.high or 0))
             for _, f in rows]  # fmt: skip
     low, high = 100 * np.array(ends).T

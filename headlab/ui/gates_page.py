@@ -17,7 +17,7 @@ from headlab.plots.heads import stacked
 from headlab.records import Floats
 from headlab.report.commands import part, shell_lines
 from headlab.scores import HeadScores
-from headlab.store import GatesResult
+from headlab.store import Result, trained_folder
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying
 from headlab.tables import Report, Table
 from headlab.training.l0_options import GateOptions
@@ -131,12 +131,14 @@ OWN = "These gates"
 OTHER = "{} with as many heads"
 
 
-def draw_mask(choice: Choice, result: GatesResult, scores: Mapping[str, HeadScores], weights: str | None) -> None:
+def draw_mask(
+    choice: Choice, result: Result[LearnedGates], scores: Mapping[str, HeadScores], weights: str | None
+) -> None:
     """The map at a step of the training, and the mask: as a file, and on the Prune page.
 
     scores: of other methods.  weights: fingerprint of the chosen model's weights, None if unknown.
     """
-    gates = result.gates
+    gates = result.record
     left, right = st.columns([6, 5], gap="large")
     with right:
         names = [OWN, *(OTHER.format(method) for method in scores)]
@@ -177,7 +179,7 @@ def _tip(likely: float, kept: bool) -> str:
     return f"{told}, {'kept' if kept else 'off'}"
 
 
-def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) -> None:
+def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> None:
     """Export the mask as a file, or open it on the Prune page."""
     off, size = len(mask.removed), mask.grid.size
     st.markdown(f"**{off} of {size} heads** would be off.")
@@ -193,19 +195,19 @@ def _take(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) 
         )  # fmt: skip
         st.download_button(
             "Export the mask (JSON)", json.dumps(mask.to_json(), ensure_ascii=False, indent=1),
-            f"mask-gates-{result.gates.language}-{off}-off.json", "application/json", key="gates-export",
+            f"mask-gates-{result.record.language}-{off}-off.json", "application/json", key="gates-export",
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip
 
 
-def _model_of(choice: Choice, result: GatesResult, mask: Mask, weights: str | None) -> tuple[str | None, str]:
+def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> tuple[str | None, str]:
     """The model to try the mask on, None if there is none here, and a note about it."""
     made_for = str(mask.model.get("fingerprint") or "")
-    if made_for == part(result.gates.spec, "model", "fingerprint"):
+    if made_for == part(result.record.spec, "model", "fingerprint"):
         if weights is None or weights == made_for:
             return choice.model, ""
         return None, f"{choice.model} has other weights now than those that the gates were learned on."
-    folder = result.trained_folder
+    folder = trained_folder(result)
     if folder is None:
         return None, "The mask is of the model that was trained jointly, and that model is not in this cache."
     return str(folder), "The mask is of the model that was trained jointly; it is in the cache folder."
@@ -235,7 +237,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         page_link("roles", "Find their roles")
         return
     try:
-        table = roles_left(sweep, _fitting(sweep, reports).result.report)
+        table = roles_left(sweep, _fitting(sweep, reports).result.record)
     except HeadlabError as error:
         st.info(f"These gates cannot be compared with this report of roles: {error}.")
         return
@@ -253,7 +255,7 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
 def _fitting(sweep: Sweep, reports: Sequence[Kept]) -> Kept:
     """The best report on the sweep's weights; if there is none, the best of all, which `roles_left` rejects."""
     own = fingerprint(sweep)
-    same = (kept for kept in reports if part(kept.result.report.spec, "model", "fingerprint") == own)
+    same = (kept for kept in reports if part(kept.result.record.spec, "model", "fingerprint") == own)
     return next(same, reports[0])
 
 
@@ -264,7 +266,7 @@ def roles_left(sweep: Sweep, report: Report) -> Table:
     """
     same_model(report, sweep.first.spec, "gates")
     having, gated = heads_by_role(report, sweep.first.grid), sweep.first.gated
-    every = [(None, gated), *((run.gates.weight, run.gates.kept & gated) for run in sweep.runs)]
+    every = [(None, gated), *((run.record.weight, run.record.kept & gated) for run in sweep.runs)]
     rows = tuple(
         (weight, int(kept.sum()), *stay.cells) for weight, kept in every for stay in staying(having, kept, gated)
     )

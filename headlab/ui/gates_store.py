@@ -18,7 +18,7 @@ from headlab.records import canonical_json
 from headlab.report.commands import part
 from headlab.report.parts import told
 from headlab.stats import holm
-from headlab.store import GatesListing, GatesResult
+from headlab.store import Listing, Result, trained_folder
 from headlab.tables import Cell, Table
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import GateOptions, options_of
@@ -82,12 +82,12 @@ def _is_number(value: Any) -> bool:
 class Sweep:
     """Runs that differ only in their weight λ, lowest first."""
 
-    runs: tuple[GatesResult, ...]
+    runs: tuple[Result[LearnedGates], ...]
 
     @property
     def first(self) -> LearnedGates:
         """One run's gates, for what all runs share."""
-        return self.runs[0].gates
+        return self.runs[0].record
 
     @property
     def along(self) -> bool:
@@ -97,7 +97,7 @@ class Sweep:
     @property
     def weights(self) -> list[str]:
         """The runs' weights λ as written in links."""
-        return [f"{run.gates.weight:.12g}" for run in self.runs]
+        return [f"{run.record.weight:.12g}" for run in self.runs]
 
 
 def learned_with(gates: LearnedGates) -> dict[str, Any]:
@@ -106,13 +106,13 @@ def learned_with(gates: LearnedGates) -> dict[str, Any]:
     return dict(given) if isinstance(given, Mapping) else {}
 
 
-def sweeps(results: Sequence[GatesResult]) -> list[Sweep]:
+def sweeps(results: Sequence[Result[LearnedGates]]) -> list[Sweep]:
     """Runs of one language grouped into sweeps, the one with most runs first."""
-    groups: dict[str, list[GatesResult]] = {}
+    groups: dict[str, list[Result[LearnedGates]]] = {}
     for result in results:
-        same = {name: value for name, value in learned_with(result.gates).items() if name != WEIGHT}
-        groups.setdefault(canonical_json({**result.gates.spec, OPTIONS: same}), []).append(result)
-    made = [Sweep(tuple(sorted(runs, key=lambda run: (run.gates.weight, run.key)))) for runs in groups.values()]
+        same = {name: value for name, value in learned_with(result.record).items() if name != WEIGHT}
+        groups.setdefault(canonical_json({**result.record.spec, OPTIONS: same}), []).append(result)
+    made = [Sweep(tuple(sorted(runs, key=lambda run: (run.record.weight, run.key)))) for runs in groups.values()]
     return sorted(made, key=lambda sweep: (-len(sweep.runs), sweep.runs[0].key))
 
 
@@ -131,7 +131,7 @@ def hover(gates: LearnedGates, split: str) -> str:
 
 def splits_of(sweep: Sweep) -> list[str]:
     """Splits that any run was measured on; those suitable for choosing λ come first."""
-    found = [split for split in SPLITS if any(worth(run.gates, split) for run in sweep.runs)]
+    found = [split for split in SPLITS if any(worth(run.record, split) for run in sweep.runs)]
     return sorted(found, key=lambda split: split == learned_on(sweep.first))
 
 
@@ -143,7 +143,7 @@ def accuracy_name(gates: LearnedGates) -> str:
 
 def table_of(sweep: Sweep) -> Table:
     """A row per run: weight, heads kept, undecided gates, heads kept by stack, and accuracy on each split."""
-    grid, splits = sweep.first.grid, [s for s in SPLITS if any(worth(r.gates, s) for r in sweep.runs)]
+    grid, splits = sweep.first.grid, [s for s in SPLITS if any(worth(r.record, s) for r in sweep.runs)]
     stacks = [stack.name for stack in grid.stacks] if len(grid.stacks) > 1 else []
     names = ["λ", "kept", "of", "undecided", *(f"{stack} kept" for stack in stacks)]
     parts = (f"{accuracy_name(sweep.first)}, %", "difference, points", "low, points", "high, points", "p", "p, Holm")
@@ -155,7 +155,7 @@ def table_of(sweep: Sweep) -> Table:
     )
     found = [_worth_cells(sweep, split) for split in splits]
     rows = [
-        (*_kept_cells(run.gates, stacks), *(cell for split in found for cell in split[at]))
+        (*_kept_cells(run.record, stacks), *(cell for split in found for cell in split[at]))
         for at, run in enumerate(sweep.runs)
     ]
     return Table(
@@ -181,7 +181,7 @@ def _kept_cells(gates: LearnedGates, stacks: Sequence[str]) -> tuple[Cell, ...]:
 
 def _worth_cells(sweep: Sweep, split: str) -> list[tuple[Cell, ...]]:
     """For each run: accuracy, difference and its interval in points, p, and p corrected for the sweep's runs."""
-    found = [worth(run.gates, split) for run in sweep.runs]
+    found = [worth(run.record, split) for run in sweep.runs]
     corrected = iter(holm(np.array([one.p for one in found if one is not None])).tolist())
     return [
         (None,) * 6 if one is None
@@ -317,22 +317,22 @@ def trouble(spec: Mapping[str, Any]) -> str:
 TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label already states
 
 
-def listing() -> GatesListing:
+def listing() -> Listing[LearnedGates]:
     """All readable gates in the cache folder, re-read only when the folder changed."""
     return listed(_scan)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: Stamp) -> GatesListing:
+def _scan(root: Path, stamp: Stamp) -> Listing[LearnedGates]:
     return store(root).gates()
 
 
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
     found, offered, weights = listing(), set(languages_of(choice.task)), weights_of(choice.model)
-    runs: dict[str, list[GatesResult]] = {}
+    runs: dict[str, list[Result[LearnedGates]]] = {}
     for result in found.results:
-        spec, language = result.gates.spec, result.gates.language
+        spec, language = result.record.spec, result.record.language
         about = (part(spec, "model", "name"), part(spec, "task", "name"))
         if about == (choice.model, choice.task) and (language in choice.languages or language not in offered):
             runs.setdefault(language, []).append(result)
@@ -387,15 +387,15 @@ def _differ(settings: Sequence[Mapping[str, Any]], name: str) -> bool:
     return len({canonical_json(own[name]) for own in settings if name in own}) > 1
 
 
-def facts(result: GatesResult) -> list[tuple[str, str]]:
+def facts(result: Result[LearnedGates]) -> list[tuple[str, str]]:
     """How a run was made, as (name, value) pairs."""
-    gates = result.gates
+    gates = result.record
     rows = facts_table(gates.spec, result.meta, (gates.example_forwards, gates.seconds), ("Run", result.key))
-    kept = f"{result.trained_folder or gates.trained.get('folder') or 'not kept'}"
+    kept = f"{trained_folder(result) or gates.trained.get('folder') or 'not kept'}"
     rows = [row for row in rows if row[0] != "Option weight"]  # which is λ
     return [("λ", f"{gates.weight:g}"), *([("Trained model", kept)] if gates.trained else []), *rows]
 
 
-def dtype(result: GatesResult) -> str:
+def dtype(result: Result[LearnedGates]) -> str:
     """The precision that the model was loaded in; empty for float32."""
-    return str(part(result.gates.spec, "model", "dtype") or "")
+    return str(part(result.record.spec, "model", "dtype") or "")

@@ -381,7 +381,7 @@ def _bar(job: Job, words: str) -> None:
 
 def heads_of(model: str) -> int | None:
     """Number of heads of a model, from its cached results; None if it has none."""
-    own = (r.scores.grid.size for r in listing().results if spec_of(r.scores, "model", "name") == model)
+    own = (r.record.grid.size for r in listing().results if spec_of(r.record, "model", "name") == model)
     return next(own, None)
 
 

@@ -289,7 +289,7 @@ def _curve_table(root: Path, keys: tuple[str, ...]) -> pd.DataFrame:
             "Mean over the curve": f"{curve.area:.1%}",
             "Heads removed before one point is lost": f"{curve.heads_until(0.01)} of {curve.grid.size}",
         }
-        for curve in (result.curve for result in results)
+        for curve in (result.record for result in results)
     ]
     return pd.DataFrame(rows)
 

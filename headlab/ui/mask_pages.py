@@ -262,7 +262,7 @@ def _of_gates(choice: Choice) -> dict[str, Mask]:
     made = {}
     for language, sweeps in gates_store.shelf(choice).by_language.items():
         for run in (run for sweep in sweeps for run in sweep.runs):
-            made[f"Gates of {language_title(language)}, λ {run.gates.weight:g} ({run.key[:6]})"] = run.gates.mask()
+            made[f"Gates of {language_title(language)}, λ {run.record.weight:g} ({run.key[:6]})"] = run.record.mask()
     return made
 
 

@@ -15,7 +15,7 @@ from headlab.plots.lines import FrontDot, front_figure
 from headlab.records import Bools, HeadGrid
 from headlab.report.commands import shell_lines
 from headlab.scores import kept_without
-from headlab.store import ReportResult
+from headlab.store import Result
 from headlab.studies.pareto import (
     CHOICE,
     CONFIRMED,
@@ -51,14 +51,14 @@ MILLION = 1e6
 class Front:
     """A front with its points. grid: of the front's model."""
 
-    result: ReportResult
+    result: Result[Report]
     points: tuple[Point, ...]
     grid: HeadGrid
 
     @property
     def report(self) -> Report:
         """The front's report."""
-        return self.result.report
+        return self.result.record
 
     @property
     def answer(self) -> Point:
@@ -89,34 +89,34 @@ class Front:
         return kept_without(read_order(self.report, point.order, self.grid)[: point.removed], self.grid.size)
 
 
-def read_front(result: ReportResult, grid: HeadGrid) -> Front:
+def read_front(result: Result[Report], grid: HeadGrid) -> Front:
     """A front of this model. Raises HeadlabError if the report is not a front, or is of another model."""
-    front = Front(result, tuple(read_points(result.report)), grid)
+    front = Front(result, tuple(read_points(result.record)), grid)
     for name in dict.fromkeys(point.order for point in front.points):
-        read_order(result.report, name, grid)
+        read_order(result.record, name, grid)
     return front
 
 
 def matching(
-    results: Sequence[ReportResult], fingerprint: str, task: str, languages: Sequence[str]
-) -> list[ReportResult]:
+    results: Sequence[Result[Report]], fingerprint: str, task: str, languages: Sequence[str]
+) -> list[Result[Report]]:
     """Fronts of this model and task, the newest first; those of exactly these languages before the rest."""
-    own = [r for r in results if r.report.name == ABOUT.key and _of(r, fingerprint, task)]
+    own = [r for r in results if r.record.name == ABOUT.key and _of(r, fingerprint, task)]
     return sorted(own, key=lambda r: (_languages(r) == list(languages), str(r.meta.get("created", ""))), reverse=True)
 
 
-def _of(result: ReportResult, fingerprint: str, task: str) -> bool:
-    spec = result.report.spec
+def _of(result: Result[Report], fingerprint: str, task: str) -> bool:
+    spec = result.record.spec
     return bool(spec["model"].get("fingerprint") == fingerprint and spec["task"].get("name") == task)
 
 
-def _languages(result: ReportResult) -> list[str]:
-    return str(result.report.spec["task"].get("language", "")).split(",")
+def _languages(result: Result[Report]) -> list[str]:
+    return str(result.record.spec["task"].get("language", "")).split(",")
 
 
-def label(result: ReportResult) -> str:
+def label(result: Result[Report]) -> str:
     """A front in one line: question, languages, method that ordered the heads, and date."""
-    options, languages = result.report.spec["options"], _languages(result)
+    options, languages = result.record.spec["options"], _languages(result)
     asked = f"best with {options['heads']} heads" if options.get("within") is None else (
         f"within {options['within']:g} points by the {'lower bound' if options['by'] == 'bound' else 'estimate'}"
     )  # fmt: skip
@@ -275,7 +275,7 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
         _show(front, now)
 
 
-def _pick(found: Sequence[ReportResult]) -> ReportResult:
+def _pick(found: Sequence[Result[Report]]) -> Result[Report]:
     """The front to show; the user chooses if there are several."""
     if len(found) == 1:
         return found[0]
@@ -286,7 +286,7 @@ def _pick(found: Sequence[ReportResult]) -> ReportResult:
     return by_key[key]
 
 
-def _readable(result: ReportResult, now: History) -> Front | None:
+def _readable(result: Result[Report], now: History) -> Front | None:
     try:
         return read_front(result, now.grid)
     except HeadlabError as error:

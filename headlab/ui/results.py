@@ -45,13 +45,13 @@ class Found:
 
 
 def matching(
-    results: Iterable[Result], model: str | None = None, task: str | None = None, method: str | None = None
-) -> list[Result]:
+    results: Iterable[Result[HeadScores]], model: str | None = None, task: str | None = None, method: str | None = None
+) -> list[Result[HeadScores]]:
     """The results of a model, task and method; None matches all."""
     wanted = ((model, ("model", "name")), (task, ("task", "name")), (method, ("method", "name")))
     return [
         result for result in results
-        if all(value is None or spec_of(result.scores, *path) == value for value, path in wanted)
+        if all(value is None or spec_of(result.record, *path) == value for value, path in wanted)
     ]  # fmt: skip
 
 
@@ -69,16 +69,16 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     return ", ".join(words) + ("" if len(same) == len(PRECISION) else "; how precise differs by language")
 
 
-def select(results: Iterable[Result], languages: Sequence[str]) -> Found:
+def select(results: Iterable[Result[HeadScores]], languages: Sequence[str]) -> Found:
     """The results that represent these languages; the rule is `headlab.methods.costs.select`."""
     chosen = costs.select(results, languages)
     if not chosen.results:
         return Found(missing=tuple(languages))
     return Found(
-        scores={name: result.scores for name, result in chosen.results.items()},
+        scores={name: result.record for name, result in chosen.results.items()},
         missing=tuple(name for name in languages if name not in chosen.results),
-        variant=describe_variant(result.scores for result in chosen.results.values()),
-        others=tuple(describe_variant([result.scores]) for result in chosen.others),
+        variant=describe_variant(result.record for result in chosen.results.values()),
+        others=tuple(describe_variant([result.record]) for result in chosen.others),
     )
 
 

@@ -150,7 +150,7 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
     )
     scores = results.scores[chosen]
     try:
-        table = remaining(kept.result.report, scores, sizes(scores.grid.size))
+        table = remaining(kept.result.record, scores, sizes(scores.grid.size))
     except HeadlabError as error:
         st.info(f"These scores cannot order the heads of this report: {error}.")
         return

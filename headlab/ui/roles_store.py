@@ -15,7 +15,7 @@ from headlab.plots.heads import IDLE, POSITIONAL, in_order, kind_of, look_of
 from headlab.records import Head, HeadGrid, Stack
 from headlab.report.commands import job_of, part
 from headlab.roles.table import OPTIONS, resolve
-from headlab.store import ReportResult
+from headlab.store import Result
 from headlab.tables import Report, Table
 from headlab.tasks.base import SPLITS, TREEBANK
 from headlab.ui import experiments, presses
@@ -322,7 +322,7 @@ SHORT = 12  # characters of a folder's name, enough to tell reports apart
 class Kept:
     """A readable report on one language, and the result it is from."""
 
-    result: ReportResult
+    result: Result[Report]
     roles: Roles
 
     @property
@@ -333,12 +333,12 @@ class Kept:
     @property
     def language(self) -> str:
         """Language of its sentences."""
-        return str(part(self.result.report.spec, "task", "language"))
+        return str(part(self.result.record.spec, "task", "language"))
 
     @property
     def source(self) -> str:
         """Where its sentences are from: "treebank" or a task's name."""
-        return str(part(self.result.report.spec, "task", "name"))
+        return str(part(self.result.record.spec, "task", "name"))
 
 
 def shelf(choice: Choice) -> Shelf[Kept]:
@@ -348,9 +348,9 @@ def shelf(choice: Choice) -> Shelf[Kept]:
     kept: dict[str, list[Kept]] = {}
     problems = [*found.problems]
     for result in found.results:
-        if not _about(result.report, choice):
+        if not _about(result.record, choice):
             continue
-        language = str(part(result.report.spec, "task", "language"))
+        language = str(part(result.record.spec, "task", "language"))
         if language in offered and language not in choice.languages:
             continue
         roles = _read(result.key, str(result.meta.get("created")), result)
@@ -370,10 +370,10 @@ def _about(report: Report, choice: Choice) -> bool:
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
-def _read(key: str, created: str, _result: ReportResult) -> Roles | str:
+def _read(key: str, created: str, _result: Result[Report]) -> Roles | str:
     """The report, or why it was skipped."""
     try:
-        return read(_result.report)
+        return read(_result.record)
     except HeadlabError as error:
         return (
             f"skipped: the report of roles in {_result.folder.name[:SHORT]}… cannot be shown ({error}); "
@@ -382,14 +382,14 @@ def _read(key: str, created: str, _result: ReportResult) -> Roles | str:
 
 
 def _rank(kept: Kept, weights: str | None) -> tuple[bool, bool, bool, float, str]:
-    report = kept.result.report
+    report = kept.result.record
     same = weights is None or part(report.spec, "model", "fingerprint") == weights
     return same, kept.roles.syntax, not part(report.spec, "model", "dtype"), made_at(kept.result), kept.key
 
 
 def label(kept: Kept, weights: str | None = None) -> str:
     """A report in one line: date, language, number and source of sentences, and weights if not the model's."""
-    report = kept.result.report
+    report = kept.result.record
     of = "treebank" if kept.source == TREEBANK else f"task {kept.source}, without syntax"
     words = [made_words(kept.result), language_title(kept.language)]
     words.append(

@@ -21,6 +21,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from headlab.errors import HeadlabError
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
+from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, problems, source, task
 from headlab.ui import shell
@@ -398,11 +399,11 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: Stamp) -> Listing:
+def _scan(root: Path, stamp: Stamp) -> Listing[HeadScores]:
     return store(root).scan()
 
 
-def listing() -> Listing:
+def listing() -> Listing[HeadScores]:
     """Every readable result in the cache folder, re-read only when the folder changed."""
     return listed(_scan)
 
@@ -419,8 +420,8 @@ def choose() -> Choice:
     return made if isinstance(made, Choice) else sidebar()
 
 
-def _cached(results: Listing, part: str) -> list[str]:
-    names = (spec_of(result.scores, part, "name") for result in results.results)
+def _cached(results: Listing[HeadScores], part: str) -> list[str]:
+    names = (spec_of(result.record, part, "name") for result in results.results)
     return sorted({name for name in names if isinstance(name, str)})
 
 
@@ -435,7 +436,7 @@ def languages_of(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
     if name in names() and not unreadable(name):
         return list(task(name).languages)
-    return sorted({r.scores.language for r in matching(listing().results, task=name)})
+    return sorted({r.record.language for r in matching(listing().results, task=name)})
 
 
 def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:

@@ -34,8 +34,7 @@ from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
 from headlab.worker.answers import figure, mask_of, pace_of, paired, weights_of
-from headlab.worker.kinds import experiment, roles
-from headlab.worker.kinds.table import kind_of
+from headlab.worker.kinds.kind import kind_of
 from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
     AttentionRequest,
@@ -352,10 +351,9 @@ class Resident:
 
     def measure(self, request: MeasureRequest) -> Measured:
         """Number of heads of a model, and how long a forward pass of some work takes now, timed over a few batches."""
-        if request.experiment is not None:
-            return experiment.measure(self, request, lambda: self.tick())
-        if request.roles is not None:
-            return roles.measure(self, request, lambda: self.tick())
+        for name in ("experiment", "roles"):
+            if getattr(request, name) is not None and (measure := kind_of(name).measure) is not None:
+                return measure(self, request, lambda: self.tick())
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self._paces:

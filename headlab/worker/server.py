@@ -39,8 +39,8 @@ from headlab.worker.apidocs import add_docs
 from headlab.worker.catalogue import IMPORTING
 from headlab.worker.engine import End, Engine, Live, Message
 from headlab.worker.jobs import Jobs
-from headlab.worker.kinds.kind import Estimate, Known
-from headlab.worker.kinds.table import CHECKS, Submission, kind_of
+from headlab.worker.kinds.kind import Estimate, Known, kind_of
+from headlab.worker.kinds.table import CHECKS, Submission
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,

@@ -117,7 +117,7 @@ def test_score_prints_the_fields_of_the_contract_by_layer_and_head(folder, tmp_p
         assert np.all((np.array(row["samples"]) > 24) & (np.array(row["samples"]) <= 48))
         np.testing.assert_allclose(row["half_width"], np.subtract(row["high"], row["low"]) / 2)
         assert np.any(row["values"])
-    stored = {r.scores.language: r.scores for r in Store(tmp_path).scan().results}
+    stored = {r.record.language: r.record for r in Store(tmp_path).scan().results}
     for language, row in found["languages"].items():
         assert row["values"] == stored[language].values.reshape(LAYERS, HEADS).tolist()
         assert row["values_sha256"] == stored[language].values_sha256()
@@ -148,13 +148,13 @@ def test_every_method_runs_and_tells_a_person_about_it(folder, tmp_path, run, me
     assert (code, err) == (0, "")
     assert out.startswith("de ")
     assert METHODS[method].estimand in out
-    assert [r.scores.method for r in Store(tmp_path).scan().results] == [method]
+    assert [r.record.method for r in Store(tmp_path).scan().results] == [method]
 
 
 def test_a_line_says_what_a_language_cost_and_how_much_is_open(folder, tmp_path, run):
     _, out, _ = run("score", "--model", folder, "--languages", "de", "--cache", tmp_path, *SHAPLEY)
     (result,) = Store(tmp_path).scan().results
-    scores = result.scores
+    scores = result.record
     open_ = ~(scores.helpful | scores.harmful)
     narrow = int((open_ & (scores.half_width <= 0.01)).sum())  # the default target, where a run has none
     assert (
@@ -217,11 +217,11 @@ def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(folder, mo
         answer("score", *command, *SHAPLEY, "-o", f"samples={samples}", "-o", "target=0.0001")
     results = Store(tmp_path).scan().results
     assert len(results) == 2
-    assert len({float(np.median(r.scores.half_width)) for r in results}) == 2
+    assert len({float(np.median(r.record.half_width)) for r in results}) == 2
     answer("prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json")
     used = load_mask(tmp_path / "mask.json").chosen["score"]
     assert used["method"]["options"]["samples"] == 96
-    assert select(results, ["de"]).results["de"].scores.spec == used
+    assert select(results, ["de"]).results["de"].record.spec == used
 
 
 @pytest.mark.filterwarnings("default")  # as outside of pytest

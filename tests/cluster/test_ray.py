@@ -255,7 +255,7 @@ def test_a_job_placed_on_a_cluster_that_is_there_gives_the_bits_of_one_placed_he
         placed(worker.client, folder)
     (result,) = Store(tmp_path).scan().results
     want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
-    assert result.scores.values_sha256() == want.values_sha256()
+    assert result.record.values_sha256() == want.values_sha256()
 
 
 @pytest.mark.soak
@@ -277,4 +277,4 @@ def test_a_job_placed_on_ray_gives_the_bits_of_one_placed_here(folder: Path, tmp
         process.wait(30)
     (result,) = Store(tmp_path / "cache").scan().results
     want = score(load(str(folder)), task("intents"), language="de", size=48, samples=96)
-    assert result.scores.values_sha256() == want.values_sha256()
+    assert result.record.values_sha256() == want.values_sha256()

@@ -200,7 +200,7 @@ def test_what_an_earlier_version_of_a_method_stored_stands(
     assert (again.spec, again.seconds) == (old.spec, old.seconds)  # read, not computed
     other = score(model, tiny_task(), **ask, seed=1)
     assert other.spec["method"]["version"] == 3
-    assert {r.scores.spec["seed"] for r in Store(tmp_path).scan().results} == {0, 1}
+    assert {r.record.spec["seed"] for r in Store(tmp_path).scan().results} == {0, 1}
 
 
 def test_options_take_their_defaults_and_their_type() -> None:

@@ -163,11 +163,11 @@ def test_seconds_of_pruned_models_are_of_their_steps_alone(
 ) -> None:
     assert run(tmp_path, "--json", "--part", "translation") == OK
     table = Report.from_json(json.loads(capsys.readouterr().out)["reports"]["gates-translation"]).table("gates-bleu")
-    runs = {(r.gates.spec["options"]["stacks"], r.gates.weight): r for r in Store(tmp_path / "cache").gates().results}
+    runs = {(r.record.spec["options"]["stacks"], r.record.weight): r for r in Store(tmp_path / "cache").gates().results}
     for on, weight, seconds in list(zip(*(table.column(c) for c in ("gates on", "λ", "trained, s")), strict=True))[2:]:
         found = runs[on, weight]
         assert seconds == pytest.approx(6 * found.meta["step_seconds"])
-        assert seconds < found.gates.seconds  # which are with the judging
+        assert seconds < found.record.seconds  # which are with the judging
 
 
 def test_what_is_lost_or_foreign_in_the_cache_is_told_with_what_to_do(

@@ -52,7 +52,7 @@ def test_a_report_is_kept_and_looked_up_by_everything_it_depends_on(tmp_path: Pa
     assert first.spec["options"] == resolve({})
     assert (first.spec["kind"], first.spec["experiment"]) == ("report", "roles")
     (kept,) = store.reports().results
-    assert kept.report == first == Report.from_json(json.loads(json.dumps(first.to_json())) | {"spec": first.spec})
+    assert kept.record == first == Report.from_json(json.loads(json.dumps(first.to_json())) | {"spec": first.spec})
     steps.clear()
     assert study(model, sentences, store=store, frequencies=FREQUENCIES, on_progress=steps.append) == first
     assert steps == []

@@ -230,7 +230,7 @@ def test_a_worker_on_a_full_disk_says_so_and_ends_its_job_when_there_is_room(lon
         client = begin()
         wait_until_done(client, job)
         (found,) = Store(disk).scan().results
-        assert found.scores.values_sha256() == long.sha
+        assert found.record.values_sha256() == long.sha
         assert leftovers(disk) == []
 
 
@@ -407,7 +407,7 @@ def test_strangers_in_the_cache_are_skipped(model: Model, whole: HeadScores, tmp
     for name in ("empty", "\udcff", "x" * 200):
         (tmp_path / name).mkdir()
     listing = Store(tmp_path).scan()
-    assert [found.scores.values_sha256() for found in listing.results] == [whole.values_sha256()]
+    assert [found.record.values_sha256() for found in listing.results] == [whole.values_sha256()]
     assert len(listing.problems) == 4
     assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
 
@@ -463,7 +463,7 @@ def test_two_command_lines_at_one_run_end_with_the_same_bits(long: Long, tmp_pat
     both = [long.nursery.start(words) for _ in range(2)]
     assert [sha_of(child.wait()) for child in both] == [long.sha, long.sha]
     listing = Store(tmp_path).scan()
-    assert ([found.scores.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
+    assert ([found.record.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
     assert leftovers(tmp_path) == []
 
 
@@ -476,5 +476,5 @@ def test_two_workers_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Pat
         for client, job in zip(clients, jobs, strict=True):
             wait_until_done(client, job)
     listing = Store(tmp_path).scan()
-    assert ([found.scores.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
+    assert ([found.record.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
     assert leftovers(tmp_path) == []

@@ -198,7 +198,7 @@ def test_a_worker_killed_at_random_moments_ends_its_job_with_the_same_bits(
         assert ended.killed
         killed += 1
     (found,) = Store(tmp_path).scan().results
-    assert found.scores.values_sha256() == job_sha
+    assert found.record.values_sha256() == job_sha
     assert leftovers(tmp_path) == []
 
 
@@ -273,7 +273,7 @@ def test_the_app_killed_while_its_worker_computes_finds_the_job_again(
         until(lambda: not alive(pids[-1]))  # the worker ends with its app
     assert len(set(pids)) == 2
     (found,) = Store(tmp_path).scan().results
-    assert found.scores.values_sha256() == job_sha
+    assert found.record.values_sha256() == job_sha
 
 
 def worker_of(cache: Path, app: int) -> bool:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from headlab.errors import HeadlabError
 from headlab.records import Head, HeadGrid, Stack, canonical_json
 from headlab.scores import Curve, HeadScores
-from headlab.store import FORMAT, MAX_ARRAY_BYTES, CurveResult, Store, read_arrays
+from headlab.store import FORMAT, MAX_ARRAY_BYTES, Store, read_arrays
 
 GRID = HeadGrid((Stack("encoder", (2, 3)),))
 
@@ -58,8 +58,8 @@ def test_round_trip(tmp_path: Path) -> None:
     (result,) = Store(tmp_path).scan().results
     want = scores_of(spec)
     for name in ("values", "low", "high", "samples", "p_values"):
-        assert np.array_equal(getattr(result.scores, name), getattr(want, name))
-    assert (result.scores.spec, result.scores.seconds, result.scores.estimand) == (spec, 1.5, "shapley-top50")
+        assert np.array_equal(getattr(result.record, name), getattr(want, name))
+    assert (result.record.spec, result.record.seconds, result.record.estimand) == (spec, 1.5, "shapley-top50")
     assert result.meta["versions"]["headlab"] == "x"
     assert Store(tmp_path).find(method="shapley", language="de") != []
     assert Store(tmp_path).find(language="th") == []
@@ -96,7 +96,7 @@ def test_what_a_store_gives_cannot_be_written_to(tmp_path: Path) -> None:
     write(tmp_path, spec_of())
     (result,) = Store(tmp_path).scan().results
     with pytest.raises(ValueError, match="read-only"):
-        result.scores.values[0] = 0
+        result.record.values[0] = 0
 
 
 def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_heads_of_three_stacks_come_back_as_heads_of_the_same_stacks(tmp_path: P
                      p_values=None)  # fmt: skip
     Store(tmp_path).run(spec_of()).finish(scores, {})
     (found,) = Store(tmp_path).scan().results
-    assert found.scores.grid == grid
-    assert found.scores.grid.heads[2] == Head("decoder", 0, 0)
+    assert found.record.grid == grid
+    assert found.record.grid.heads[2] == Head("decoder", 0, 0)
 
 
 def test_equal_specs_share_a_folder_others_do_not(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_torn_result_becomes_a_sentence(tmp_path: Path, keep: int) -> None:
     assert bad.name in listing.problems[0]
     assert "run the score again" in listing.problems[0]
     with raises("arrays.torn"):
-        Store(tmp_path).run(spec_of("th")).result()
+        Store(tmp_path).run(spec_of("th")).result(HeadScores)
 
 
 def test_foreign_older_and_renamed_folders_become_sentences(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_fuzz_a_changed_byte_never_crashes(tmp_path: Path, at: int, byte: int) -
     (folder / "result.npz").write_bytes(bytes(data))
     listing = Store(tmp_path).scan()
     if listing.results:
-        assert np.array_equal(listing.results[0].scores.values, scores_of(spec_of()).values)
+        assert np.array_equal(listing.results[0].record.values, scores_of(spec_of()).values)
 
 
 def test_no_space_is_a_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,16 +233,16 @@ def test_a_curve_comes_back_as_it_was(tmp_path: Path) -> None:
     (result,) = listing.results
     want = curve_of(spec)
     for name in CURVE_ARRAYS:
-        got = getattr(result.curve, name)
+        got = getattr(result.record, name)
         assert got.dtype == getattr(want, name).dtype
         assert np.array_equal(got, getattr(want, name)), name
     for field in fields(Curve):
         if field.name not in CURVE_ARRAYS:
-            assert getattr(result.curve, field.name) == getattr(want, field.name), field.name
+            assert getattr(result.record, field.name) == getattr(want, field.name), field.name
     assert (result.key, result.folder, listing.problems) == (folder.name, folder, ())
     assert result.meta == {"versions": {"headlab": "x"}}
-    assert Store(tmp_path).run(spec).curve() is not None
-    assert Store(tmp_path).run(curve_spec_of("th")).curve() is None
+    assert Store(tmp_path).run(spec).result(Curve) is not None
+    assert Store(tmp_path).run(curve_spec_of("th")).result(Curve) is None
 
 
 def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_scores_and_curves_are_listed_apart(tmp_path: Path) -> None:
     assert ([r.folder for r in scores.results], scores.problems) == ([score], ())
     assert ([r.folder for r in curves.results], curves.problems) == ([curve], ())
     with raises("result.other_kind", "curve", "scores"):
-        Store(tmp_path).run(curve_spec_of()).result()
+        Store(tmp_path).run(curve_spec_of()).result(HeadScores)
     with raises("result.other_kind", "score", "a curve"):
-        Store(tmp_path).run(spec_of()).curve()
+        Store(tmp_path).run(spec_of()).result(Curve)
 
 
 def test_a_torn_spec_is_told_once(tmp_path: Path) -> None:
@@ -454,13 +454,12 @@ def test_every_byte_changed_in_turn_crashes_nothing(tmp_path: Path, kind: str, f
         (folder / "result.npz").write_bytes(data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :])
         try:
             run = store.run(curve_spec_of() if curve else spec_of())
-            found = run.curve() if curve else run.result()
+            found = run.result(Curve if curve else HeadScores)
         except HeadlabError:
             refused += 1
             continue
         assert found is not None
-        record = found.curve if isinstance(found, CurveResult) else found.scores
-        assert record.values_sha256() == want
+        assert found.record.values_sha256() == want
     assert refused > 100
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.records import HeadGrid, Stack, content_key
-from headlab.store import FORMAT, GATES, Store
+from headlab.scores import HeadScores
+from headlab.store import FORMAT, GATES, Store, trained_folder
 
 GRID = HeadGrid((Stack("encoder", (2, 3)), Stack("cross", (2,))))
 GATED = [0, 2, 3, 6]  # heads 1, 4 and 5 have no gate
@@ -70,14 +71,14 @@ def same(one: LearnedGates, other: LearnedGates) -> bool:
 def test_gates_come_back_as_they_were(tmp_path: Path) -> None:
     folder, want = write(tmp_path, spec := spec_of()), gates_of(spec_of())
     (result,) = Store(tmp_path).gates().results
-    assert same(result.gates, want)
+    assert same(result.record, want)
     assert (result.key, result.folder, result.meta["step_seconds"]) == (folder.name, folder, 0.5)
-    assert result.gates.gated.tolist() == [i in GATED for i in range(GRID.size)]
-    assert result.gates.log_alpha.dtype == np.float32
-    again = Store(tmp_path).run(spec).gates()
+    assert result.record.gated.tolist() == [i in GATED for i in range(GRID.size)]
+    assert result.record.log_alpha.dtype == np.float32
+    again = Store(tmp_path).run(spec).result(LearnedGates)
     assert again is not None
-    assert same(again.gates, want)
-    assert Store(tmp_path).run(spec_of(seed=1)).gates() is None
+    assert same(again.record, want)
+    assert Store(tmp_path).run(spec_of(seed=1)).result(LearnedGates) is None
 
 
 def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_gates_are_listed_apart_from_scores_curves_and_reports(tmp_path: Path) -
     for listing in (store.scan(), store.curves(), store.reports()):
         assert (listing.results, listing.problems) == ((), ())
     with raises("result.other_kind", "gates", "scores"):
-        store.run(spec_of()).result()
+        store.run(spec_of()).result(HeadScores)
 
 
 def test_a_finished_run_leaves_no_checkpoint(tmp_path: Path) -> None:
@@ -101,12 +102,12 @@ def test_a_finished_run_leaves_no_checkpoint(tmp_path: Path) -> None:
 def test_the_trained_model_is_found_below_the_run_only(tmp_path: Path) -> None:
     folder = write(tmp_path, spec_of())
     (result,) = Store(tmp_path).gates().results
-    assert result.trained_folder is None
+    assert trained_folder(result) is None
     (folder / "model").mkdir()
-    assert result.trained_folder == folder / "model"
+    assert trained_folder(result) == folder / "model"
     for name in ("", "..", "../model", str(tmp_path), 3):
-        elsewhere = replace(result, gates=replace(result.gates, trained={"folder": name}))
-        assert elsewhere.trained_folder is None
+        elsewhere = replace(result, record=replace(result.record, trained={"folder": name}))
+        assert trained_folder(elsewhere) is None
 
 
 def test_a_mask_says_which_gates_it_is_of(tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_fuzz_a_changed_byte_of_gates_never_crashes(tmp_path: Path, at: int, byt
     (folder / "result.npz").write_bytes(bytes(data))
     listing = Store(tmp_path).gates()
     assert len(listing.results) + len(listing.problems) == 1
-    assert all(same(result.gates, gates_of(spec_of())) for result in listing.results)
+    assert all(same(result.record, gates_of(spec_of())) for result in listing.results)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 200, 900])

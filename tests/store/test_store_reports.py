@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headlab.records import Evaluation
+from headlab.scores import Curve, HeadScores
 from headlab.store import ANSWERS, FORMAT, REPORT, Run, Store
 from headlab.tables import Report, Table
 from headlab.tasks.base import Example
@@ -211,12 +212,12 @@ def write(root: Path, spec: dict[str, Any]) -> Path:
 def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
     folder = write(tmp_path, spec := report_spec())
     (result,) = Store(tmp_path).reports().results
-    assert result.report == report_of(spec)
+    assert result.record == report_of(spec)
     assert (result.key, result.folder, result.meta) == (folder.name, folder, {"created": "today"})
-    again = Store(tmp_path).run(spec).report()
+    again = Store(tmp_path).run(spec).result(Report)
     assert again is not None
-    assert again.report == result.report
-    assert Store(tmp_path).run(report_spec(seed=1)).report() is None
+    assert again.record == result.record
+    assert Store(tmp_path).run(report_spec(seed=1)).result(Report) is None
 
 
 def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(tmp_path: Path) -> None:
@@ -227,9 +228,9 @@ def test_scores_and_curves_are_listed_without_a_word_about_answers_and_reports(t
     assert (store.curves().results, store.curves().problems) == ((), ())
     assert [r.folder for r in store.reports().results] == [folder]
     with raises("result.other_kind", "report", "scores"):
-        store.run(report_spec()).result()
+        store.run(report_spec()).result(HeadScores)
     with raises("result.other_kind", "report", "a curve"):
-        store.run(report_spec()).curve()
+        store.run(report_spec()).result(Curve)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "half a letter \ud800", object()])
@@ -284,4 +285,4 @@ def test_fuzz_a_changed_byte_of_a_report_never_crashes(tmp_path: Path, at: int, 
     (folder / "result.npz").write_bytes(bytes(data))
     listing = Store(tmp_path).reports()
     assert len(listing.results) + len(listing.problems) == 1
-    assert all(result.report == report_of(report_spec()) for result in listing.results)
+    assert all(result.record == report_of(report_spec()) for result in listing.results)

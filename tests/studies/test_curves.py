@@ -410,7 +410,7 @@ def test_stopped_at_every_batch_it_gets_there_all_the_same(model: Model, scores:
             continue
     assert attempts == 13
     (result,) = store.curves().results
-    assert result.curve.values_sha256() == (
+    assert result.record.values_sha256() == (
         prune_curve(model, tiny_task(), language="xx", scores=scores).values_sha256()
     )
 

@@ -34,7 +34,7 @@ from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.masks import load_mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.records import content_key
-from headlab.store import Store
+from headlab.store import Store, trained_folder
 from headlab.tasks.base import Example, Split, Task
 from headlab.training.l0_learn import CHECKPOINT, Given, Watch, learn, learn_gates, sweep
 from headlab.training.l0_learner import Learner
@@ -349,10 +349,10 @@ def test_a_model_trained_along_is_written_read_and_measured(tmp_path: Path):
     options = replace(QUICK, trained="all", model_rate=1e-2, clip=None)
     store, before = Store(tmp_path), {n: t.clone() for n, t in tiny().module.state_dict().items()}
     learned = learn_gates(tiny(), tiny_task(), "xx", options=options, store=store)
-    result = store.run(learned.spec).gates()
+    result = store.run(learned.spec).result(LearnedGates)
     assert result is not None
-    assert result.trained_folder is not None
-    loaded = headlab.load(str(result.trained_folder))
+    assert trained_folder(result) is not None
+    loaded = headlab.load(str(trained_folder(result)))
     after = loaded.module.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved

@@ -88,7 +88,7 @@ def test_a_worker_that_does_not_say_what_heads_cost_is_no_model_that_cannot_shri
     monkeypatch.setitem(LOADED, "costs", None)
     assert "does not say what this model's heads cost" in said(run())
     monkeypatch.setitem(LOADED, "costs", {**COSTS.to_json(), "layers": [], "note": "it is of a family apart"})
-    assert "This model's cannot be: it is of a family apart." in said(run(m=TWO_OFF))
+    assert "No head of this model can be removed: it is of a family apart." in said(run(m=TWO_OFF))
 
 
 def test_measuring_the_speed_is_a_job_of_just_this_mask(worker):

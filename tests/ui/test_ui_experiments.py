@@ -18,7 +18,7 @@ from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.records import Head
 from headlab.report.commands import shell_lines
-from headlab.store import ReportResult
+from headlab.store import Result
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.tasks.intents.templates import LANGUAGES
@@ -196,7 +196,7 @@ def test_a_report_of_other_settings_says_which(cache):
 
 @pytest.mark.parametrize("created", [None, "soon", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
 def test_a_report_of_no_year_that_a_clock_shows_is_labelled(tmp_path, created):
-    result = ReportResult("0" * 64, tmp_path, made_up("heads"), {"created": created})
+    result = Result[Report]("0" * 64, tmp_path, made_up("heads"), {"created": created})
     assert "1 Jan 1970" in experiments.label(result)
 
 
@@ -412,7 +412,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
     (result,) = experiments.listing().results
-    spec = experiments.job_spec(result.report.spec)
+    spec = experiments.job_spec(result.record.spec)
     wanted = Plan("heads", CHOICE).spec({})
     assert {name: spec[name] for name in wanted if name != "test_size"} == {
         name: value for name, value in wanted.items() if name != "test_size"

@@ -24,6 +24,7 @@ from worker_running import until
 
 from headlab.cli.gates import chosen_options
 from headlab.cli.main import build
+from headlab.l0_gates import LearnedGates
 from headlab.masks import mask_from_json
 from headlab.plots.gates import (
     FRAMES,
@@ -38,7 +39,7 @@ from headlab.plots.gates import (
 )
 from headlab.plots.style import printed
 from headlab.report.commands import job_of, shell_lines
-from headlab.store import GatesResult, Store
+from headlab.store import Result, Store
 from headlab.tables import Report, Table
 from headlab.ui import gates_figures, job_format, job_views
 from headlab.ui.gates_figures import as_many, clicked, mask_of, overlap
@@ -79,7 +80,9 @@ def shown(app: AppTest) -> str:
 
 def sweep_of(*weights: float, **more: Any) -> Sweep:
     """Runs that are in no cache."""
-    results = [GatesResult(f"key{weight}", Path(), made_gates(weight=weight, **more), {}) for weight in weights]
+    results = [
+        Result[LearnedGates](f"key{weight}", Path(), made_gates(weight=weight, **more), {}) for weight in weights
+    ]
     (found,) = sweeps(results)
     return found
 
@@ -154,10 +157,10 @@ def test_the_trade_off_has_a_dot_a_run_with_its_interval_and_rings_one():
 
 
 def test_runs_that_differ_in_their_weight_only_are_one_sweep():
-    results = [GatesResult(f"{n}", Path(), made_gates(weight=w, seed=s), {}) for n, (w, s) in enumerate(
+    results = [Result[LearnedGates](f"{n}", Path(), made_gates(weight=w, seed=s), {}) for n, (w, s) in enumerate(
         [(0.1, 0), (0.01, 0), (0.01, 1), (0.05, 0)])]  # fmt: skip
     first, second = sweeps(results)
-    assert [run.gates.weight for run in first.runs] == [0.01, 0.05, 0.1]
+    assert [run.record.weight for run in first.runs] == [0.01, 0.05, 0.1]
     assert [run.key for run in second.runs] == ["2"]
     assert (first.weights, first.along) == (["0.01", "0.05", "0.1"], False)
     assert sweep_of(0.1, trained="all").along
@@ -174,13 +177,13 @@ def test_what_was_not_measured_or_cannot_be_read_is_left_out(part):
     torn = dataclasses.replace(gates, measured={"test": part})
     assert worth(torn, "test") is None
     assert worth(torn, "dev") is None
-    assert "test accuracy, %" not in table_of(Sweep((GatesResult("k", Path(), torn, {}),))).columns
+    assert "test accuracy, %" not in table_of(Sweep((Result[LearnedGates]("k", Path(), torn, {}),))).columns
 
 
 def test_the_table_of_a_sweep_has_a_row_a_run_and_a_column_a_stack():
     table = table_of(sweep_of(0.01, 0.05, grid=THREE))
     assert table.columns[:7] == ("λ", "kept", "of", "undecided", "encoder kept", "decoder kept", "cross kept")
-    kept = [run.gates.kept.sum() for run in sweep_of(0.01, 0.05, grid=THREE).runs]
+    kept = [run.record.kept.sum() for run in sweep_of(0.01, 0.05, grid=THREE).runs]
     assert table.column("kept") == kept == [22, 14]
     assert [sum(row[4:7]) for row in table.rows] == kept
     assert table.column("undecided") == [1, 1]
@@ -222,7 +225,7 @@ def test_heads_in_both_are_counted_beside_what_chance_would_share():
     known = {(sweep.runs[0].key, "shapley"): Figure("de", 10, 10, 0.8, True, 0.9, -0.1, -0.2, 0.0)}
     table = overlap(sweep, {"shapley": scores}, known, "test")
     for row, run in zip(table.rows, sweep.runs, strict=True):
-        kept, other = set(np.flatnonzero(run.gates.kept)), set(np.flatnonzero(as_many(run.gates, scores)))
+        kept, other = set(np.flatnonzero(run.record.kept)), set(np.flatnonzero(as_many(run.record, scores)))
         assert (row[2], row[3], row[4]) == (len(kept), 144, len(kept & other))
         assert row[5] == pytest.approx(len(kept) ** 2 / 144)
     assert table.column("accuracy, %") == [80.0, None]
@@ -242,7 +245,7 @@ def test_the_roles_that_stay_are_those_of_the_heads_that_are_kept():
     sweep, report = sweep_of(0.01, 0.05), made_roles("de")
     table = roles_left(sweep, report)
     for weight, run in ((0.01, sweep.runs[0]), (0.05, sweep.runs[1])):
-        kept = {head for head, on in zip(GRID.heads, run.gates.kept, strict=True) if on}
+        kept = {head for head, on in zip(GRID.heads, run.record.kept, strict=True) if on}
         rows = [row for row in table.rows if row[0] == weight]
         assert {row[1] for row in rows} == {len(kept)}
         positional = next(row for row in rows if row[2] == "positional")
@@ -335,7 +338,7 @@ def test_every_sweep_can_be_chosen_in_whatever_they_differ(cache):
 
 def test_a_date_that_is_in_no_year_of_utc_is_left_out():
     for created in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "today", None):
-        assert "Made" not in dict(facts(GatesResult("k", Path(), made_gates(), {"created": created})))
+        assert "Made" not in dict(facts(Result[LearnedGates]("k", Path(), made_gates(), {"created": created})))
 
 
 def test_roles_are_those_of_the_sweep_s_own_weights(cache):
@@ -608,10 +611,10 @@ def test_the_command_under_a_run_makes_the_same_run_again(cache):
     assert (given["weight"], given["seed"], given["dtype"]) == ([weight], 7, "float32")
     told = chosen_options(given["option"], given["stacks"], given["train_model"], given["seed"])
     assert dataclasses.replace(told, weight=weight).record() == gates.spec["options"]
-    result = GatesResult(
+    result = Result[LearnedGates](
         "k", Path(), dataclasses.replace(gates, spec={**gates.spec, "model": {"dtype": "bfloat16"}}), {}
     )
-    assert shell_lines(*job_of("gates", result.gates.spec)).endswith(" --seed 7 --dtype bfloat16")
+    assert shell_lines(*job_of("gates", result.record.spec)).endswith(" --seed 7 --dtype bfloat16")
 
 
 def test_a_finished_job_opens_its_gates(worker, cache):

@@ -25,6 +25,7 @@ from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.report.commands import shell_lines
+from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.store import Result, Store
 from headlab.tasks.intents.templates import LANGUAGES
@@ -254,12 +255,12 @@ def test_streamlit_still_has_the_switches_we_rely_on():
 # Results, tables: pure functions.
 
 
-def result(language="de", method="shapley", **changes) -> Result:
+def result(language="de", method="shapley", **changes) -> Result[HeadScores]:
     scores = dataclasses.replace(made_up(language, method), **changes)
-    return Result(f"{language}{method}", Path("nowhere"), scores, {})
+    return Result[HeadScores](f"{language}{method}", Path("nowhere"), scores, {})
 
 
-def respecced(language, **parts) -> Result:
+def respecced(language, **parts) -> Result[HeadScores]:
     spec = dict(made_up(language, "shapley").spec)
     return result(
         language, spec={**spec, **{k: {**spec[k], **v} if isinstance(v, dict) else v for k, v in parts.items()}}
@@ -269,9 +270,9 @@ def respecced(language, **parts) -> Result:
 def precise(language="de", half=0.006, options=None, created="", **parts):
     """A result with intervals of a half-width, of a run with these options."""
     made = respecced(language, method={"options": options or {}}, **parts)
-    values = made.scores.values
-    scores = dataclasses.replace(made.scores, low=values - half, high=values + half)
-    return dataclasses.replace(made, scores=scores, key=f"{language}{half}{created}", meta={"created": created})
+    values = made.record.values
+    scores = dataclasses.replace(made.record, low=values - half, high=values + half)
+    return dataclasses.replace(made, record=scores, key=f"{language}{half}{created}", meta={"created": created})
 
 
 OLD = {"estimand": "shapley-top50", "samples": 512, "target": None, "level": 0.95, "round": 256}
@@ -410,7 +411,7 @@ def test_the_command_computes_exactly_what_is_missing():
     assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), None)) == plain
     assert shell_lines("score", job_offer.work_of(choice, ("de", "th"), made_up("de", "shapley"))) == plain
     other = respecced("de", seed=3, ablation="mean", method={"options": {"estimand": "shapley", "samples": 9}})
-    beside = job_offer.work_of(choice, ("th",), other.scores)
+    beside = job_offer.work_of(choice, ("th",), other.record)
     assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
     assert "samples" not in beside["options"]
     assert shell_lines("score", beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")

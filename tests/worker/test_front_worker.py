@@ -74,7 +74,7 @@ def test_a_front_job_makes_the_librarys_front_and_says_before_what_it_will_take(
     (kept,) = Store(tmp_path / "cache").reports().results
     pieces = Pieces(model, tiny_task(), dev_size=12, test_size=16)
     assert kept.key == key
-    assert kept.report.tables == run_experiment("front", pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
+    assert kept.record.tables == run_experiment("front", pieces, options={**OPTIONS, "method": "leave-one-out"}).tables
     assert any("walk" in line or "curve" in line for line in worker.client.log(job))
     again = worker.client.forecast("front", front_spec(model))
     assert (again["forwards"], again["basis"]) == (0, "the report is in the cache already")

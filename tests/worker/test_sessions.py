@@ -201,7 +201,7 @@ def test_sessions_see_their_own_figures_only_while_a_job_runs(
     for language in ("de", "fr"):
         wanted = score(model, toy("intents"), language=language, method="shapley", size=64, seed=3, **OPTIONS)
         (kept,) = Store(tmp_path).find(language=language)
-        assert kept.scores.values_sha256() == wanted.values_sha256()
+        assert kept.record.values_sha256() == wanted.values_sha256()
     assert ask(worker, "th", None, SIZE - 50)[-1] == alone(model, "th", None, SIZE - 50)
 
 

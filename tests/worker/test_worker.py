@@ -349,7 +349,7 @@ def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> N
         claimed = jobs.claim()
         assert claimed is not None
         running = RunningJob(jobs, claimed, lambda: None)
-        store = WatchedStore(tmp_path, kept=partial(RunningJob.kept, running))
+        store = WatchedStore(tmp_path, kept=lambda *_, job=running: job.kept())
         store.run({"format": 1}).save({"n": np.zeros(1)})
         jobs.close()  # and never another word: as after kill -9
     jobs = Jobs(tmp_path / "jobs.db")

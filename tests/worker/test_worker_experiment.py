@@ -166,7 +166,7 @@ def test_a_job_leaves_the_library_s_report_and_a_second_one_costs_nothing(
     done = come_to(worker, int(worker.client.submit("experiment", spec_of(model))["id"]), "done")
     (kept,) = Store(tmp_path / "cache").reports().results
     assert done["result"] == {"keys": [kept.key]}
-    assert [table.rows for table in kept.report.tables] == [table.rows for table in by_library(model).tables]
+    assert [table.rows for table in kept.record.tables] == [table.rows for table in by_library(model).tables]
     assert done["done"] == done["total"]
     told = [line[21:] for line in worker.client.log(done["id"])]
     assert "xx: leave-one-out scores stored" in told
@@ -249,7 +249,7 @@ def test_a_cancelled_experiment_goes_on_with_what_it_has_and_ends_with_the_same_
     now = pieces_in(tmp_path / "cache")
     assert {name: now[name] for name in kept} == kept  # nothing was made again
     (report,) = Store(tmp_path / "cache").reports().results
-    assert [t.rows for t in report.report.tables] == [t.rows for t in by_library(model).tables]
+    assert [t.rows for t in report.record.tables] == [t.rows for t in by_library(model).tables]
 
 
 def test_what_a_killed_worker_leaves_is_gone_on_from(model: Model, tmp_path: Path, pause: Pause) -> None:
@@ -269,7 +269,7 @@ def test_what_a_killed_worker_leaves_is_gone_on_from(model: Model, tmp_path: Pat
     assert len(kept) >= 3
     assert {name: now[name] for name in kept} == kept
     (report,) = Store(tmp_path / "left").reports().results
-    assert [t.rows for t in report.report.tables] == [t.rows for t in by_library(model).tables]
+    assert [t.rows for t in report.record.tables] == [t.rows for t in by_library(model).tables]
 
 
 def test_a_score_job_that_waits_keeps_the_checkpoints_an_experiment_began(model: Model) -> None:

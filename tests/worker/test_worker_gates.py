@@ -154,7 +154,7 @@ def test_a_job_leaves_the_library_s_gates_and_a_second_one_costs_nothing(
     )
     assert before["seconds"] > 0
     done = come_to(worker, submit(worker, spec_of(model)), "done")
-    kept = {result.key: result.gates for result in Store(tmp_path).gates().results}
+    kept = {result.key: result.record for result in Store(tmp_path).gates().results}
     found = [kept[key] for key in done["result"]["keys"]]
     assert [gates.weight for gates in found] == [0.0, 0.5]
     own = learn_gates(model, tiny_task(), "yy", options=options_of({**SHORT, "weight": 0.5}))
@@ -201,7 +201,7 @@ def test_a_cancelled_job_goes_on_from_its_checkpoint_to_the_same_gates(
     assert steps.count(1) == 1  # the second attempt did not begin anew
     (result,) = Store(tmp_path).gates().results
     own = learn_gates(model, tiny_task(), "yy", options=options_of({**long, "weight": 0.5}))
-    np.testing.assert_allclose(result.gates.log_alpha, own.log_alpha, rtol=1e-4)
+    np.testing.assert_allclose(result.record.log_alpha, own.log_alpha, rtol=1e-4)
 
 
 # Cost

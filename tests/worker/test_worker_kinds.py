@@ -146,7 +146,7 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
     spec = spec_of(model, languages=["xx", "yy"], size=20, points=4)
     done = submit(worker, "curve", spec)
     store = Store(tmp_path)
-    curves = {found.key: found.curve for found in store.curves().results}
+    curves = {found.key: found.record for found in store.curves().results}
     assert [curves[key].language for key in done["result"]["keys"]] == ["xx", "yy"]
     for curve in curves.values():
         scores = score(model, tiny_task(), language=curve.language, **SAMPLED)
@@ -154,7 +154,7 @@ def test_a_curve_job_scores_what_is_lacking_and_leaves_the_library_s_curve(
         assert alone.values_sha256() == curve.values_sha256()
         assert alone.spec == curve.spec
         assert (curve.split, curve.n, curve.removed.tolist()) == ("test", 20, [0, 4, 8, 12])
-    assert {r.scores.language for r in store.scan().results} == {"xx", "yy"}
+    assert {r.record.language for r in store.scan().results} == {"xx", "yy"}
     told = [line[21:] for line in worker.client.log(done["id"])]
     assert told[2:4] == ["xx: scores started", "xx: curve started"]
     again = submit(worker, "curve", {**spec, "languages": ["yy"], "points": 5})
@@ -294,7 +294,7 @@ def test_a_live_gradient_is_the_library_s_and_stays_in_the_store(
     np.testing.assert_array_equal(found.values, alone.values)
     assert found.spec == alone.spec
     (kept,) = Store(tmp_path).scan().results
-    assert kept.scores.values_sha256() == alone.values_sha256()
+    assert kept.record.values_sha256() == alone.values_sha256()
     again = worker.client.gradient(model.name, "tiny", "xx", **options)
     assert again.seconds == found.seconds  # as it was computed the first time
 
@@ -392,10 +392,10 @@ def test_a_forecast_rests_on_what_is_stored(worker: Running, model: Model, tmp_p
     spec = spec_of(model)
     submit(worker, "score", spec)
     (kept,) = Store(tmp_path).scan().results
-    took = kept.scores.example_forwards
+    took = kept.record.example_forwards
     told = worker.client.forecast("score", {**spec, "languages": ["yy"]})
     assert told["forwards"] == min(took, 96 * 12)
-    assert told["seconds"] == pytest.approx(told["forwards"] * kept.scores.seconds / took)
+    assert told["seconds"] == pytest.approx(told["forwards"] * kept.record.seconds / took)
     assert told["basis"].startswith("samples as in 1 language scored before; ")
     assert told["basis"].endswith("ms a forward, as in 1 result computed on such a device (cpu)")
     both = worker.client.forecast("score", {**spec, "languages": ["xx", "yy"]})

@@ -129,7 +129,7 @@ def test_many_sessions_with_different_masks_never_mix_while_a_job_runs(worker: R
     until(lambda: worker.client.job(job)["state"] == "done")
     for language in LANGUAGES:
         undisturbed = score(model, toy("intents"), language=language, method="shapley", size=96, samples=256)
-        kept = Store(tmp_path).find(language=language)[0].scores
+        kept = Store(tmp_path).find(language=language)[0].record
         assert kept.values_sha256() == undisturbed.values_sha256()
         assert kept.spec == undisturbed.spec
 

@@ -152,7 +152,7 @@ def test_a_job_leaves_the_library_s_reports_and_a_second_one_costs_nothing(
     assert before["seconds"] > 0
     assert not list((tmp_path / "cache").glob("*/result.npz"))
     done = come_to(worker, submit(worker, spec_of(model)), "done")
-    kept = {result.key: result.report for result in Store(tmp_path / "cache").reports().results}
+    kept = {result.key: result.record for result in Store(tmp_path / "cache").reports().results}
     assert done["result"]["keys"] == sorted(kept, key=lambda key: kept[key].spec["task"]["language"])
     own = study(model, of_trees(treebank(None, "xx", "dev"), "xx", "dev"))
     made = kept[done["result"]["keys"][0]]
@@ -175,11 +175,11 @@ def test_a_task_s_texts_give_the_roles_that_need_no_trees(worker: Running, model
     spec = spec_of(model, languages=["yy"], source="task", task="tiny", size=8)
     come_to(worker, submit(worker, spec), "done")
     (kept,) = Store(tmp_path / "cache").reports().results
-    assert kept.report.spec["task"]["size"] == 8
-    assert [t.rows for t in kept.report.tables] == [
+    assert kept.record.spec["task"]["size"] == 8
+    assert [t.rows for t in kept.record.tables] == [
         t.rows for t in study(model, of_task(tiny_task(), "yy", "dev", 8)).tables
     ]
-    found = read(kept.report)
+    found = read(kept.record)
     assert not found.syntax
     assert found.grid == model.grid
     assert worker.client.forecast("roles", spec)["forwards"] == 0

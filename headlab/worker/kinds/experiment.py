@@ -241,14 +241,17 @@ def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Meas
     """Cost of what the store lacks for an experiment, at the device's present pace. In the device's thread only."""
     from headlab.studies.run import forecast
 
-    spec = ExperimentSpec.model_validate(request.experiment)
+    given = request.experiment or {}
+    spec = (FrontSpec if given.get("experiment") == FRONT.key else ExperimentSpec).model_validate(given)
     pieces = pieces_of(lab, spec, tick)
     cost = forecast(spec.experiment, pieces, options_of(spec))
     told = Forecast(forwards=cost.forwards, seconds=cost.seconds, basis=cost.words)
     return Measured(heads=pieces.model.grid.size, seconds=0.0, forecast=told)
 
 
-EXPERIMENT = Kind("experiment", ExperimentSpec, fill, run, foresee)
+EXPERIMENT = Kind(
+    "experiment", ExperimentSpec, fill, run, foresee, "An experiment, run on the worker's own device.", measure=measure
+)
 
 
 # Front jobs: nested masks evaluated on dev in every language, the choice among them, and its confirmation on test.
@@ -264,7 +267,7 @@ class FrontSpec(ExperimentSpec):
     experiment: Literal["front"] = "front"
 
 
-FRONT = Kind("front", FrontSpec, fill, run, foresee)
+FRONT = Kind("front", FrontSpec, fill, run, foresee, "A front of smaller models, computed on the worker's own device.")
 
 
 # Worth jobs: how long the untouched, the masked and the shrunk model take on the worker's device now.
@@ -316,4 +319,6 @@ def foresee_worth(spec: WorthSpec, known: Known) -> Estimate:
     return total([part], MeasureRequest(model=spec.model, task=spec.task, language=named(spec.languages)[0]))
 
 
-WORTH = Kind("worth", WorthSpec, fill_worth, run_worth, foresee_worth)
+WORTH = Kind(
+    "worth", WorthSpec, fill_worth, run_worth, foresee_worth, "What a mask saves, measured on the worker's own device."
+)

@@ -148,4 +148,4 @@ def _steps_seen(known: Known) -> Iterator[float]:
             continue  # a record in another format says nothing about the pace
 
 
-FINETUNE = Kind("finetune", FinetuneSpec, fill, run, foresee)
+FINETUNE = Kind("finetune", FinetuneSpec, fill, run, foresee, "A fine-tuning job, run on the worker's own device.")

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from headlab.errors import HeadlabError
+from headlab.l0_gates import LearnedGates
 from headlab.records import content_key
-from headlab.store import GatesResult, Store
+from headlab.store import Result, Store
 from headlab.tasks import task
 from headlab.tasks.base import Task
 from headlab.training.l0_options import GateOptions, GateStep, learned_on, options_of
@@ -165,7 +166,7 @@ def _count(chosen: Task, language: str, split: Any, size: int | None) -> int:
         return 0
 
 
-def _pace(kept: Sequence[GatesResult], known: Known) -> tuple[float | None, str]:
+def _pace(kept: Sequence[Result[LearnedGates]], known: Known) -> tuple[float | None, str]:
     """Seconds per forward pass in earlier runs of the model on such a device, or as just timed; and its basis."""
     seen = [pace for result in kept if result.meta.get("device") == known.device and (pace := _took(result))]
     if not seen:
@@ -175,28 +176,32 @@ def _pace(kept: Sequence[GatesResult], known: Known) -> tuple[float | None, str]
     return pace, f"{1000 * pace:.3g} ms a forward, as in {many} of such gates on such a device ({known.device})"
 
 
-def _took(result: GatesResult) -> float:
+def _took(result: Result[LearnedGates]) -> float:
     """Seconds per forward pass; 0 where the record does not say."""
-    told = [part for part in result.gates.measured.values() if isinstance(part, Mapping)]
+    told = [part for part in result.record.measured.values() if isinstance(part, Mapping)]
     try:
         judged = sum(int(part.get("examples") or 0) for part in told)
-        given = {name: value for name, value in result.gates.spec["options"].items() if name in GateOptions.table()}
-        return float(result.gates.seconds) / forwards_of(options_of(given), judged)
+        given = {name: value for name, value in result.record.spec["options"].items() if name in GateOptions.table()}
+        return float(result.record.seconds) / forwards_of(options_of(given), judged)
     except (HeadlabError, AttributeError, TypeError, ValueError, ArithmeticError):
         return 0.0
 
 
-def _about(result: GatesResult, spec: GatesSpec) -> bool:
-    own = result.gates.spec
+def _about(result: Result[LearnedGates], spec: GatesSpec) -> bool:
+    own = result.record.spec
     names = (own.get(name, {}).get("name") for name in ("model", "task"))
     return tuple(names) == (spec.model, spec.task)
 
 
-def _same(result: GatesResult, spec: GatesSpec, language: str, weight: float, sizes: Mapping[str, int]) -> bool:
+def _same(
+    result: Result[LearnedGates], spec: GatesSpec, language: str, weight: float, sizes: Mapping[str, int]
+) -> bool:
     """Whether a stored run is what the job would compute, as far as can be known without the model."""
-    own = result.gates.spec
-    got = (result.gates.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
+    own = result.record.spec
+    got = (result.record.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
     return got == (language, spec.seed, of(spec, weight).record(), sizes[language])
 
 
-GATES: Kind[GatesSpec] = Kind("gates", GatesSpec, fill, run, foresee)
+GATES: Kind[GatesSpec] = Kind(
+    "gates", GatesSpec, fill, run, foresee, "Learned gates, trained on the worker's own device."
+)

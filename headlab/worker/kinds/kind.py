@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
+from headlab.extensions import implementation
 from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.table import method
 from headlab.scores import Curve, HeadScores
-from headlab.store import CurveResult, Result, Store
+from headlab.store import Result, Store
 from headlab.tasks import task
 from headlab.worker.runner import Running
-from headlab.worker.schemas import Forecast, Measured, MeasureRequest, ScoreSpec, Strict
+from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Refusal, ScoreSpec, Strict
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
@@ -71,8 +72,8 @@ class Known:
     None if nothing was.  root: the cache's folder.
     """
 
-    results: Sequence[Result]
-    curves: Sequence[CurveResult]
+    results: Sequence[Result[HeadScores]]
+    curves: Sequence[Result[Curve]]
     device: str
     root: Path
     measured: Measured | None = None
@@ -92,7 +93,8 @@ class Kind(Generic[Spec]):
 
     spec: the type of its params.  fill: returns them with every default filled in, so that equal work has
     equal params; raises for invalid ones.  run: does the work; returns the job's `result`.
-    foresee: returns what it will cost.
+    foresee: returns what it will cost.  says: a sentence for the documentation.  places: where it may run.
+    measure: times its work for a forecast; None where plain forward passes are timed.
     """
 
     key: str
@@ -100,6 +102,9 @@ class Kind(Generic[Spec]):
     fill: Callable[[Spec], Spec]
     run: Callable[[Lab, Running, Spec], Mapping[str, Any]]
     foresee: Callable[[Spec, Known], Estimate]
+    says: str
+    places: Any = Literal["here"]
+    measure: Callable[[Lab, MeasureRequest, Callable[[], None]], Measured] | None = None
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A job's params, checked and filled in. Raises HeadlabError for anything unknown or invalid."""
@@ -112,6 +117,21 @@ class Kind(Generic[Spec]):
     def forecast(self, params: Mapping[str, Any], known: Known) -> Estimate:
         """What a job with these checked params will cost."""
         return self.foresee(self.spec.model_validate(dict(params)), known)
+
+
+# By key: the module here that defines the kind, under its key in capitals.
+HOMES = {
+    "score": "score", "curve": "score", "finetune": "finetune", "experiment": "experiment", "roles": "roles",
+    "gates": "gates", "front": "experiment", "worth": "experiment",
+}  # fmt: skip
+
+
+def kind_of(key: str) -> Kind[Any]:
+    """A kind by its key. Raises Refusal (422)."""
+    if key not in HOMES:
+        raise Refusal(f"unknown kind of job {key!r}; choose from {', '.join(HOMES)}", 422, code="job.kind_unknown")
+    kind: Kind[Any] = getattr(implementation(HOMES[key], "headlab.worker.kinds"), key.upper())
+    return kind
 
 
 def named(languages: list[str] | str) -> list[str]:
@@ -173,8 +193,8 @@ def total(parts: Sequence[Part], ask: MeasureRequest) -> Estimate:
 
 def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Part:
     """Cost of the scores that the store lacks. Raises HeadlabError if the model has too many heads for the method."""
-    own = [r for r in known.results if _of(r.scores, asked.model, asked.task)]
-    stored = {r.scores.language for r in own if r.scores.language in languages and _same(r.scores, asked)}
+    own = [r for r in known.results if _of(r.record, asked.model, asked.task)]
+    stored = {r.record.language for r in own if r.record.language in languages and _same(r.record, asked)}
     left = [name for name in languages if name not in stored]
     if not left:
         return Part(0, None, ("the scores are in the cache already",))
@@ -186,7 +206,7 @@ def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Par
         return Part(None, pace, ("how many heads the model has is not known yet",))
     costs.refuse(chosen, heads)
     examples = len(task(asked.task).examples(left[0], asked.split, asked.size))
-    seen = [r.scores for r in own if costs.alike(r.scores, chosen, asked.options)]
+    seen = [r.record for r in own if costs.alike(r.record, chosen, asked.options)]
     resumable = known.measured is None or known.measured.resumable
     each, why = costs.expected_forwards(chosen, asked.options, heads, examples, seen, resumable=resumable)
     return Part(each * len(left), pace, (*(before if there else ()), why, *((paced,) if each else ())))
@@ -194,7 +214,7 @@ def scores_part(asked: ScoreSpec, languages: Sequence[str], known: Known) -> Par
 
 def heads_of(model: str, known: Known) -> int | None:
     """Number of heads, from stored results or from what was just measured; None where unknown."""
-    stored = (r.scores.grid.size for r in known.results if spec_of(r.scores, "model", "name") == model)
+    stored = (r.record.grid.size for r in known.results if spec_of(r.record, "model", "name") == model)
     return next(stored, None if known.measured is None else known.measured.heads)
 
 
@@ -212,7 +232,7 @@ def measured(known: Known, method_name: str | None = None) -> tuple[float | None
 
 
 def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
-    here = [r.scores for r in known.results if r.meta.get("device") == known.device]
+    here = [r.record for r in known.results if r.meta.get("device") == known.device]
     here = [s for s in here if _of(s, asked.model, asked.task) and costs.current(s, method(asked.method))]
     pace = costs.pace(here, asked.model, asked.task, asked.method)
     if pace is None:

@@ -14,7 +14,8 @@ from headlab.errors import HeadlabError
 from headlab.records import content_key
 from headlab.roles.sentences import Sentences, of_task, of_trees
 from headlab.roles.table import NAME, VERSION, resolve
-from headlab.store import ReportResult, Store
+from headlab.store import Result, Store
+from headlab.tables import Report
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, TREEBANK, VARIABLE, Split, subfolder
 from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
@@ -147,7 +148,7 @@ def run(lab: Lab, running: Running, spec: RolesSpec) -> Mapping[str, Any]:
 
 def foresee(spec: RolesSpec, known: Known) -> Estimate:
     """Cost of one pass over the sentences of the languages whose report the store lacks."""
-    kept = [r for r in Store(known.root).reports().results if r.report.name == NAME and _of(r, spec.model)]
+    kept = [r for r in Store(known.root).reports().results if r.record.name == NAME and _of(r, spec.model)]
     languages = named(spec.languages)
     sizes = {language: _size(spec, language) for language in languages}
     left = [language for language in languages if not any(_same(r, spec, language, sizes[language]) for r in kept)]
@@ -183,14 +184,14 @@ def _size(spec: RolesSpec, language: str) -> int:
     return count if spec.size is None else min(spec.size, count)
 
 
-def _of(result: ReportResult, model: str) -> bool:
-    about = result.report.spec.get("model")
+def _of(result: Result[Report], model: str) -> bool:
+    about = result.record.spec.get("model")
     return isinstance(about, Mapping) and about.get("name") == model
 
 
-def _same(result: ReportResult, spec: RolesSpec, language: str, size: int) -> bool:
+def _same(result: Result[Report], spec: RolesSpec, language: str, size: int) -> bool:
     """Whether a report is what the job would make, as far as can be known without the model."""
-    own, name = result.report.spec, TREEBANK if spec.source == "treebank" else spec.task
+    own, name = result.record.spec, TREEBANK if spec.source == "treebank" else spec.task
     want = {"name": name, "language": language, "split": spec.split, "size": size}
     of = own.get("task")
     fits = isinstance(of, Mapping) and all(of.get(part) == value for part, value in want.items())
@@ -199,8 +200,8 @@ def _same(result: ReportResult, spec: RolesSpec, language: str, size: int) -> bo
     return fits and alike and own.get("version") == VERSION
 
 
-def _pace(kept: Sequence[ReportResult], known: Known) -> tuple[float | None, str]:
-    here = [r.report for r in kept if r.meta.get("device", known.device) == known.device]
+def _pace(kept: Sequence[Result[Report]], known: Known) -> tuple[float | None, str]:
+    here = [r.record for r in kept if r.meta.get("device", known.device) == known.device]
     seen = [report.seconds / report.example_forwards for report in here if report.example_forwards]
     if not seen:
         return measured(known)
@@ -208,4 +209,6 @@ def _pace(kept: Sequence[ReportResult], known: Known) -> tuple[float | None, str
     return pace, told(pace, f"as in {len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
 
 
-ROLES = Kind("roles", RolesSpec, fill, run, foresee)
+ROLES = Kind(
+    "roles", RolesSpec, fill, run, foresee, "Roles of heads, computed on the worker's own device.", measure=measure
+)

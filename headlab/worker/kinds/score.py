@@ -35,6 +35,7 @@ from headlab.worker.schemas import (
     MeasureRequest,
     Name,
     Options,
+    Place,
     Refusal,
     ScoreSpec,
     Seed,
@@ -90,7 +91,7 @@ def measure(spec: ScoreSpec) -> MeasureRequest:
     return MeasureRequest(model=spec.model, task=spec.task, language=language, method=timed, options=options)
 
 
-SCORE = Kind("score", ScoreSpec, fill, run, foresee)
+SCORE = Kind("score", ScoreSpec, fill, run, foresee, "Head scores, and where they are computed.", Place)
 
 
 # Curve jobs: accuracy as heads are removed in the order of their scores, language after language.
@@ -163,7 +164,7 @@ def foresee_curve(spec: CurveSpec, known: Known) -> Estimate:
 
 
 def _points_part(spec: CurveSpec, languages: list[str], known: Known) -> Part:
-    left = [name for name in languages if not any(_same(curve.curve, spec, name) for curve in known.curves)]
+    left = [name for name in languages if not any(_same(curve.record, spec, name) for curve in known.curves)]
     if not left:
         return Part(0, None, ("the curves are in the cache already",))
     heads, (pace, paced) = heads_of(spec.model, known), _curve_pace(spec, known)
@@ -177,7 +178,7 @@ def _points_part(spec: CurveSpec, languages: list[str], known: Known) -> Part:
 
 
 def _curve_pace(spec: CurveSpec, known: Known) -> tuple[float | None, str]:
-    here = [r.curve for r in known.curves if r.meta.get("device") == known.device and _of(r.curve, spec)]
+    here = [r.record for r in known.curves if r.meta.get("device") == known.device and _of(r.record, spec)]
     seen = [curve.seconds / curve.example_forwards for curve in here if curve.example_forwards]
     if not seen:
         return measured(known)
@@ -200,4 +201,7 @@ def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
     return bool(curve.spec["task"]["size"] == len(task(spec.task).examples(language, spec.split, spec.size)))
 
 
-CURVE = Kind("curve", CurveSpec, fill_curve, run_curve, foresee_curve)
+CURVE = Kind(
+    "curve", CurveSpec, fill_curve, run_curve, foresee_curve,
+    "Pruning curves, and where the scores that order the heads are computed.", Place,
+)  # fmt: skip

@@ -1,102 +1,34 @@
-"""The kinds of jobs; a new one needs its own module and its lines here."""
+"""The kinds of jobs by key, and the requests for them, as types made from the kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field
+from pydantic import Field, create_model
 
-from headlab.worker.kinds.experiment import EXPERIMENT, FRONT, WORTH, ExperimentSpec, FrontSpec, WorthSpec
-from headlab.worker.kinds.finetune import FINETUNE, FinetuneSpec
-from headlab.worker.kinds.gates import GATES, GatesSpec
-from headlab.worker.kinds.kind import Kind
-from headlab.worker.kinds.roles import ROLES, RolesSpec
-from headlab.worker.kinds.score import CURVE, SCORE, CurveSpec
-from headlab.worker.schemas import Place, Refusal, ScoreSpec, Strict
+from headlab.worker.kinds.kind import HOMES, Kind, kind_of
+from headlab.worker.schemas import Strict
 
-KINDS: Mapping[str, Kind[Any]] = MappingProxyType(
-    {kind.key: kind for kind in (SCORE, CURVE, FINETUNE, EXPERIMENT, ROLES, GATES, FRONT, WORTH)}
-)
+KINDS: Mapping[str, Kind[Any]] = MappingProxyType({key: kind_of(key) for key in HOMES})
 # By kind: the function that checks and fills in a job's params.
 CHECKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = MappingProxyType(
     {key: kind.check for key, kind in KINDS.items()}
 )
 
 
-class ScoreJob(Strict):
-    """Head scores, and where they are computed."""
-
-    kind: Literal["score"]
-    spec: ScoreSpec
-    place: Place = "here"
-
-
-class CurveJob(Strict):
-    """Pruning curves, and where the scores that order the heads are computed."""
-
-    kind: Literal["curve"]
-    spec: CurveSpec
-    place: Place = "here"
+def _request(kind: Kind[Any]) -> type[Strict]:
+    """The type of a request for a job of a kind: its key, its spec, and where it runs."""
+    fields: dict[str, Any] = {
+        "kind": (Literal[kind.key], ...),
+        "spec": (kind.spec, ...),
+        "place": (kind.places, "here"),
+    }
+    return create_model(f"{kind.key.capitalize()}Job", __base__=Strict, __doc__=kind.says, **fields)
 
 
-class FinetuneJob(Strict):
-    """A fine-tuning job, run on the worker's own device."""
-
-    kind: Literal["finetune"]
-    spec: FinetuneSpec
-    place: Literal["here"] = "here"
-
-
-class ExperimentJob(Strict):
-    """An experiment, run on the worker's own device."""
-
-    kind: Literal["experiment"]
-    spec: ExperimentSpec
-    place: Literal["here"] = "here"
-
-
-class RolesJob(Strict):
-    """Roles of heads, computed on the worker's own device."""
-
-    kind: Literal["roles"]
-    spec: RolesSpec
-    place: Literal["here"] = "here"
-
-
-class GatesJob(Strict):
-    """Learned gates, trained on the worker's own device."""
-
-    kind: Literal["gates"]
-    spec: GatesSpec
-    place: Literal["here"] = "here"
-
-
-class FrontJob(Strict):
-    """A front of smaller models, computed on the worker's own device."""
-
-    kind: Literal["front"]
-    spec: FrontSpec
-    place: Literal["here"] = "here"
-
-
-class WorthJob(Strict):
-    """What a mask saves, measured on the worker's own device."""
-
-    kind: Literal["worth"]
-    spec: WorthSpec
-    place: Literal["here"] = "here"
-
-
-Submission = Annotated[
-    ScoreJob | CurveJob | FinetuneJob | ExperimentJob | RolesJob | GatesJob | FrontJob | WorthJob,
-    Field(discriminator="kind"),
-]
-
-
-def kind_of(key: str) -> Kind[Any]:
-    """A kind by its key. Raises Refusal (422)."""
-    if key not in KINDS:
-        raise Refusal(f"unknown kind of job {key!r}; choose from {', '.join(KINDS)}", 422, code="job.kind_unknown")
-    return KINDS[key]
+if TYPE_CHECKING:
+    Submission = Any
+else:
+    Submission = Annotated[Union[tuple(map(_request, KINDS.values()))], Field(discriminator="kind")]  # noqa: UP007
