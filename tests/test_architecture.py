@@ -28,6 +28,7 @@ HOMES = {  # module: the parts that may import it
     "datasets": {"tasks"},
     "bertviz": {"ui"},
     "fastapi": {"worker"},
+    "markdown_it": {"worker"},
     "uvicorn": {"worker"},
     "starlette": {"worker", "ui"},
     "ray": {"cluster"},
@@ -102,8 +103,8 @@ def test_the_figures_of_the_house_hold():
     """Scripts read `python tools/house.py --json`; what has been won is kept."""
     found = house.figures()
     assert {"files", "lines", "own_imports_p90", "longest_chain", "levels", "import_lines_share"} <= set(found)
-    assert found["files"] <= 245
-    assert found["longest_chain"] <= 20
+    assert found["files"] <= 240
+    assert found["longest_chain"] <= 15
     assert found["files_to_add"] == {"method": 1, "study": 1, "task": 1, "page": 2}
 
 

@@ -1,4 +1,4 @@
-"""Documentation of the worker's interface from its OpenAPI description: a page without scripts, and docs/api.md."""
+"""The worker's interface in words, from its OpenAPI description: docs/api.md, and the same as a page without scripts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
+from markdown_it import MarkdownIt
 from starlette.responses import HTMLResponse
 
 from headlab.worker.schemas import MAX_BODY
@@ -21,8 +21,9 @@ body{font:16px/1.55 system-ui,sans-serif;max-width:64rem;margin:2rem auto;paddin
 background:light-dark(#fff,#11161c);color:light-dark(#1c2530,#e3e8ee)}
 a{color:light-dark(#1f5fa8,#6fb1f0)}code{background:var(--soft);padding:.1em .3em;overflow-wrap:anywhere}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%}
-th,td{border:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
+h3{margin-top:2rem}th,td{border:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:top}
 td:first-child{white-space:nowrap}h2{margin-top:2.5rem}"""
+MADE = "Made by `python tools/api_docs.py`; do not edit."
 INTRO = (
     "Send and receive JSON. Where the worker was started with a token, every request but GET /health carries "
     "`Authorization: Bearer TOKEN`. Unknown fields are refused. A body may hold "
@@ -198,7 +199,7 @@ def _flat(text: str) -> str:
 
 def markdown(api: Api) -> str:
     """The whole interface as one Markdown page."""
-    lines = ["# The worker's interface", "", "Made by `python tools/api_docs.py`; do not edit.", "", INTRO, ""]
+    lines = ["# The worker's interface", "", MADE, "", INTRO, ""]
     everywhere = _everywhere(api)
     lines += ["## What can be asked", "", f"Any request may be refused with {_said(everywhere)}.", ""]
     for route in api.routes:
@@ -245,40 +246,13 @@ def phrase(code: int) -> str:
 
 def page(api: Api) -> str:
     """The whole interface as one HTML page: no script, nothing fetched, everything escaped."""
-    parts = [f"<h1>headlab worker {escape(api.version)}</h1><p>{_html(INTRO)}</p><ul>"]
-    parts += [f'<li><a href="#{_anchor(r.title)}"><code>{escape(r.title)}</code></a></li>' for r in api.routes]
-    everywhere = _everywhere(api)
-    parts += [f'</ul><p>Any request may be <a href="#refusals">refused</a> with {_said(everywhere)}.</p>']
-    for route in api.routes:
-        parts += [f'<h2 id="{_anchor(route.title)}">{escape(route.title)}</h2><p>{_html(route.says)}</p><ul>']
-        parts += [f"<li><code>{escape(f.name)}</code>: {_html(f.kind)}</li>" for f in route.path]
-        parts += [f"<li>takes: {_html(route.takes)}</li>"] if route.takes else []
-        parts += [f"<li>answers: {_html(route.gives)}</li>"]
-        parts += [f"<li>also refuses with: {_said(more)}</li>"] if (more := route.refuses - everywhere) else []
-        parts += ["</ul>"]
-    for record in api.records:
-        rows = [(f"<code>{escape(f.name)}</code>", _html(f.kind), _html(f.default)) for f in record.fields]
-        parts += [f'<h2 id="{_anchor(record.name)}">{escape(record.name)}</h2><p>{_html(record.says)}</p>']
-        parts += [_table(("field", "type", "default"), rows)]
-    refusals = [(f"{c} {escape(phrase(c))}", escape(WHEN[c])) for c in _codes(api)]
-    parts += ['<h2 id="refusals">Refusals</h2>', _table(("status", "when"), refusals)]
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown(api).replace(MADE, ""))
+    body = re.sub(r"<h([23])>(.*?)</h\1>", lambda m: f'<h{m[1]} id="{_anchor(m[2])}">{m[2]}</h{m[1]}>', body)
+    body = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     title = "<title>headlab worker</title>"
-    body = "".join(parts)
     return f'<!doctype html><html lang="en"><head>{head}{title}<style>{STYLE}</style></head><body>{body}</body></html>'
-
-
-def _table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _anchor(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def _html(text: str) -> str:
-    """The text escaped, with `code` and links to types."""
-    safe = re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
-    return TYPE.sub(lambda m: f'<a href="#{_anchor(m[1])}">{m[1]}</a>', safe)

@@ -703,7 +703,7 @@ def test_the_page_about_the_interface_fetches_nothing_and_runs_nothing(worker: R
     assert "color-scheme:light dark" in answer.text
     for path, ways in api_docs.description()["paths"].items():
         for way in ways:
-            assert f">{way.upper()} {path}</h2>" in answer.text
+            assert f">{way.upper()} {path}</h3>" in answer.text
     anchors = set(re.findall(r'id="([^"]+)"', answer.text))
     assert set(re.findall(r'href="#([^"]+)"', answer.text)) <= anchors
     for limit in ("1 to 2000 characters", "1 to 48 entries", "from 1 to 100000", "429 Too Many Requests"):
