@@ -1,4 +1,4 @@
-"""The worker's interface in words, from its OpenAPI description: docs/api.md, and the same as a page without scripts."""
+"""The worker's interface in words, from its OpenAPI description: docs/api.md, and the same as a page."""
 
 from __future__ import annotations
 
