@@ -49,7 +49,7 @@ HOOKS = re.compile(
     r"register\w*_hook|register_forward\w*|AttentionInterface|AttentionMaskInterface|set_attn_implementation"
 )
 BUILDERS = """compile frozenset tuple dict set list range enumerate zip len max min sum str int float sorted split join
-encode items values keys array dtype device partial getLogger TypeVar namedtuple"""
+encode items values keys array dtype device partial getLogger TypeVar namedtuple kind_of"""
 
 
 def library() -> dict[str, ast.Module]:
