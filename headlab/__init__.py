@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headlab.api import evaluate, load
+    from headlab.api import evaluate as evaluate
     from headlab.errors import HeadlabError as HeadlabError
-    from headlab.hooks.model import gated
+    from headlab.hooks.loading import load as load
+    from headlab.hooks.model import gated as gated
     from headlab.masks import Mask as Mask
     from headlab.masks import load_mask as load_mask
     from headlab.methods.run import score as score
@@ -37,7 +38,7 @@ _HOMES = {
     "load_shrunk": "headlab.shrink.folder",
     "evaluate": "headlab.api",
     "gated": "headlab.hooks",
-    "load": "headlab.api",
+    "load": "headlab.hooks.loading",
     "prune_curve": "headlab.studies.curves",
     "score": "headlab.methods.run",
     "task": "headlab.tasks.resolve",

@@ -1,51 +1,15 @@
-"""`headlab.load` and `headlab.evaluate`: a model whose heads can be gated, and its accuracy under a mask."""
+"""`headlab.evaluate`: accuracy under a mask in every language of a task, against the untouched model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from headlab.evaluator import Evaluator, accuracy_interval, compare
-from headlab.hooks.model import Model, attach
+from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.masks.mask import architecture_of
-from headlab.masks.snippet import UNVERSIONED, Place
-from headlab.models.embedded import EMBEDDED, is_delta
-from headlab.models.load import read
 from headlab.records import Comparison, Evaluation
 from headlab.tasks.base import DEV_SIZE, Split, Task
-
-# From a name to a model whose heads can be gated.
-
-
-def load(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
-    """Load a model and make its heads gateable.
-
-    name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of
-    the hub id.  device: "cpu", "cuda", ...; None uses a GPU if there is one.  dtype: "float32",
-    "float64", "bfloat16" or "float16".  Weights are read from safetensors only, and no code shipped
-    with a model is run.  Raises HeadlabError for an unknown or unsupported model.
-    """
-    return attach(read(name, revision=revision, device=device, dtype=dtype))
-
-
-# The output projections of a loaded model's heads, by the module paths of transformers.
-
-
-def place_of(model: Model) -> Place:
-    """Paths, class and source of a model, for scripts that run without headlab, from any directory."""
-    name, revision = model.name, model.checkpoint.revision
-    paths = {module: path for path, module in model.module.named_modules()}
-    projections = [paths[projection] for projection in model.projections]
-    kind = architecture_of(model.module)
-    if revision == UNVERSIONED:  # in another directory, a relative path would be taken for a hub id
-        folder = str(Path(name).resolve())
-        return Place(projections, kind, None if is_delta(Path(name)) else folder, revision, folder)
-    return Place(projections, kind, None if name in EMBEDDED else name, revision, name)
-
-
-# Accuracy under a mask in every language of a task, against the untouched model.
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import streamlit as st
 from headlab.studies.table import EXPERIMENTS
 from headlab.ui import experiments, experiments_report
 from headlab.ui.experiments import Plan
+from headlab.ui.figures import skipped
 from headlab.ui.shell import page
 
 INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, download it."
@@ -22,14 +23,6 @@ def pick():
     return key
 
 
-def problems(sentences):
-    if sentences:
-        many = "reports were" if len(sentences) > 1 else "report was"
-        with st.expander(f"{len(sentences)} {many} skipped"):
-            for sentence in sentences:
-                st.markdown(sentence)
-
-
 def answer(plan, wanted):
     st.subheader("What does it say?")
     listing = experiments.listing()
@@ -45,7 +38,7 @@ def answer(plan, wanted):
             f"There is no report yet on {plan.choice.model} and task {plan.choice.task}. **Start** makes one: figures, "
             "tables to download, and what to know before believing them."
         )
-    problems(listing.problems)
+    skipped(listing.problems, "report")
     experiments.write(plan.experiment, shown)
 
 

@@ -2,15 +2,14 @@
 
 import json
 
-import pandas as pd
 import streamlit as st
 
 from headlab.report.commands import job_of, shell_lines
 from headlab.ui import gates_figures, gates_page, gates_store
-from headlab.ui.figures import show
+from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.gates_store import accuracy_name, every_gate
 from headlab.ui.names import plain
-from headlab.ui.shell import page, unknown_in_link
+from headlab.ui.shell import keep_known, page
 
 INTRO = (
     "Gates that learn, after Voita et al. (ACL 2019): each head has a gate that is open with a probability, and λ is "
@@ -21,18 +20,12 @@ INTRO = (
 def select(shelf):
     """Language, sweep and run to show."""
     languages = list(shelf.by_language)
-    if sentence := unknown_in_link("focus", "language", languages):
-        st.warning(sentence)
-    if st.session_state.get("focus") not in languages:
-        st.session_state.pop("focus", None)  # from another page with other languages
+    keep_known("focus", "language", languages)
     left, right = st.columns(2)
     focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
     sweep = choose(shelf, focus)
     weights = sweep.weights
-    if sentence := unknown_in_link("weight", "λ", weights):
-        st.warning(sentence)
-    if st.session_state.get("weight") not in weights:
-        st.session_state.pop("weight", None)
+    keep_known("weight", "λ", weights)
     middle = len(weights) // 2
     weight = right.selectbox("λ", weights, index=middle, key="weight", bind="query-params")
     return sweep, weights.index(weight)
@@ -52,23 +45,11 @@ def choose(shelf, focus):
 def made(result):
     with st.expander("Every gate in numbers, and how it was made"):
         show(every_gate(result.record), result.key)
-        facts = pd.DataFrame(gates_store.facts(result), columns=["what", "value"])
-        st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        line = shell_lines(*job_of("gates", result.record.spec))
-        st.code(line, language="bash", wrap_lines=True)
-        st.download_button(
-            "Download these gates as JSON", lambda: json.dumps(every_gate(result.record).to_json(), indent=1),
-            f"gates-{result.record.language}-{result.key[:12]}.json", "application/json", key="gates-json",
-            on_click="ignore", icon=":material/download:",
+        how_made(
+            gates_store.facts(result), shell_lines(*job_of("gates", result.record.spec)),
+            f"gates-{result.record.language}-{result.key[:12]}.json", "gates-json",
+            lambda: json.dumps(every_gate(result.record).to_json(), indent=1),
         )  # fmt: skip
-
-
-def problems(sentences):
-    if sentences:
-        many = "runs were" if len(sentences) > 1 else "run was"
-        with st.expander(f"{len(sentences)} {many} skipped"):
-            for sentence in sentences:
-                st.markdown(plain(sentence))
 
 
 def body(choice, shelf):
@@ -100,4 +81,4 @@ with page("Gates", INTRO) as choice:
             "learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
         )
     gates_page.draw_form(choice, shelf)
-    problems(shelf.problems)
+    skipped(shelf.problems, "run")

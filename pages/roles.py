@@ -2,14 +2,13 @@
 
 import json
 
-import pandas as pd
 import streamlit as st
 
 from headlab.report.commands import shell_lines
 from headlab.ui import roles_form, roles_page, roles_store
-from headlab.ui.figures import show
+from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
-from headlab.ui.shell import page, unknown_in_link
+from headlab.ui.shell import keep_known, page
 
 INTRO = (
     "What heads do, after Voita et al. (ACL 2019): keep to an offset, follow a relation of syntax, find the rare word."
@@ -23,18 +22,12 @@ def pick(head):
 def select(shelf):
     """The widgets for language, report and head, which match a click."""
     languages = list(shelf.by_language)
-    if sentence := unknown_in_link("focus", "language", languages):
-        st.warning(sentence)
-    if st.session_state.get("focus") not in languages:
-        st.session_state.pop("focus", None)  # from another page with other languages
+    keep_known("focus", "language", languages)
     left, right = st.columns(2)
     focus = left.selectbox("Language", languages, format_func=str, key="focus", bind="query-params")
     kept = choose(shelf, focus)
     heads = [head_key(head) for head in kept.roles.grid.heads]
-    if sentence := unknown_in_link("head", "head", heads):
-        st.warning(sentence)
-    if st.session_state.get("head") not in heads:
-        st.session_state.pop("head", None)
+    keep_known("head", "head", heads)
     best = next((at for at, head in enumerate(kept.roles.grid.heads) if kept.roles.having(head)), 0)
     head = right.selectbox("Head (stack.layer.head)", heads, index=best, key="head", bind="query-params")
     return focus, kept, head_from(head)
@@ -66,22 +59,11 @@ def made(kept):
         for name in ("measures", "roles"):
             if table := kept.roles.table(name):
                 show(table, kept.key)
-        facts = pd.DataFrame(roles_store.facts(kept), columns=["what", "value"])
-        st.table(facts, border="horizontal", hide_index=True, hide_header=True)
-        st.code(shell_lines("roles", roles_store.job_spec(kept.result.record)), language="bash", wrap_lines=True)
-        st.download_button(
-            "Download the whole report as JSON", lambda: json.dumps(kept.result.record.to_json(), indent=1),
-            f"roles-{kept.language}-{kept.key[:12]}.json", "application/json", key=f"json-{kept.key[:12]}",
-            on_click="ignore", icon=":material/download:",
+        how_made(
+            roles_store.facts(kept), shell_lines("roles", roles_store.job_spec(kept.result.record)),
+            f"roles-{kept.language}-{kept.key[:12]}.json", f"json-{kept.key[:12]}",
+            lambda: json.dumps(kept.result.record.to_json(), indent=1),
         )  # fmt: skip
-
-
-def problems(sentences):
-    if sentences:
-        many = "reports were" if len(sentences) > 1 else "report was"
-        with st.expander(f"{len(sentences)} {many} skipped"):
-            for sentence in sentences:
-                st.markdown(plain(sentence))
 
 
 def body(choice, shelf):
@@ -117,4 +99,4 @@ with page("Roles", INTRO) as choice:
             "the map of heads by role, tables to download, examples, and what to know before believing them."
         )
     roles_form.draw_form(choice, shelf)
-    problems(shelf.problems)
+    skipped(shelf.problems, "report")

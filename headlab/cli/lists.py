@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.scores import Curve, HeadScores
-from headlab.store import Result
+from headlab.store import Listing, Result
 from headlab.tables import Report
 from headlab.tasks.base import SPLITS, Task
 
@@ -109,53 +109,42 @@ def _tell_task(row: Mapping[str, Any]) -> None:
 def cache(cache: CacheRoot = None, json: AsJson = False) -> None:
     """List the results in the cache, and what was skipped and why."""
     store = open_store(cache)
-    listing, curves, reports, gates = store.scan(), store.curves(), store.reports(), store.gates()
-    problems = [*listing.problems, *curves.problems, *reports.problems, *gates.problems]
+    listings: dict[str, Listing[Any]] = {
+        "results": store.scan(), "curves": store.curves(), "reports": store.reports(), "gates": store.gates()
+    }  # fmt: skip
+    rows = {name: [ROWS[name](result) for result in listing.results] for name, listing in listings.items()}
+    problems = [problem for listing in listings.values() for problem in listing.problems]
     if json:
-        rows, more = [row(r) for r in listing.results], [curve_row(r) for r in curves.results]
-        told = {"results": rows, "curves": more, "reports": [report_row(r) for r in reports.results]}
-        told["gates"] = [gates_row(r) for r in gates.results]
-        print_json({"root": str(store.root), **told, "problems": problems})
+        print_json({"root": str(store.root), **rows, "problems": problems})
         return
-    for result in listing.results:
-        typer.echo(
-            "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s".format(**row(result))
-        )
-    for curve in curves.results:
-        typer.echo(
-            "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  {seconds:.0f} s".format(
-                **curve_row(curve)
-            )
-        )
-    for report in reports.results:
-        typer.echo(
-            "{key:.12}  {model}  {task}/{languages}  experiment {experiment}  {seconds:.0f} s".format(
-                **report_row(report)
-            )
-        )
-    for learned in gates.results:
-        gate = gates_row(learned)
-        where = "{key:.12}  {model}  {task}/{language}".format(**gate)
-        typer.echo("{}  gates at λ {weight:g}, {kept} of {heads} heads  {seconds:.0f} s".format(where, **gate))
+    for name, of_kind in rows.items():
+        for one in of_kind:
+            typer.echo(LINES[name].format(**one))
     for problem in problems:
         typer.echo(f"! {problem}")
-    count = sum(len(part.results) for part in (listing, curves, reports, gates))
-    typer.echo(f"{count} results, {len(problems)} skipped, in {store.root}")
+    typer.echo(f"{sum(map(len, rows.values()))} results, {len(problems)} skipped, in {store.root}")
+
+
+def _shared(result: Result[Any]) -> dict[str, Any]:
+    """What every kind of result says of itself as JSON."""
+    record = result.record
+    return {
+        "key": result.key,
+        "model": record.spec["model"]["name"],
+        "task": record.spec["task"]["name"],
+        "seconds": record.seconds,
+        "example_forwards": record.example_forwards,
+    }
 
 
 def row(result: Result[HeadScores]) -> dict[str, Any]:
-    """One result as JSON."""
-    scores, spec = result.record, result.record.spec
-    return {
-        "key": result.key,
-        "model": spec["model"]["name"],
-        "task": spec["task"]["name"],
+    """Scores as JSON."""
+    scores = result.record
+    return _shared(result) | {
         "language": scores.language,
         "method": scores.method,
         "estimand": scores.estimand,
-        "options": spec["method"]["options"],
-        "seconds": scores.seconds,
-        "example_forwards": scores.example_forwards,
+        "options": scores.spec["method"]["options"],
         "values_sha256": scores.values_sha256(),
     }
 
@@ -163,52 +152,45 @@ def row(result: Result[HeadScores]) -> dict[str, Any]:
 def curve_row(result: Result[Curve]) -> dict[str, Any]:
     """One curve as JSON."""
     curve = result.record
-    return {
-        "key": result.key,
-        "model": curve.spec["model"]["name"],
-        "task": curve.spec["task"]["name"],
+    return _shared(result) | {
         "language": curve.language,
         "split": curve.split,
         "ordering": curve.ordering,
         "points": len(curve.removed),
         "area": curve.area,
-        "seconds": curve.seconds,
-        "example_forwards": curve.example_forwards,
         "values_sha256": curve.values_sha256(),
     }
 
 
 def report_row(result: Result[Report]) -> dict[str, Any]:
     """One report of an experiment as JSON."""
-    report, spec = result.record, result.record.spec
-    return {
-        "key": result.key,
-        "experiment": report.name,
-        "model": spec["model"]["name"],
-        "task": spec["task"]["name"],
-        "languages": spec["task"]["language"],
-        "options": spec["options"],
-        "seconds": report.seconds,
-        "example_forwards": report.example_forwards,
-    }
+    spec = result.record.spec
+    own = {"experiment": result.record.name, "languages": spec["task"]["language"], "options": spec["options"]}
+    return _shared(result) | own
 
 
 def gates_row(result: Result[LearnedGates]) -> dict[str, Any]:
     """Learned gates as JSON."""
-    gates, spec = result.record, result.record.spec
-    return {
-        "key": result.key,
-        "model": spec["model"]["name"],
-        "task": spec["task"]["name"],
+    gates = result.record
+    return _shared(result) | {
         "language": gates.language,
         "weight": gates.weight,
         "kept": int(gates.kept.sum()),
         "heads": gates.grid.size,
         "undecided": gates.undecided(),
-        "seconds": gates.seconds,
-        "example_forwards": gates.example_forwards,
         "values_sha256": gates.values_sha256(),
     }
+
+
+ROWS: Mapping[str, Callable[[Result[Any]], dict[str, Any]]] = {
+    "results": row, "curves": curve_row, "reports": report_row, "gates": gates_row
+}  # fmt: skip
+LINES = {
+    "results": "{key:.12}  {model}  {task}/{language}  {method} ({estimand})  {seconds:.0f} s",
+    "curves": "{key:.12}  {model}  {task}/{language}  curve by {ordering}, {points} points  {seconds:.0f} s",
+    "reports": "{key:.12}  {model}  {task}/{languages}  experiment {experiment}  {seconds:.0f} s",
+    "gates": "{key:.12}  {model}  {task}/{language}  gates at λ {weight:g}, {kept} of {heads} heads  {seconds:.0f} s",
+}
 
 
 # `headlab report`: results as one HTML file.

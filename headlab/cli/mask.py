@@ -92,7 +92,7 @@ def snippet(
 ) -> None:
     """Write a script of at most 40 lines that applies a mask with PyTorch and transformers alone."""
     import headlab
-    from headlab.api import place_of
+    from headlab.hooks.loading import place_of
 
     mask = load_mask(file)
     name = model or mask.model.get("name")

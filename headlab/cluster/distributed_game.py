@@ -11,11 +11,12 @@ from uuid import uuid4
 
 import torch
 
-from headlab import __version__, load
+from headlab import __version__
 from headlab.cluster.pool import Call, Pool
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
+from headlab.hooks.loading import load
 from headlab.hooks.model import Model
 from headlab.methods.game import Ask
 from headlab.methods.model_game import ModelGame, round_on

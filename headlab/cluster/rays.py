@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from headlab import __version__, load
+from headlab import __version__
 from headlab.cluster.distributed_game import Hand, Job, Origin, Team
 from headlab.cluster.pool import Lost, Pool
 from headlab.errors import HeadlabError
+from headlab.hooks.loading import load
 from headlab.hooks.model import Model
 from headlab.methods.game import Ask
 

@@ -77,7 +77,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result[HeadScores] of a method, flat arrays [head]; fields as in `HeadScores`."""
+    """Result of a method, flat arrays [head]; fields as in `HeadScores`."""
 
     values: Floats
     low: Floats | None = None

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headlab import bleu, generation, load
+from headlab import bleu, generation
 from headlab.errors import HeadlabError
 from headlab.generation import Decoding, check_bleu, check_model
+from headlab.hooks.loading import load
 from headlab.hooks.model import Model
 from headlab.l0_gates import LearnedGates
 from headlab.reproduce import gates_classifiers as heads

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headlab import load
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
+from headlab.hooks.loading import load
 from headlab.hooks.model import Model
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order

@@ -68,7 +68,7 @@ def model_of(name: str, data: Path, nli: Path | None, device: str | None, dtype:
         return opened(base_folder(cache_folder()), BASE, device, dtype)
     if name == NLI:
         return opened(nli_folder(data, nli), NLI, device, dtype)
-    from headlab import load
+    from headlab.hooks.loading import load
 
     return load(name, device=device, dtype=dtype)
 

@@ -371,7 +371,9 @@ def _pack_gates(gates: LearnedGates) -> Content:
     try:
         concrete = {name: float(value) for name, value in asdict(gates.concrete).items()}
         about = {"concrete": concrete, "told": told, "told_sha256": content_key(told)}
-        return arrays, _about_record(gates, GATES_FIELDS) | about
+        about |= _about_record(gates, GATES_FIELDS)
+        canonical_json(about)  # raises for what JSON cannot represent
+        return arrays, about
     except (TypeError, ValueError) as error:
         raise HeadlabError(
             f"what was measured of the gates for {gates.language} is neither a number nor a text ({error}); "

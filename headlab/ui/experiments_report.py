@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
@@ -18,7 +17,7 @@ from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
-from headlab.ui.figures import figure, show
+from headlab.ui.figures import figure, how_made, show
 from headlab.ui.names import head_from, head_key, head_words, page_link
 
 # From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
@@ -125,12 +124,7 @@ def _made(result: Result[Report]) -> None:
         spec = job_spec(result.record.spec)
         if about := EXPERIMENTS.get(result.record.name):
             st.caption(f"After {about.paper}.")
-        table = pd.DataFrame(facts(result), columns=["what", "value"])
-        st.table(table, border="horizontal", hide_index=True, hide_header=True)
-        st.caption("The same from a terminal; what is in the cache is not computed again:")
-        st.code(shell_lines("experiment", spec), language="bash", wrap_lines=True)
-        st.download_button(
-            "Download the whole report as JSON", lambda: json.dumps(result.record.to_json(), indent=1),
-            f"{result.record.name}-{result.key[:12]}.json", "application/json", key=f"json-{result.key[:12]}",
-            on_click="ignore", icon=":material/download:",
+        how_made(
+            facts(result), shell_lines("experiment", spec), f"{result.record.name}-{result.key[:12]}.json",
+            f"json-{result.key[:12]}", lambda: json.dumps(result.record.to_json(), indent=1),
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -14,7 +14,7 @@ import streamlit as st
 
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.tables import NOTHING, Table
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.ui.presses import uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
@@ -88,3 +88,26 @@ def frame(table: Table) -> pd.DataFrame:
     if LANGUAGE in columns:
         columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
     return pd.DataFrame(columns, columns=list(table.columns))
+
+
+# How a result was made, and which ones could not be read.
+
+
+def how_made(facts: Sequence[tuple[str, str]], command: str, name: str, key: str, data: Callable[[], str]) -> None:
+    """Draw (name, value) pairs, the command, and a button that saves `data` as `name`. key: of the button."""
+    st.table(pd.DataFrame(facts, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
+    st.caption("The same from a terminal; what is in the cache is not computed again:")
+    st.code(command, language="bash", wrap_lines=True)
+    st.download_button(
+        "Download all of it as JSON", data, name, "application/json", key=key, on_click="ignore",
+        icon=":material/download:",
+    )  # fmt: skip
+
+
+def skipped(problems: Sequence[str], what: str) -> None:
+    """Draw why some of the cache's results were skipped, if any were. what: one of them, like "report"."""
+    if problems:
+        many = f"{what}s were" if len(problems) > 1 else f"{what} was"
+        with st.expander(f"{len(problems)} {many} skipped"):
+            for sentence in problems:
+                st.markdown(plain(sentence))

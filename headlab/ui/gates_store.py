@@ -25,6 +25,8 @@ from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
 from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
 
+# Learned gates as pages read them: the accuracy of each run, and tables.
+
 SPLITS = ("dev", "test")
 OPTIONS, WEIGHT, TRAINED, ALL = "options", "weight", "trained", "all"
 ONE_SEED = (

@@ -183,7 +183,8 @@ def _alone() -> Iterator[None]:
         del requests.on_scriptrunner_yield
 
 
-# Parts of a page that redraw themselves while something runs.
+# Parts of a page that redraw themselves while something runs. Such a timer is a request like a user's, so there are as
+# few as possible, and what it redraws holds no input and no button.
 
 # Marks a page that is not final yet: it will change by itself.
 LIVE = '<span hidden data-state="live"></span>'

@@ -24,7 +24,6 @@ from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, problems, source, task
-from headlab.ui import shell
 from headlab.ui.presses import Button, follow, row, uninterrupted
 from headlab.ui.results import Found, matching, select
 from headlab.worker import process
@@ -299,22 +298,7 @@ def notes(name: str) -> list[str]:
     return [note for note in found if note]
 
 
-__all__ = [
-    "Choice",
-    "boot",
-    "choose",
-    "client",
-    "found",
-    "go",
-    "guarded",
-    "known_models",
-    "languages_of",
-    "listing",
-    "page",
-    "sidebar",
-    "unknown_in_link",
-    "warm_up",
-]
+# The frame of every page.
 
 # Streamlit leaves six empty lines at the top; its rows of containers do not share columns.
 STYLE = """<style>
@@ -428,7 +412,7 @@ def _cached(results: Listing[HeadScores], part: str) -> list[str]:
 def known_models() -> list[str]:
     """Models that can be chosen: the embedded ones, those with results, and those named in this session."""
     named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
-    known = dict.fromkeys([*shell.embedded_models(), *_cached(listing(), "model"), *named])
+    known = dict.fromkeys([*embedded_models(), *_cached(listing(), "model"), *named])
     return list(known) or ["e5-small-intents"]
 
 
@@ -447,6 +431,14 @@ def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None
     known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
     named = ", ".join(repr(value[:80]) for value in unknown[:5])
     return f"The link asks for {what} {named}, which is unknown here; choose from {known}. It was left out."
+
+
+def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
+    """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none."""
+    if sentence := unknown_in_link(param, what, options):
+        st.warning(sentence)
+    if st.session_state.get(param) not in options:
+        st.session_state.pop(param, None)  # from a link, or from another page with other options
 
 
 def _note(param: str, what: str, options: Sequence[str]) -> None:
@@ -557,7 +549,7 @@ def sidebar() -> Choice:
         options = languages_of(name)
         _note("langs", "language", options)
         _pick_languages(options)
-        shell.status_line()
+        status_line()
     chosen = st.session_state["langs"]
     return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method))
 

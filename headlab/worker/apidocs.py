@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 from http import HTTPStatus
 from typing import Any
 
@@ -250,7 +251,7 @@ def page(api: Api) -> str:
     body = re.sub(r"<h([23])>(.*?)</h\1>", lambda m: f'<h{m[1]} id="{_anchor(m[2])}">{m[2]}</h{m[1]}>', body)
     body = body.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    title = "<title>headlab worker</title>"
+    title = f"<title>headlab worker {escape(api.version)}</title>"
     return f'<!doctype html><html lang="en"><head>{head}{title}<style>{STYLE}</style></head><body>{body}</body></html>'
 
 

@@ -17,11 +17,10 @@ from typing import IO, Any, TypeVar
 
 import torch
 
-from headlab import load
-from headlab.api import place_of
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import unwritable
+from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
 from headlab.methods.run import Helpers, peek, score
 from headlab.models.embedded import cache_folder

@@ -26,6 +26,7 @@ from worker_running import Running, running
 from headlab.errors import HeadlabError
 from headlab.masks import full_mask
 from headlab.records import HeadGrid, Stack
+from headlab.tables import Report
 from headlab.worker import process, server
 from headlab.worker.__main__ import main
 from headlab.worker.client import Client
@@ -343,14 +344,17 @@ def test_a_job_that_kills_its_worker_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_job_that_gets_on_between_kills_is_never_given_up(tmp_path: Path) -> None:
-    for _ in range(3 * ATTEMPTS):
+    for number in range(3 * ATTEMPTS):
         jobs = Jobs(tmp_path / "jobs.db")
         jobs.submit("score", SPEC)
         claimed = jobs.claim()
         assert claimed is not None
         running = RunningJob(jobs, claimed, lambda: None)
         store = WatchedStore(tmp_path, kept=lambda *_, job=running: job.kept())
-        store.run({"format": 1}).save({"n": np.zeros(1)})
+        if number % 2:
+            store.run({"format": 1}).save({"n": np.zeros(1)})
+        else:
+            store.run({"format": 1}).finish(Report("made up", ()), {})
         jobs.close()  # and never another word: as after kill -9
     jobs = Jobs(tmp_path / "jobs.db")
     assert jobs.get(claimed.id).state == "queued"

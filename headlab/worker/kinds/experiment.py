@@ -267,7 +267,15 @@ class FrontSpec(ExperimentSpec):
     experiment: Literal["front"] = "front"
 
 
-FRONT = Kind("front", FrontSpec, fill, run, foresee, "A front of smaller models, computed on the worker's own device.")
+FRONT = Kind(
+    "front",
+    FrontSpec,
+    fill,
+    run,
+    foresee,
+    "A front of smaller models, computed on the worker's own device.",
+    measure=measure,
+)
 
 
 # Worth jobs: how long the untouched, the masked and the shrunk model take on the worker's device now.
