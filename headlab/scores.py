@@ -15,8 +15,12 @@ from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints
 from headlab.stats.bootstrap import Paired, group_bootstrap
 
-ARRAYS = ("values", "low", "high", "samples", "p_values")
-PLAIN = ("language", "method", "estimand", "unit", "example_forwards", "seconds", "level")
+# The fields of scores beside grid, spec and halves: arrays [head], and plain values with their types.
+ARRAYS = ("values", "low", "high", "p_values", "samples")
+PLAIN = {
+    "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
+    "seconds": float,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

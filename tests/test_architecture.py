@@ -95,6 +95,19 @@ def test_strangers_do_not_know_each_other():
     assert wrong == []
 
 
+def test_no_module_looks_a_name_up_in_the_package():
+    """`from headlab import load` would import a part of the house that the rules above do not see."""
+    wrong = [
+        f"{path} imports {alias.name}"
+        for path in sources()
+        for node in house.imports(path)
+        if isinstance(node, ast.ImportFrom) and node.module == "headlab"
+        for alias in node.names
+        if alias.name != "__version__" and f"headlab.{alias.name}" not in house.modules()
+    ]
+    assert wrong == []
+
+
 def test_no_two_modules_import_each_other_even_in_a_round():
     assert len(house.longest_chain()) > 1  # it raises CycleError for a round
 

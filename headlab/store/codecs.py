@@ -14,7 +14,7 @@ from headlab.errors import HeadlabError
 from headlab.files import parse_json
 from headlab.l0_gates import HardConcrete, LearnedGates
 from headlab.records import Bools, Evaluation, HeadGrid, Ints, canonical_json, content_key
-from headlab.scores import Curve, HeadScores
+from headlab.scores import ARRAYS, PLAIN, Curve, HeadScores
 from headlab.store.folder import (
     FORMAT,
     SCORE,
@@ -188,12 +188,7 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
 
 # Scores as the result of a run.
 
-SCORE_FLOATS = ("values", "low", "high", "p_values")
-SCORE_ARRAYS = (*SCORE_FLOATS, "samples", "halves")
-SCORE_FIELDS = {
-    "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
-    "seconds": float,
-}  # fmt: skip
+SCORE_ARRAYS = (*ARRAYS, "halves")
 
 
 def _pack_scores(scores: HeadScores) -> Content:
@@ -205,7 +200,7 @@ def _pack_scores(scores: HeadScores) -> Content:
             "Check that the model gives finite outputs on this data",
             code="score.method_not_finite",
         )
-    return given, _about_record(scores, SCORE_FIELDS)
+    return given, _about_record(scores, PLAIN)
 
 
 def _about_record(record: HeadScores | Curve | LearnedGates, names: Iterable[str]) -> dict[str, Any]:
@@ -221,7 +216,7 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
     for name, array in given.items():
         shape = (2, grid.size) if name == "halves" else (grid.size,)
         check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
-    fields = {name: read_field(about, name, kind) for name, kind in SCORE_FIELDS.items()}
+    fields = {name: read_field(about, name, kind) for name, kind in PLAIN.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
     if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _scored(spec):
         raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")

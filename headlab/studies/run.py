@@ -28,7 +28,7 @@ from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts
 from headlab.store import ANSWERS, FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
-from headlab.studies.table import FRONT, Experiment, experiment
+from headlab.studies.table import Experiment, study
 from headlab.tables import Report, duration
 from headlab.tasks.base import DEV_SIZE, Example, Split, Task
 
@@ -510,13 +510,8 @@ def forecast(key: str, pieces: Pieces, options: Mapping[str, Any] | None = None)
 
 def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tuple[Experiment, dict[str, Any]]:
     """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
-    about = FRONT if key == FRONT.key else experiment(key)
-    least, given = about.least_languages, len(pieces.languages)
-    if given < least:
-        raise HeadlabError(
-            f"experiment {key} compares languages; it needs {least} or more, given {given}",
-            code="experiment.languages_too_few",
-        )
+    about = study(key)
+    about.check_languages(len(pieces.languages))
     if pieces.seed < 0:
         raise HeadlabError(f"seed is {pieces.seed}; choose 0 or more", code="seed.invalid")
     return about, about.resolve(options or {})

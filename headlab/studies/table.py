@@ -38,6 +38,14 @@ class Experiment:
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fewest: Mapping[str, int] = field(default_factory=dict)
 
+    def check_languages(self, given: int) -> None:
+        """Raise HeadlabError for too few languages. given: how many there are."""
+        if given < self.least_languages:
+            raise HeadlabError(
+                f"experiment {self.key} compares languages; it needs {self.least_languages} or more, given {given}",
+                code="experiment.languages_too_few",
+            )
+
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All options: given ones checked, the rest at their defaults; options of methods are completed too.
 
@@ -301,3 +309,8 @@ def experiment(key: str) -> Experiment:
             f"unknown experiment {key!r}; choose from {', '.join(EXPERIMENTS)}", code="experiment.unknown"
         )
     return EXPERIMENTS[key]
+
+
+def study(key: str) -> Experiment:
+    """An experiment, or the front, by its key. Raises HeadlabError for an unknown one."""
+    return FRONT if key == FRONT.key else experiment(key)

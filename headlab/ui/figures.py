@@ -83,8 +83,8 @@ def frame(table: Table) -> pd.DataFrame:
     columns = {}
     for place, (name, form) in enumerate(zip(table.columns, table.formats, strict=True)):
         cells = [row[place] for row in table.rows]
-        plain = all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
-        columns[name] = cells if plain and FORMAT.fullmatch(form) else [row[place] for row in shown]
+        numeric = all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells)
+        columns[name] = cells if numeric and FORMAT.fullmatch(form) else [row[place] for row in shown]
     if LANGUAGE in columns:
         columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
     return pd.DataFrame(columns, columns=list(table.columns))

@@ -14,8 +14,7 @@ from headlab.methods.table import method
 from headlab.records import HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.store import Run
-from headlab.studies.table import FRONT as FRONT_STUDY
-from headlab.studies.table import METHOD, METHOD_OPTIONS, Experiment, experiment
+from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment, study
 from headlab.tasks import task
 from headlab.tasks.base import Example, Split, Task
 from headlab.worker.kinds.kind import (
@@ -89,13 +88,9 @@ def fill(spec: Experimental) -> Experimental:
 
 
 def _filled(spec: Experimental) -> Experimental:
-    about, chosen = about_of(spec), task(spec.task, spec.languages)
-    if len(chosen.languages) < about.least_languages:
-        raise HeadlabError(
-            f"experiment {about.key} compares languages; it needs {about.least_languages} or more, "
-            f"given {len(chosen.languages)}",
-            code="experiment.languages_too_few",
-        )
+    by_key = study if isinstance(spec, FrontSpec) else experiment  # a front has jobs of its own kind
+    about, chosen = by_key(spec.experiment), task(spec.task, spec.languages)
+    about.check_languages(len(chosen.languages))
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
             raise HeadlabError(
@@ -114,11 +109,6 @@ def _filled(spec: Experimental) -> Experimental:
             "options": modest(own),
         }
     )
-
-
-def about_of(spec: ExperimentSpec) -> Experiment:
-    """What a job runs: the front belongs to the jobs of its own kind. Raises HeadlabError for an unknown experiment."""
-    return FRONT_STUDY if isinstance(spec, FrontSpec) else experiment(spec.experiment)
 
 
 def modest(options: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +130,7 @@ def modest(options: dict[str, Any]) -> dict[str, Any]:
 def options_of(spec: ExperimentSpec) -> dict[str, Any]:
     """The options as the experiment takes them, including the method and its options if it uses one."""
     beside = {METHOD: method(spec.method).key, METHOD_OPTIONS: dict(spec.method_options)}
-    fits = about_of(spec).options
+    fits = study(spec.experiment).options
     given = {name: value for name, value in beside.items() if name in fits and value != {}}
     return {**spec.options, **given}
 
@@ -241,8 +231,7 @@ def measure(lab: Lab, request: MeasureRequest, tick: Callable[[], None]) -> Meas
     """Cost of what the store lacks for an experiment, at the device's present pace. In the device's thread only."""
     from headlab.studies.run import forecast
 
-    given = request.experiment or {}
-    spec = (FrontSpec if given.get("experiment") == FRONT.key else ExperimentSpec).model_validate(given)
+    spec = ExperimentSpec.model_validate(request.experiment)
     pieces = pieces_of(lab, spec, tick)
     cost = forecast(spec.experiment, pieces, options_of(spec))
     told = Forecast(forwards=cost.forwards, seconds=cost.seconds, basis=cost.words)
@@ -267,15 +256,7 @@ class FrontSpec(ExperimentSpec):
     experiment: Literal["front"] = "front"
 
 
-FRONT = Kind(
-    "front",
-    FrontSpec,
-    fill,
-    run,
-    foresee,
-    "A front of smaller models, computed on the worker's own device.",
-    measure=measure,
-)
+FRONT = Kind("front", FrontSpec, fill, run, foresee, "A front of smaller models, computed on the worker's own device.")
 
 
 # Worth jobs: how long the untouched, the masked and the shrunk model take on the worker's device now.

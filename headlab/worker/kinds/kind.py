@@ -94,7 +94,7 @@ class Kind(Generic[Spec]):
     spec: the type of its params.  fill: returns them with every default filled in, so that equal work has
     equal params; raises for invalid ones.  run: does the work; returns the job's `result`.
     foresee: returns what it will cost.  says: a sentence for the documentation.  places: where it may run.
-    measure: times its work for a forecast; None where plain forward passes are timed.
+    measure: answers a `MeasureRequest` that holds a spec of this kind; None for kinds that no request has a place for.
     """
 
     key: str
