@@ -22,3 +22,4 @@ with shell.guarded():
     presses.root(pages.url_path, list(PAGES))
     shell.sidebar()
     pages.run()
+    presses.drawn()

@@ -5,13 +5,14 @@ import streamlit as st
 from headlab.pictures import common_limit
 from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title
+from headlab.ui.presses import give
 from headlab.ui.shell import found, page, unknown_in_link
 
 
 def pick(language, head, languages):
-    st.session_state["head"] = head_key(head)
+    give("head", head_key(head))
     if language in languages and language != st.session_state.get("focus"):
-        st.session_state["focus"] = language
+        give("focus", language)
 
 
 def select(scores):

@@ -8,6 +8,7 @@ from headlab.report.commands import shell_lines
 from headlab.ui import roles_form, roles_page, roles_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
+from headlab.ui.presses import give
 from headlab.ui.shell import keep_known, page
 
 INTRO = (
@@ -16,7 +17,7 @@ INTRO = (
 
 
 def pick(head):
-    st.session_state["head"] = head_key(head)
+    give("head", head_key(head))
 
 
 def select(shelf):

@@ -32,7 +32,7 @@ from headlab.ui.gates_store import (
     table_of,
     worth,
 )
-from headlab.ui.presses import button, follow
+from headlab.ui.presses import button, follow, give
 from headlab.ui.prune_figures import Figure, Known, Question, figures
 from headlab.ui.results import matching, select
 from headlab.ui.shell import Choice, Latest, client, guarded, listing
@@ -328,7 +328,7 @@ def choose() -> None:
     """Show the run of the clicked point."""
     weight = clicked(st.session_state.get(CHART))
     if weight:
-        st.session_state[WEIGHT] = weight
+        give(WEIGHT, weight)
 
 
 def clicked(event: Any) -> str:

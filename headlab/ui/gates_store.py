@@ -23,6 +23,7 @@ from headlab.tables import Cell, Table
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
+from headlab.ui.presses import give
 from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
 
 # Learned gates as pages read them: the accuracy of each run, and tables.
@@ -223,8 +224,9 @@ def begin(by_language: Mapping[str, Sequence[Sweep]]) -> None:
         for sweep in every:
             for run, weight in zip(sweep.runs, sweep.weights, strict=True):
                 if run.key == asked:
-                    st.session_state["focus"], st.session_state["weight"] = language, weight
-                    st.session_state[sweep_key(language, every)] = sweep.runs[0].key
+                    give("focus", language)
+                    give("weight", weight)
+                    give(sweep_key(language, every), sweep.runs[0].key)
 
 
 def sweep_key(language: str, every: Sequence[Sweep]) -> str:

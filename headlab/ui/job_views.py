@@ -25,7 +25,7 @@ from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
 from headlab.ui.names import language_title
-from headlab.ui.presses import Button, button, follow, row
+from headlab.ui.presses import Button, button, follow, give, row
 from headlab.ui.shell import Choice, found, go, guarded, languages_of, supervisor
 from headlab.worker.client import Client
 
@@ -236,7 +236,7 @@ def _open_roles(job: Job) -> None:
         return
     task, languages = str(params.get("task") or before.task), list(params["languages"])
     offered = tuple(name for name in languages if name in languages_of(task)) or before.languages
-    st.session_state["focus"] = languages[0]
+    give("focus", languages[0])
     go("roles", Choice(params["model"], task, offered, before.method))
 
 
@@ -246,7 +246,7 @@ def _open_gates(job: Job) -> None:
     if not isinstance(before, Choice):
         return
     languages = tuple(params["languages"])
-    st.session_state["focus"] = languages[0]
+    give("focus", languages[0])
     if keys := (job.get("result") or {}).get("keys"):
         gates_store.remember(str(keys[-1]))
     go("gates", Choice(params["model"], params["task"], languages, before.method))

@@ -6,7 +6,8 @@ the flag, so that its callback is called again; and a request that arrives while
 the callback there. A fragment's request is dropped while the page is drawn without that fragment.
 
 So the browser numbers the presses of a tab and resends those not yet handled until the server has acknowledged the
-last number (`static/presses.js`), and the action of a press is not interrupted.
+last number (`static/presses.js`), and the action of a press is not interrupted. Every request also brings what the
+browser's widgets showed, so one made before an action's effect was drawn would set them back: see `give`.
 """
 
 from __future__ import annotations
@@ -29,14 +30,30 @@ Kind = Literal["primary", "secondary", "tertiary"]
 
 
 @dataclass
+class Given:
+    """A widget's value that an action set. before: what the browser may still show.  press: (tab, number) that set it.
+
+    drawn: a run has drawn it to its end, so what the browser sends from now on is what the person chose.
+    """
+
+    value: Any
+    before: list[Any]
+    press: tuple[str, int] | None
+    drawn: bool = False
+
+
+@dataclass
 class Log:
     """The presses of one session. taken: {tab: number of its last press handled}.  actions: {key: action of a press}.
 
-    name: of the session, by which a browser detects that a new one began.
+    given: {key of a widget: the value that an action set}.  name: of the session, by which a browser detects that a
+    new one began.
     """
 
     taken: dict[str, int] = field(default_factory=dict)
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+    given: dict[str, Given] = field(default_factory=dict)
+    press: tuple[str, int] | None = None  # being handled
     name: str = field(default_factory=partial(token_hex, 8))
     # The next request's run starts in its own thread while this one may still be executing an action.
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -51,8 +68,18 @@ class Log:
             for number, key, value in sorted(event["presses"], key=lambda press: int(press[0])):
                 if number > self.taken.get(tab, 0):
                     self.taken[tab] = number  # first: an action that fails is not retried
-                    if (action := self.actions.get(key)) is not None:
-                        action(value)
+                    self._act((tab, number), key, value)
+                else:  # the browser waits for it, so it has not seen its effect
+                    for given in self.given.values():
+                        given.drawn = given.drawn and given.press != (tab, number)
+
+    def _act(self, press: tuple[str, int], key: str, value: Any) -> None:
+        self.press = press
+        try:
+            if (action := self.actions.get(key)) is not None:
+                action(value)
+        finally:
+            self.press = None
 
 
 @dataclass(frozen=True)
@@ -85,8 +112,30 @@ def root(page: str, pages: Sequence[str]) -> None:
 
     page: path of the page being drawn, empty for the default one.  pages: paths of all pages.
     """
-    with log().lock:  # wait for a press in progress, so that the page shows its effect
+    held = log()
+    with held.lock:  # wait for a press in progress, so that the page shows its effect
+        for key, given in held.given.items():
+            if not given.drawn and st.session_state.get(key) in given.before:
+                st.session_state[key] = given.value
         draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
+
+
+def drawn() -> None:
+    """The page has been drawn to its end. Called by app.py."""
+    for given in log().given.values():
+        given.drawn = True
+
+
+def give(key: str, value: Any) -> None:
+    """Set a widget's value in an action, or before the widget is drawn.
+
+    It holds until it has been drawn against requests that still bring what the browser showed before.
+    """
+    held, before = log(), [st.session_state.get(key)]
+    if (earlier := held.given.get(key)) is not None and not earlier.drawn:
+        before += [earlier.value, *earlier.before]
+    held.given[key] = Given(value, before, held.press)
+    st.session_state[key] = value
 
 
 def button(

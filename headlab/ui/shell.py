@@ -24,7 +24,7 @@ from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, problems, source, task
-from headlab.ui.presses import Button, follow, row, uninterrupted
+from headlab.ui.presses import Button, follow, give, row, uninterrupted
 from headlab.ui.results import Found, matching, select
 from headlab.worker import process
 from headlab.worker.client import Client
@@ -449,7 +449,7 @@ def _note(param: str, what: str, options: Sequence[str]) -> None:
 
 def _pick_languages(options: list[str]) -> None:
     def set_all(chosen: list[str]) -> None:
-        st.session_state["langs"] = chosen
+        give("langs", chosen)
 
     st.pills("Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params")
     row(
@@ -467,7 +467,7 @@ def _name_model() -> None:
     name = str(st.session_state.get("_named", "")).strip()
     if name:
         _know(name)
-        st.session_state["model"] = name
+        give("model", name)
 
 
 def _pick_model(options: list[str]) -> str:
@@ -523,7 +523,8 @@ def _arrive() -> None:
         st.switch_page(f"pages/{name}.py", query_params={})
     if (wanted := st.session_state.pop("_wanted", None)) is not None:
         _know(wanted.model)
-        st.session_state.update(_widgets(wanted))
+        for key, value in _widgets(wanted).items():
+            give(key, value)
 
 
 def _widgets(choice: Choice) -> dict[str, Any]:

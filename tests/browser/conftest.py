@@ -21,6 +21,7 @@ import pytest
 from browsing import QUIET, open_list
 from cached_scores import fill, made_up, while_cached
 from saved import save_classifier
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from waiting import until
 
 from headlab import load
@@ -263,15 +264,33 @@ def as_new(tab) -> None:
 
 @dataclass
 class Line:
-    """A tab of a test's own, and what it sends to the server. lost: messages while the line was cut."""
+    """A tab of a test's own, and what it and the server say to each other.
+
+    lost: its messages while the line was cut.  late: the server's while the tab is deaf.
+    """
 
     page: Any
     cut: bool = False
+    deaf: bool = False
     lost: list[Any] = field(default_factory=list)
+    late: list[Any] = field(default_factory=list)
 
     def between(self, browser) -> None:
-        server = browser.connect_to_server()
+        self.browser, server = browser, browser.connect_to_server()
+
         browser.on_message(lambda message: self.lost.append(message) if self.cut else server.send(message))
+        server.on_message(lambda message: self.late.append(message) if self.deaf else browser.send(message))
+
+    def runs(self) -> int:
+        """Runs of the whole page that have ended while the tab is deaf."""
+        said = [ForwardMsg.FromString(message) for message in self.late]
+        return sum(m.HasField("script_finished") and m.script_finished == m.FINISHED_SUCCESSFULLY for m in said)
+
+    def hear(self) -> None:
+        """Deliver what was kept back, and from now on all at once."""
+        self.deaf = False
+        while self.late:
+            self.browser.send(self.late.pop(0))
 
 
 @pytest.fixture

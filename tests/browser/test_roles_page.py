@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from browsing import open_list
+from browsing import QUIET, open_list
 from cached_reports import keep
 from cached_scores import GRID
 from made_roles import made_roles
@@ -56,6 +56,20 @@ def test_heads_are_told_by_colour_letter_and_name_and_reached_by_mouse_and_keys(
     expect(page.locator('[data-c="11.11"]')).to_be_visible()
     assert page.locator('[data-c="11.11"]').bounding_box()["width"] >= 24
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(line):
+    """Every request brings what the lists showed, which here is the head before."""
+    page = line.page
+    page.goto("/roles?langs=de&langs=th")
+    page.locator(QUIET).wait_for()
+    line.deaf = True
+    page.locator('[data-c="0.2"]').click()
+    while line.runs() < 2:  # the press is sent again, as no answer says that it was taken
+        page.wait_for_timeout(100)
+    line.hear()
+    page.wait_for_function("document.documentElement.dataset.presses === '0'")
+    expect(page.get_by_role("heading", name="Layer 0, head 2", exact=True)).to_be_visible()
 
 
 def test_roles_are_found_followed_and_shown_where_they_were_started(visit, page, tiny):

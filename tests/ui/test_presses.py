@@ -106,6 +106,46 @@ def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
     assert requests.on_scriptrunner_yield() is not None
 
 
+@pytest.fixture
+def picked(monkeypatch):
+    """A list of heads that shows a, and a log whose presses pick another."""
+    state = {"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})}
+    monkeypatch.setattr(presses.st, "session_state", state)
+    monkeypatch.setattr(presses, "draw", lambda *_: None)
+
+    def request(shown: str, *numbers_and_heads: tuple[int, str], whole: bool = True) -> str:
+        """The head that a run shows. whole: no other request ends it."""
+        state["head"] = shown
+        state[presses.LOG].take({"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]})
+        presses.root("", [])
+        if whole:
+            presses.drawn()
+        return state["head"]
+
+    return request
+
+
+def test_a_pick_survives_requests_made_before_it_was_drawn(picked):
+    assert picked("a", (1, "b"), whole=False) == "b"
+    assert picked("a", whole=False) == "b"
+    assert picked("a", (2, "c"), whole=False) == "c"
+    assert picked("b", whole=False) == "c"
+    assert picked("a") == "c"
+
+
+def test_a_pick_survives_its_own_press_sent_again_after_the_run(picked):
+    assert picked("a", (1, "b")) == "b"
+    assert picked("a", (1, "b")) == "b"
+    assert picked("a", (1, "b"), (2, "c")) == "c"
+
+
+def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
+    assert picked("a", (1, "b"), whole=False) == "b"
+    assert picked("c", whole=False) == "c"  # not what it showed before
+    assert picked("a", (2, "b")) == "b"
+    assert picked("a") == "a"  # the run was whole, so the list showed b
+
+
 def page():
     import streamlit as st
 
