@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, as_gates, gated, head_means
+from headlab.hooks.model import Model, as_gates, gated, head_means, remedy
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import IGNORED, Sized, read
 from headlab.masks.mask import Mask, full_mask
@@ -182,13 +182,28 @@ class Evaluator:
 
     def judged(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
         """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
-        found = np.asarray(worth(value, logits, self.inputs.targets(rows)).cpu().numpy(), dtype=np.float64)
-        if not np.isfinite(found).all():
+        targets = self.inputs.targets(rows)
+        self.require_finite(rows, logits, targets)
+        return np.asarray(worth(value, logits, targets).cpu().numpy(), dtype=np.float64)
+
+    def require_finite(self, rows: Ints, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Raise HeadlabError, naming the first example, unless the logits of all its answers are finite.
+
+        Otherwise `argmax` would give an answer that looks like any other. A generated token may have logits of minus
+        infinity, which rule tokens out.
+        """
+        with torch.no_grad():
+            good = logits.amax(dim=-1).isfinite()
+            if self.task.labels:
+                good &= logits.amin(dim=-1).isfinite()
+            wrong = ~good & (targets != IGNORED)
+        if bool(wrong.any()):
+            row = int(wrong.flatten(1).any(dim=1).nonzero()[0] if wrong.dim() > 1 else wrong.nonzero()[0])
             raise HeadlabError(
-                f"{self.model.name} gives outputs that are not finite; load it with another dtype (float32)",
+                f"{self.model.name} gives outputs that are not finite for example {self.examples[rows[row]].id} "
+                f"({self.language}, {self.split}); {remedy(self.model.dtype)}",
                 code="model.answers_not_finite",
             )
-        return found
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations on growing random subsets of the examples; the last one is `done`.
@@ -281,8 +296,10 @@ class Evaluator:
 
     def _pass(self, batch: Batch, active: Active) -> Ints:
         with torch.inference_mode(), self.model.active(active):
-            out = self.logits(batch.inputs).argmax(dim=-1)
-        return np.asarray(out[self.inputs.targets(batch.rows) != IGNORED].cpu().numpy(), dtype=np.int64)
+            logits, targets = self.logits(batch.inputs), self.inputs.targets(batch.rows)
+            self.require_finite(batch.rows, logits, targets)
+            out = logits.argmax(dim=-1)
+        return np.asarray(out[targets != IGNORED].cpu().numpy(), dtype=np.int64)
 
     def fill(self, ablation: str) -> torch.Tensor | None:
         """Output of removed heads: None for "zero"; for "mean" their mean output over the language's dev examples.

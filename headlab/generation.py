@@ -15,7 +15,7 @@ from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, Log
 from headlab.bleu import Bleu, bleu, check_language
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
-from headlab.hooks.model import Model, as_gates
+from headlab.hooks.model import Model, as_gates, remedy
 from headlab.hooks.state import Active
 from headlab.inputs import IGNORED, Told, encode_sources, lengths, longest, pad, told
 from headlab.masks.mask import Mask, full_mask
@@ -149,12 +149,17 @@ class Limit(LogitsProcessor):
     limits: int [row], maximum tokens of a row, including the end token.
     """
 
-    def __init__(self, limits: torch.Tensor, end: int, tick: Tick) -> None:
-        self.limits, self.end, self.tick = limits, end, tick
+    def __init__(self, model: Model, limits: torch.Tensor, end: int, tick: Tick) -> None:
+        self.model, self.limits, self.end, self.tick = model, limits, end, tick
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores [row, vocabulary] of the next token, given the tokens so far, including the start."""
         self.tick()
+        if not bool(scores.amax(dim=-1).isfinite().all()):
+            raise HeadlabError(
+                f"{self.model.name} gives outputs that are not finite while it translates; {remedy(self.model.dtype)}",
+                code="model.answers_not_finite",
+            )
         over = input_ids.shape[1] >= self.limits
         only = torch.full_like(scores, float("-inf"))
         only[:, self.end] = 0.0
@@ -175,7 +180,7 @@ def _written(
         **OURS,
         **settings,
         max_length=int(limits.max()) + 1,
-        logits_processor=LogitsProcessorList([Limit(allowed, _end(model), tick)]),
+        logits_processor=LogitsProcessorList([Limit(model, allowed, _end(model), tick)]),
         past_key_values=cache,
     )
     rows: list[list[int]] = written[:, 1:].tolist()
@@ -291,6 +296,7 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     def run(batch: Batch, _: Tick) -> tuple[list[Floats], int]:
         with torch.inference_mode(), model.active(Active(gates=gates, fill=fill)):
             logits = inputs.logits(batch.inputs)
+        evaluator.require_finite(batch.rows, logits, inputs.targets(batch.rows))
         targets = inputs.targets(batch.rows).flatten()
         wide = logits if logits.dtype == torch.float64 else logits.float()
         lost = cross_entropy(wide.flatten(0, -2), targets, ignore_index=IGNORED, reduction="none")
@@ -307,7 +313,8 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     nats = np.concatenate([rows[row] for row in range(len(rows))])
     if not np.isfinite(nats).all():
         raise HeadlabError(
-            f"{model.name} gives outputs that are not finite; load it with dtype float32",
+            f"{model.name} gives a right answer no probability at all, so its log-probability is not finite; "
+            f"{remedy(model.dtype)}",
             code="model.answers_not_finite",
         )
     return nats, choices

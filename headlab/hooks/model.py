@@ -141,9 +141,19 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
 # The self-test on a probe input: gates have the effect that they should.
 
 
+def remedy(dtype: str) -> str:
+    """What to do about outputs that are not finite."""
+    return "load it with dtype float32" if dtype != "float32" else "its weights are damaged or overflow; load others"
+
+
 def self_test(model: Model, untouched: torch.Tensor) -> None:
     """Check on the probe input that gates have the intended effect; raise HeadlabError if not."""
     grid, module = model.grid, model.module
+    if not bool(untouched.isfinite().all()):
+        raise HeadlabError(
+            f"{model.name} gives outputs that are not finite on a short made-up text; {remedy(model.dtype)}",
+            code="model.answers_not_finite",
+        )
     kept = np.ones((grid.layers, grid.width))
     with gated(model, kept):
         _require_close(
@@ -422,7 +432,8 @@ def _eager_weights(
 def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
     """Attention weights of the given heads: {head: float32 [query, key]} of the first row, on the CPU.
 
-    Raises HeadlabError for a head that the model does not have, and for a sentence that does not fit in memory.
+    Raises HeadlabError for a head that the model does not have, for a sentence that does not fit in memory, and for
+    weights that are not finite.
     """
     places = {head: tuple(model.grid.flat[model.grid.index(head)]) for head in heads}
     found: dict[Head, torch.Tensor] = {}
@@ -434,6 +445,12 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
 
     with whole():
         sum_weights(model, inputs, keep, {int(layer) for layer, _ in places.values()})
+    if wrong := [head for head, weights in found.items() if not bool(weights.isfinite().all())]:
+        raise HeadlabError(
+            f"layer {wrong[0].layer}, head {wrong[0].head} of {model.name} gives attention weights that are not finite "
+            f"for this sentence; {remedy(model.dtype)}",
+            code="model.answers_not_finite",
+        )
     return found
 
 

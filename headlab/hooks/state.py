@@ -348,8 +348,9 @@ def attention_weights(
     elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
-    # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA.
-    return torch.softmax(scores.float(), dim=-1).nan_to_num(0.0)
+    # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA; any other NaN is the model's.
+    nothing = (scores == float("-inf")).all(dim=-1, keepdim=True)
+    return torch.softmax(scores.float(), dim=-1).masked_fill(nothing, 0.0)
 
 
 # Finding a model's heads by observing one forward pass, not from its class name.

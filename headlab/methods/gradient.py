@@ -28,8 +28,9 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
     gates = torch.ones(shape, dtype=model.module.dtype, device=model.device, requires_grad=True)
     with torch.enable_grad(), model.active(Active(gates=gates)):
         labels = evaluator.inputs.targets(batch.rows)
-        logits = evaluator.logits(batch.inputs).flatten(0, -2)
-        loss = cross_entropy(logits, labels.flatten(), ignore_index=IGNORED, reduction="sum")
+        logits = evaluator.logits(batch.inputs)
+        evaluator.require_finite(batch.rows, logits, labels)
+        loss = cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, gates)
     return gradient.detach().to(torch.float64)
 

@@ -17,7 +17,7 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
-from headlab.hooks.model import Model
+from headlab.hooks.model import Model, remedy
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.table import Method
@@ -331,6 +331,13 @@ def _compute(
     options = spec["method"]["options"]
     work = Work(evaluator, int(spec["seed"]), options, str(spec["ablation"]), on_progress, saved, save, helpers)
     outcome = outcome_of(chosen, work)
+    if not np.isfinite(outcome.values).all():
+        first = evaluator.model.grid.heads[int(np.flatnonzero(~np.isfinite(outcome.values))[0])]
+        raise HeadlabError(
+            f"{chosen.key} gives layer {first.layer}, head {first.head} of {evaluator.model.name} a score that is not "
+            f"finite, in {evaluator.language}; {remedy(evaluator.model.dtype)}",
+            code="model.answers_not_finite",
+        )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:
         run.finish(

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from headlab.errors import HeadlabError
 from headlab.evaluator import Batch
-from headlab.hooks.model import Model, sides, sum_weights
+from headlab.hooks.model import Model, remedy, sides, sum_weights
 from headlab.models.checkpoint import versions
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Head, HeadGrid, Ints, Progress
@@ -390,6 +391,12 @@ def _found(
     sums, done = Sums.of(model), 0
     for part in (given, again):
         for count, found in look(model, part, options["exclude"], offsets, tick) if part is not None else ():
+            if not np.isfinite(found.measures).all():
+                raise HeadlabError(
+                    f"{model.name} gives attention weights that are not finite in sentences {done + 1} to "
+                    f"{done + count} of {total}; {remedy(model.dtype)}",
+                    code="model.answers_not_finite",
+                )
             sums.add(found if part is given else found.only_roles())
             done += count
             say(Progress(done, total, f"{done} of {total} sentences"))

@@ -1,0 +1,120 @@
+"""Outputs that are not finite: no method and no evaluation takes them for answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+from saved import save_classifier
+from test_inputs import PAIRS, WORDS
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+import headlab
+from headlab.evaluator import Evaluator
+from headlab.generation import likelihood, translations
+from headlab.hooks.model import Model, attention
+from headlab.masks import Mask
+from headlab.methods.run import score
+from headlab.methods.table import METHODS
+from headlab.roles.sentences import of_task
+from headlab.roles.study import study
+from headlab.tasks.base import Task
+
+CODE = "model.answers_not_finite"
+KINDS = {"texts": ("bert", tiny_task()), "words": ("bert-tokens", WORDS), "pairs": ("marian", PAIRS)}
+FEW = {name: {"samples": 32} for name in ("shapley", "monte-carlo", "paper")}  # of 24 examples: each is drawn
+
+
+def spoilt(family: str, task: Task, value: float) -> tuple[Model, str]:
+    """A model that is fine but for one word, and the id of the only example that has it.
+
+    A Marian's words are its outputs too, so that every example of it is wrong.
+    """
+    model = tiny_model(family, torch.float32, tokenizer=tiny_tokenizer())
+    examples = task.examples("xx", "dev")
+    seen = [set(model.tokenizer(e.text)["input_ids"]) for e in examples]
+    for at, own in enumerate(seen):
+        alone = own - set().union(*(other for other in (*seen[:at], *seen[at + 1 :])))
+        if alone:
+            with torch.no_grad():
+                model.module.get_input_embeddings().weight[min(alone)] = value
+            return model, examples[at].id if family != "marian" else ""
+    raise AssertionError("every word is in several examples")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_stops_and_names_the_example(kind, value):
+    model, name = spoilt(*KINDS[kind], value)
+    evaluator = Evaluator(model, KINDS[kind][1], "xx")
+    for mask in (None, Mask(model.grid, np.arange(model.grid.size) != 1)):
+        with raises(CODE, name, "xx", "dev"):
+            evaluator.evaluate(mask)
+    with raises(CODE, name):
+        evaluator.correct(model.grid.gates(np.ones((len(evaluator.examples), model.grid.size), bool)),
+                          np.arange(len(evaluator.examples)))  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [key for key in METHODS if key not in ("random", "exact")])
+def test_no_method_scores_heads_by_them(method):
+    model, _ = spoilt(*KINDS["texts"], float("nan"))
+    with raises(CODE, model.name):
+        score(model, tiny_task(), language="xx", method=method, size=24, **FEW.get(method, {}))
+
+
+@pytest.mark.parametrize("value", ["probability", "log-probability"])
+def test_nor_by_their_probabilities(value):
+    model, _ = spoilt(*KINDS["texts"], float("nan"))
+    with raises(CODE, model.name):
+        score(model, tiny_task(), language="xx", size=24, samples=32, value=value)
+
+
+def test_a_class_that_is_never_possible_is_no_answer_either():
+    model = tiny_model("bert", torch.float32, tokenizer=tiny_tokenizer())
+    with torch.no_grad():
+        model.module.classifier.bias[2] = float("-inf")
+    with raises(CODE, "float32" if model.dtype != "float32" else "damaged"):
+        Evaluator(model, tiny_task(), "xx").evaluate()
+
+
+def test_translations_and_their_likelihood_stop():
+    model, name = spoilt(*KINDS["pairs"], float("nan"))
+    evaluator = Evaluator(model, PAIRS, "xx")
+    with raises(CODE, name):
+        likelihood(evaluator)
+    with raises(CODE, "translates"):
+        translations(evaluator)
+
+
+def test_attention_stops():
+    model, name = spoilt(*KINDS["texts"], float("nan"))
+    texts = {example.id: example.text for example in tiny_task().examples("xx", "dev")}
+    head = model.grid.heads[1]
+    for example, text in texts.items():
+        inputs = model.tokenizer(text, return_tensors="pt")
+        if example != name:
+            assert attention(model, inputs, [head])[head].isfinite().all()
+        else:
+            with raises(CODE, head.layer, head.head):
+                attention(model, inputs, [head])
+
+
+def test_roles_stop():
+    model, _ = spoilt(*KINDS["texts"], float("nan"))
+    with raises(CODE, "sentences"):
+        study(model, of_task(tiny_task(), "xx", "dev", 24))
+
+
+def test_a_model_that_never_gives_finite_outputs_is_refused_when_it_is_loaded(tmp_path):
+    folder = save_classifier(tmp_path / "model")
+    headlab.load(str(folder))
+    weights = folder / "model.safetensors"
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(weights)
+    tensors["classifier.bias"][0] = float("nan")
+    save_file(tensors, weights, {"format": "pt"})
+    with raises(CODE, "damaged"):
+        headlab.load(str(folder))
