@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -17,6 +18,7 @@ from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, as_gates, gated, head_means, remedy
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import IGNORED, Sized, read
+from headlab.labels import below_chance
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
 from headlab.records import Bools, Comparison, Evaluation, Floats, Ints
@@ -182,9 +184,13 @@ class Evaluator:
 
     def judged(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
         """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
-        targets = self.inputs.targets(rows)
+        targets = self.targets(rows, logits)
         self.require_finite(rows, logits, targets)
         return np.asarray(worth(value, logits, targets).cpu().numpy(), dtype=np.float64)
+
+    def targets(self, rows: Ints, logits: torch.Tensor) -> torch.Tensor:
+        """Right answers of some examples, int [row] or [row, token], with as many tokens as their logits have."""
+        return self.inputs.targets(rows, logits.shape[1] if logits.dim() > 2 else 0)
 
     def require_finite(self, rows: Ints, logits: torch.Tensor, targets: torch.Tensor) -> None:
         """Raise HeadlabError, naming the first example, unless the logits of all its answers are finite.
@@ -229,7 +235,20 @@ class Evaluator:
             evaluation = self._record(seen, predicted[: self._last[seen - 1]])
             if evaluation.done:
                 self._remember(key, evaluation)
+                if kept.kept.all():
+                    self._note_chance(evaluation)
             yield evaluation
+
+    def _note_chance(self, whole: Evaluation) -> None:
+        """Warn if the untouched model is surely worse than guessing."""
+        right, labels = int(whole.correct.sum()), len(self.task.labels)
+        if below_chance(right, whole.n, labels):
+            warnings.warn(
+                f"{self.model.name} gives {right} of {whole.n} right answers on {self.task.name} in {self.language} "
+                f"({self.split}), surely fewer than guessing one of {labels} labels; its classes may be in another "
+                "order than their names say (--label-map)",
+                stacklevel=2,
+            )
 
     def answers(self, batches: Iterable[Batch], gates: Bools, ablation: str) -> Iterator[tuple[Batch, Ints]]:
         """Answers to batches run in parallel, int [answer] each, row by row; batches that do not fit in memory are cut.
@@ -296,7 +315,8 @@ class Evaluator:
 
     def _pass(self, batch: Batch, active: Active) -> Ints:
         with torch.inference_mode(), self.model.active(active):
-            logits, targets = self.logits(batch.inputs), self.inputs.targets(batch.rows)
+            logits = self.logits(batch.inputs)
+            targets = self.targets(batch.rows, logits)
             self.require_finite(batch.rows, logits, targets)
             out = logits.argmax(dim=-1)
         return np.asarray(out[targets != IGNORED].cpu().numpy(), dtype=np.int64)

@@ -296,8 +296,9 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
     def run(batch: Batch, _: Tick) -> tuple[list[Floats], int]:
         with torch.inference_mode(), model.active(Active(gates=gates, fill=fill)):
             logits = inputs.logits(batch.inputs)
-        evaluator.require_finite(batch.rows, logits, inputs.targets(batch.rows))
-        targets = inputs.targets(batch.rows).flatten()
+        targets = evaluator.targets(batch.rows, logits)
+        evaluator.require_finite(batch.rows, logits, targets)
+        targets = targets.flatten()
         wide = logits if logits.dtype == torch.float64 else logits.float()
         lost = cross_entropy(wide.flatten(0, -2), targets, ignore_index=IGNORED, reduction="none")
         found = -lost[targets != IGNORED].double().cpu().numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model
+from headlab.hooks.model import Model, remedy
+from headlab.hooks.state import Active
+from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, try_orders
 from headlab.records import Ints
 from headlab.tasks.base import Example, Task
 from headlab.tasks.translation import sides
@@ -210,8 +213,11 @@ class Inputs(Sized, Protocol):
         """Model inputs of some examples, padded to the longest of them."""
         ...
 
-    def targets(self, rows: Ints) -> torch.Tensor:
-        """Right answers: int [row], or [row, token] with -100 where there is no answer."""
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
+        """Right answers: int [row], or [row, token] with -100 where there is no answer.
+
+        width: least number of tokens; rows of a larger batch keep its padding.
+        """
         ...
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -221,19 +227,19 @@ class Inputs(Sized, Protocol):
 
 def read(model: Model, task: Task, examples: Sequence[Example], language: str) -> Inputs:
     """The examples of a language as model inputs. Raises HeadlabError if the model does not suit the task."""
-    if examples[0].words:
-        return Words(model, task, examples)
     if examples[0].target is not None:
         return Pairs(model, task, examples, language)
-    return Texts(model, task, examples)
+    return (Words if examples[0].words else Texts)(model, task, examples)
 
 
 class Texts:
     """Texts or pairs of texts with one label each, for a sequence classifier."""
 
-    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+    def __init__(
+        self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
+    ) -> None:
         require(model, task, "ForSequenceClassification", "sequence classifier")
-        self.model, self._columns = model, label_columns(model, task)
+        self.model, self._columns = model, list(columns or label_order(model, task).columns)
         pairs = [e.pair for e in examples]
         second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
         self._tokens = encode(model, [e.text for e in examples], second)
@@ -245,7 +251,7 @@ class Texts:
         """See `Inputs.tensors`."""
         return pad(self.model, self._tokens, rows)
 
-    def targets(self, rows: Ints) -> torch.Tensor:
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels, int [row]."""
         return torch.as_tensor(self.answers[rows], device=self.model.device)
 
@@ -258,9 +264,11 @@ class Texts:
 class Words:
     """Sentences with one label per word, for a token classifier: a word is scored at its first token."""
 
-    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+    def __init__(
+        self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
+    ) -> None:
         require(model, task, "ForTokenClassification", "token classifier")
-        self.model, self._columns = model, label_columns(model, task)
+        self.model, self._columns = model, list(columns or label_order(model, task).columns)
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
         self._labels = [first_tokens(self._tokens["word_ids"][row], e.labels) for row, e in enumerate(examples)]
         del self._tokens["word_ids"]
@@ -273,10 +281,10 @@ class Words:
         """See `Inputs.tensors`."""
         return pad(self.model, self._tokens, rows)
 
-    def targets(self, rows: Ints) -> torch.Tensor:
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
         left = self.model.tokenizer.padding_side == "left"
-        return padded([self._labels[i] for i in rows], IGNORED, left).to(self.model.device)
+        return padded([self._labels[i] for i in rows], IGNORED, left, width).to(self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the task's labels, [row, token, label]."""
@@ -318,14 +326,14 @@ class Pairs:
         asked = (targets != IGNORED).long()  # padding changes no answer, but would enter the heads' means
         return pad(self.model, self.tokens, rows) | {"decoder_input_ids": before, "decoder_attention_mask": asked}
 
-    def targets(self, rows: Ints) -> torch.Tensor:
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Tokens of the targets, int [row, token]."""
-        found = self._padded(rows)
+        found = self._padded(rows, width)
         found[:, : self._given] = IGNORED
         return found
 
-    def _padded(self, rows: Ints) -> torch.Tensor:
-        return padded([self._targets[i] for i in rows], IGNORED).to(self.model.device)
+    def _padded(self, rows: Ints, width: int = 0) -> torch.Tensor:
+        return padded([self._targets[i] for i in rows], IGNORED, width=width).to(self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the next token, [row, token, vocabulary]."""
@@ -348,9 +356,9 @@ def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     return before.masked_fill(before == IGNORED, padding)
 
 
-def padded(rows: Rows, filler: int, left: bool = False) -> torch.Tensor:
-    """Rows of different lengths as one tensor, int [row, token]."""
-    width = max(len(row) for row in rows)
+def padded(rows: Rows, filler: int, left: bool = False, width: int = 0) -> torch.Tensor:
+    """Rows of different lengths as one tensor, int [row, token], at least this wide."""
+    width = max(width, *(len(row) for row in rows))
     fill = [[filler] * (width - len(row)) for row in rows]
     return torch.tensor([more + row if left else row + more for row, more in zip(rows, fill, strict=True)])
 
@@ -418,18 +426,106 @@ def require(model: Model, task: Task, ending: str, kind: str) -> None:
         )
 
 
-def label_columns(model: Model, task: Task) -> list[int]:
-    """Columns of the model's logits for the task's labels, matched by name where the model names them.
+# Which of a model's classes stands for which label: see `headlab.labels`.
 
-    Raises HeadlabError if the model is not a classifier of this task.
+TRIED = 256  # examples of a language that orders of labels are tried on
+LANGUAGES = 4  # that they are tried in, at most, one after another until one order is surely the best
+
+
+def label_order(model: Model, task: Task) -> LabelOrder:
+    """The columns of the model's logits for the task's labels: by the task's label map, by name, or found on dev.
+
+    Raises HeadlabError if the model is not a classifier of this task, or where it cannot be told which class is which.
     """
+    told = None if task.label_map is None else tuple(task.label_map.items())
+    key = (task.name, task.labels, task.languages, task.seed, told)
+    if key not in model.orders:
+        model.orders[key] = _label_order(model, task)
+        if model.orders[key].note:
+            warnings.warn(model.orders[key].note, stacklevel=2)
+    return model.orders[key]
+
+
+def classes_of(model: Model, task: Task, examples: Sequence[Example]) -> dict[str, Any]:
+    """What a spec's task says of a model's classes: nothing where they have the labels' names, or there are none."""
+    if examples[0].target is not None or (assumed := label_order(model, task).assumed) is None:
+        return {}
+    return {"classes": dict(assumed)}
+
+
+def _label_order(model: Model, task: Task) -> LabelOrder:
     names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
-    if set(task.labels) <= set(names):
-        return [names.index(label) for label in task.labels]
-    if len(names) == len(task.labels) and all(name.startswith("LABEL_") for name in names):
-        return list(range(len(names)))
+    if task.label_map is not None:
+        return _assumed(task, names, as_stated(task.name, task.labels, names, task.label_map))
+    columns = by_name(task.labels, names)
+    if columns is not None:
+        return LabelOrder(columns)
+    if len(names) == len(task.labels) and nameless(names):
+        return _found(model, task, names)
     raise HeadlabError(
-        f"{model.name} distinguishes {len(names)} classes ({', '.join(names[:4])}…), task {task.name} has "
-        f"{len(task.labels)} ({', '.join(task.labels[:4])}…); choose a model fine-tuned on this task",
+        f"{model.name} distinguishes {len(names)} classes ({_some(names)}), task {task.name} has {len(task.labels)} "
+        f"labels ({_some(task.labels)}); choose a model fine-tuned on this task, or say which class is which label "
+        f"with {_example(task, names)}",
         code="model.labels_mismatch",
     )
+
+
+def _assumed(task: Task, names: Sequence[str], columns: tuple[int, ...], note: str = "") -> LabelOrder:
+    named = {label: names[column] for label, column in zip(task.labels, columns, strict=True)}
+    return LabelOrder(columns, None if all(a == b for a, b in named.items()) else named, note)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
+
+
+def _example(task: Task, names: Sequence[str]) -> str:
+    pairs = zip(task.labels[:2], names, strict=False)
+    return f"--label-map {','.join(f'{label}={name}' for label, name in pairs)},… (in Python: label_map of the task)"
+
+
+def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
+    """The order of nameless classes that is surely the best on dev."""
+    why = f"{len(names)} labels have too many orders to try"
+    if len(names) <= FEW:
+        counts, seen = np.zeros((len(names), len(names)), dtype=np.int64), list[str]()
+        for language in sorted(task.languages, key=lambda name: name != "en")[:LANGUAGES]:
+            counts += _counted(model, task, language, len(names))
+            tried, seen = try_orders(counts), [*seen, language]
+            where = f"of {int(counts.sum())} dev answers ({', '.join(seen)})"
+            shares = f"{tried.right:.1%} {where} right, the next best order {tried.next:.1%}"
+            if tried.p * LANGUAGES <= LEVEL:  # a look for each language
+                named = ", ".join(
+                    f"{label} = {names[at]}" for label, at in zip(task.labels, tried.columns, strict=True)
+                )
+                return _assumed(
+                    task, names, tried.columns,
+                    f"{model.name} names its classes {_some(names)}; they are taken for {named}, which has {shares}; "
+                    "--label-map says otherwise",
+                )  # fmt: skip
+        why = f"no order of them is surely the best: one has {shares}"
+    raise HeadlabError(
+        f"{model.name} names its classes {_some(names)}, which does not say which label of task {task.name} each is, "
+        f"and {why}; say it with {_example(task, names)}",
+        code="model.labels_unknown",
+    )
+
+
+def _counted(model: Model, task: Task, language: str, classes: int) -> Ints:
+    """Answers of the untouched model by class and right label, int [class, label]."""
+    examples = task.examples(language, "dev", TRIED)
+    inputs = (Words if examples[0].words else Texts)(model, task, examples, range(classes))
+    counts = np.zeros((classes, len(task.labels)), dtype=np.int64)
+    for rows in np.array_split(np.argsort(inputs.lengths, kind="stable"), max(1, len(examples) // 16)):
+        with torch.inference_mode(), model.active(Active()):
+            logits, targets = inputs.logits(inputs.tensors(rows)), inputs.targets(rows)
+        asked = targets != IGNORED
+        if not bool(logits[asked].isfinite().all()):
+            raise HeadlabError(
+                f"{model.name} gives outputs that are not finite for dev examples of task {task.name} in {language}; "
+                f"{remedy(model.dtype)}",
+                code="model.answers_not_finite",
+            )
+        answers = logits.argmax(dim=-1)[asked].cpu().numpy()
+        np.add.at(counts, (answers, targets[asked].cpu().numpy()), 1)
+    return counts

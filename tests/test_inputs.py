@@ -55,6 +55,22 @@ def pairs() -> Evaluator:
     return Evaluator(tiny_model("marian", tokenizer=tiny_tokenizer()), PAIRS, "xx")
 
 
+def test_rows_of_a_wider_batch_are_judged_as_alone(words: Evaluator, pairs: Evaluator):
+    """As where memory runs out and a batch is cut, or only short sentences' gains are computed."""
+    for evaluator in (words, pairs):
+        rows = np.argsort(evaluator.lengths)
+        inputs = {name: tensor[:2] for name, tensor in evaluator.tensors(rows).items()}
+        accuracy = value_of("accuracy")
+        with torch.inference_mode():
+            assert evaluator.logits(inputs).shape[1] > evaluator.inputs.targets(rows[:2]).shape[1]
+            assert evaluator.worth(rows[:2], accuracy, inputs) == pytest.approx(evaluator.worth(rows[:2], accuracy))
+        half, _ = evaluator.cut(rows)[0].cut()
+        gates = evaluator.model.grid.gates(np.ones(evaluator.model.grid.size, bool))
+        ((_, found),) = evaluator.answers([half], gates, "zero")
+        ((_, alone),) = evaluator.answers(evaluator.cut(half.rows), gates, "zero")
+        assert (found == alone).all()
+
+
 def test_a_word_is_judged_at_its_first_token():
     assert first_tokens([None, 0, 0, 1, 2, 2, None], [7, 8, 9]) == [IGNORED, 7, IGNORED, 8, 9, IGNORED, IGNORED]
 

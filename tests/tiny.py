@@ -37,6 +37,8 @@ SMALL = {
     "attention_probs_dropout_prob": 0.0,
     "num_labels": 5,
 }
+LABELS = ("a", "b", "c", "d", "e")  # of the classifiers
+NAMES = {"id2label": dict(enumerate(LABELS)), "label2id": {label: at for at, label in enumerate(LABELS)}}
 ENCODER = {"encoder": [4, 4, 4]}
 SEQ2SEQ = {
     "vocab_size": VOCAB,
@@ -197,6 +199,8 @@ def tiny_module(family: str, dtype: torch.dtype = torch.float64, seed: int = 0) 
         for parameter in module.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.25)
+    if module.config.num_labels == len(LABELS):
+        module.config.update(NAMES)
     return module.to(dtype).eval()
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from tiny import VOCAB
+from tiny import LABELS, VOCAB
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from headlab.tasks.base import Example, Split, Task
 
-LABELS = ("a", "b", "c", "d", "e")
 SIZES = {"dev": 24, "test": 30, "train": 12}
 
 

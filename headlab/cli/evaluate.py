@@ -15,11 +15,13 @@ from headlab.cli.output import (
     AsJson,
     DataFolder,
     Device,
+    LabelMap,
     Languages,
     ModelName,
     Seed,
     TaskName,
     check_ablation,
+    chosen_task,
     print_json,
     progress_bar,
     split_languages,
@@ -41,6 +43,7 @@ def evaluate(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = "all",
     mask: Annotated[Path | None, typer.Option(help="mask file; compared with the untouched model")] = None,
     split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
@@ -66,7 +69,7 @@ def evaluate(
     ablation = ablation or chosen_ablation(loaded_mask)
     check_ablation(ablation)
     size = size or (DEV_SIZE if split == "dev" else None)
-    chosen = headlab.task(task, split_languages(languages), data=data)
+    chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
     decoding = decoding_of(chosen, split, bleu, beams)
     loaded = headlab.load(model, device=device)

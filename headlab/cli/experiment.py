@@ -16,12 +16,14 @@ from headlab.cli.output import (
     DataFolder,
     Device,
     Dtype,
+    LabelMap,
     Languages,
     MethodOptions,
     ModelName,
     Seed,
     TaskName,
     check_ablation,
+    chosen_task,
     open_store,
     print_json,
     progress_bar,
@@ -49,6 +51,7 @@ def experiment(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = "all",
     method: Annotated[
         str | None, typer.Option(help="method whose scores are used (default shapley), where the experiment has one")
@@ -87,7 +90,7 @@ def experiment(
 
     check_ablation(ablation)
     options = options_of(experiment_of(key), method, method_option or [], option or [])
-    chosen = headlab.task(task, split_languages(languages), data=data)
+    chosen = chosen_task(task, split_languages(languages), data, label_map)
     store = open_store(cache)
     pieces = Pieces(
         headlab.load(model, device=device, dtype=dtype), chosen, store, seed=seed, dev_size=size,
@@ -187,6 +190,7 @@ def front(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = "all",
     within: Annotated[
         float | None,
@@ -231,7 +235,7 @@ def front(
         {"method": about.key, "method_options": parse_options(option or [], about.options), "orders": orders,
          "points": None if every else points, "within": within, "heads": heads, "by": by}
     )  # fmt: skip
-    chosen = headlab.task(task, split_languages(languages), data=data)
+    chosen = chosen_task(task, split_languages(languages), data, label_map)
     loaded, store = headlab.load(model, device=device, dtype=dtype), open_store(cache)
     pieces = Pieces(loaded, chosen, store, seed=seed, dev_size=size, test_size=test_size, ablation=ablation)
     report = reported(FRONT.key, pieces, options)

@@ -16,10 +16,12 @@ from headlab.cli.output import (
     DataFolder,
     Device,
     Dtype,
+    LabelMap,
     ModelName,
     Say,
     Seed,
     TaskName,
+    chosen_task,
     clock,
     open_store,
     print_json,
@@ -45,6 +47,7 @@ def gates(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     language: Annotated[str, typer.Option("--language", help="language to train and evaluate on")] = "en",
     weight: Annotated[
         list[float] | None,
@@ -74,7 +77,7 @@ def gates(
     import headlab
     from headlab.training.l0_learn import sweep
 
-    asked = headlab.task(task, language, data=data)
+    asked = chosen_task(task, language, data, label_map)
     asked.check(language, "dev")
     store = open_store(cache)
     loaded = headlab.load(model, device=device, dtype=dtype)

@@ -33,6 +33,7 @@ from headlab.store import Store
 from headlab.tables import Report
 
 if TYPE_CHECKING:
+    from headlab.tasks.base import Task
     from headlab.training.options import FinetuneStep, LmStep
 
 
@@ -42,6 +43,14 @@ TaskName = Annotated[
 ]
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="folder of the task's files; default $HEADLAB_DATA, else the hub")
+]
+LabelMap = Annotated[
+    str | None,
+    typer.Option(
+        "--label-map",
+        help="which of the model's classes is which label, where its own names do not say so: label=class, "
+        "comma-separated",
+    ),
 ]
 Languages = Annotated[str, typer.Option("--languages", help='comma-separated, or "all"')]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
@@ -109,6 +118,26 @@ def split_languages(text: str) -> list[str] | str:
     if not names:
         raise HeadlabError("no language given; name some, like --languages de,th, or all", code="language.none")
     return names
+
+
+def chosen_task(name: str, languages: list[str] | str, data: Path | None, label_map: str | None) -> Task:
+    """The task of a command. Raises HeadlabError for one that is unknown, and for a malformed label map."""
+    from headlab.tasks.resolve import task
+
+    return task(name, languages, data=data, label_map=None if label_map is None else pairs_of(label_map))
+
+
+def pairs_of(text: str) -> dict[str, str]:
+    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...". Raises HeadlabError for any other form."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    found = {label.strip(): told.strip() for label, _, told in pairs}
+    if len(found) < len(pairs) or not all(label and told for label, told in found.items()):
+        raise HeadlabError(
+            f"--label-map is {text!r:.100}; write each label once with its class, like "
+            "entailment=LABEL_2,neutral=LABEL_1",
+            code="label_map.malformed",
+        )
+    return found
 
 
 def check_ablation(name: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,9 +18,11 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    LabelMap,
     Languages,
     ModelName,
     TaskName,
+    chosen_task,
     open_store,
     print_json,
     progress_bar,
@@ -43,6 +45,7 @@ def prune(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = "shapley",
     rule: Annotated[str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")] = "harmful",
@@ -60,7 +63,7 @@ def prune(
     """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
 
-    chosen = headlab.task(task, split_languages(languages), data=data)
+    chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
     if out is not None and out.suffix == ".json" and len(chosen.languages) > 1:
         raise HeadlabError(
@@ -69,7 +72,7 @@ def prune(
         )
     loaded = headlab.load(model, device=device)
     store = open_store(cache)
-    results = latest(store, loaded.identity(), chosen, method_of(method).key)
+    results = latest(store, loaded, chosen, method_of(method).key)
     _tell(results)
     rows: dict[str, tuple[Mask, Comparison]] = {}
     with progress_bar("pruning") as show:
@@ -102,8 +105,8 @@ def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, abla
     return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
 
 
-def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> Chosen:
-    """One dev result per language of a task, for exactly this model and the current examples.
+def latest(store: Store, model: Model, task: Task, method: str) -> Chosen:
+    """One dev result per language of a task, for exactly this model, its classes and the current examples.
 
     Chosen by `headlab.methods.costs.select`, as in the pages. Raises HeadlabError for a language without any.
     """
@@ -114,19 +117,22 @@ def latest(store: Store, model: Mapping[str, Any], task: Task, method: str) -> C
     lacking = [language for language in task.languages if language not in chosen.results]
     if lacking:
         raise HeadlabError(
-            _missing(store, listing, named, chosen, lacking[0], (model["name"], task.name, method)),
+            _missing(store, listing, named, chosen, lacking[0], (model.name, task.name, method)),
             code="score.missing",
         )
     return chosen
 
 
-def fits(result: Result[HeadScores], model: Mapping[str, Any], task: Task) -> bool:
-    """Whether scores can be used to choose heads: of this model, on dev, on the task's current examples."""
+def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
+    """Whether scores can be used to choose heads: of this model, on dev, on the task's current examples and labels."""
+    from headlab.inputs import classes_of
+
     spec = result.record.spec
-    if spec["model"]["fingerprint"] != model["fingerprint"] or spec["task"]["split"] != "dev":
+    if spec["model"]["fingerprint"] != model.fingerprint or spec["task"]["split"] != "dev":
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
-    return bool(spec["task"]["data_hash"] == task.data_hash(examples))
+    same = classes_of(model, task, examples).get("classes") == spec["task"].get("classes")
+    return bool(same and spec["task"]["data_hash"] == task.data_hash(examples))
 
 
 def _missing(

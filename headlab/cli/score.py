@@ -18,6 +18,7 @@ from headlab.cli.output import (
     CacheRoot,
     DataFolder,
     Device,
+    LabelMap,
     Languages,
     MethodOptions,
     ModelName,
@@ -25,6 +26,7 @@ from headlab.cli.output import (
     Size,
     TaskName,
     check_ablation,
+    chosen_task,
     open_store,
     print_json,
     progress_bar,
@@ -54,6 +56,7 @@ def score(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help=f"one of {', '.join(METHODS)}")] = "shapley",
     option: MethodOptions = None,
@@ -77,7 +80,7 @@ def score(
     check_ablation(ablation)
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
-    chosen = headlab.task(task, split_languages(languages), data=data)
+    chosen = chosen_task(task, split_languages(languages), data, label_map)
     loaded = headlab.load(model, device=device)
     refuse(about, loaded.grid.size)
     _warn(about, most_forwards(about, options, loaded.grid.size, size))
@@ -191,6 +194,7 @@ def curve(
     model: ModelName = MODEL,
     task: TaskName = TASK,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help=f"method whose dev scores order the heads: {', '.join(METHODS)}")] = (
         "shapley"
@@ -220,7 +224,7 @@ def curve(
     check_ablation(ablation)
     about = method_of(method)
     options = about.resolve(parse_options(option or [], about.options))
-    chosen = headlab.task(task, split_languages(languages), data=data)
+    chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
     loaded = headlab.load(model, device=device)
     refuse(about, loaded.grid.size)

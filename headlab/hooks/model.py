@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,7 @@ from headlab.hooks.state import (
     wrap_feed_forward,
     wrap_layer,
 )
+from headlab.labels import LabelOrder
 from headlab.masks.mask import Mask
 from headlab.models.checkpoint import Checkpoint
 from headlab.parallel import Rows, halving, whole
@@ -49,6 +50,7 @@ class Model:
 
     resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
     at the first token (see `FanOut`).  projections: the output projection for every row of the gate array.
+    orders: of its classes, for the tasks seen so far (see `headlab.inputs.label_order`).
     """
 
     checkpoint: Checkpoint
@@ -57,6 +59,7 @@ class Model:
     resumable: bool
     first_token: bool = False
     owner: Owner = field(default_factory=Owner)
+    orders: dict[Hashable, LabelOrder] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:

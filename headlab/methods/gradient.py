@@ -27,8 +27,8 @@ def gate_gradients(evaluator: Evaluator, batch: Batch, *, per_token: bool = Fals
     shape = (rows, model.grid.layers, model.grid.width) + ((tokens,) if per_token else ())
     gates = torch.ones(shape, dtype=model.module.dtype, device=model.device, requires_grad=True)
     with torch.enable_grad(), model.active(Active(gates=gates)):
-        labels = evaluator.inputs.targets(batch.rows)
         logits = evaluator.logits(batch.inputs)
+        labels = evaluator.targets(batch.rows, logits)
         evaluator.require_finite(batch.rows, logits, labels)
         loss = cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, gates)

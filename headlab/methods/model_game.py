@@ -276,7 +276,7 @@ class ModelGame:
         active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
-            aim, level = aimed(self.value, logits, evaluator.inputs.targets(examples))
+            aim, level = aimed(self.value, logits, evaluator.targets(examples, logits))
             (slopes,) = torch.autograd.grad(aim.sum(), gates)
         value = evaluator.judged(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T

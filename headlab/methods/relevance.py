@@ -28,7 +28,7 @@ def answer_relevance(
     """
     with relevance(evaluator.model, attention_constant=attention_constant) as heads:
         logits = evaluator.logits(batch.inputs)
-    targets = evaluator.inputs.targets(batch.rows)
+    targets = evaluator.targets(batch.rows, logits)
     evaluator.require_finite(batch.rows, logits, targets)
     if targets.dim() == 1:
         targets, logits = targets[:, None], logits[:, None]

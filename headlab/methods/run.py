@@ -18,6 +18,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, remedy
+from headlab.inputs import classes_of
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
 from headlab.methods.table import Method
@@ -232,6 +233,7 @@ def make_spec(
             "size": len(evaluator.examples),
             "seed": task.seed,
             "data_hash": task.data_hash(evaluator.examples),
+            **classes_of(evaluator.model, task, evaluator.examples),
         },
         "ablation": ablation,
         "method": {"name": chosen.key, "options": dict(options), **_version(chosen.version)},

@@ -54,7 +54,13 @@ def sized(size: int | None) -> str:
     return str(ALL_EXAMPLES if size is None else size)
 
 
-WHERE = (Flag("model", "--model"), Flag("task", "--task"), Flag("languages", LANGUAGES, say=listed))
+def mapped(classes: Mapping[str, str]) -> str:
+    """A label map as one word."""
+    return ",".join(f"{label}={told}" for label, told in classes.items())
+
+
+CLASSES = Flag("label_map", "--label-map", None, mapped)
+WHERE = (Flag("model", "--model"), Flag("task", "--task"), CLASSES, Flag("languages", LANGUAGES, say=listed))
 SEED = Flag("seed", "--seed", 0)
 HOW = (SEED, Flag("ablation", "--ablation", "zero"))
 DTYPE = Flag("dtype", "--dtype", "float32")
@@ -145,7 +151,7 @@ def _gates(details: Spec) -> list[list[str]]:
     stacks, trained = options.pop("stacks", EVERY), options.pop("trained", None)
     weights = [repr(w) for w in given if isinstance(w, int | float)] if isinstance(given, list | tuple) else []
     return [[
-        "headlab", "gates", *said(details, *WHERE[:2]), "--language", language,
+        "headlab", "gates", *said(details, *WHERE[:3]), "--language", language,
         *(word for weight in weights for word in ("--weight", weight)),
         *([] if stacks == EVERY else ["--stacks", str(stacks)]), *(["--train-model"] if trained == EVERY else []),
         *option_words("-o", options, GateOptions.table()), *said(details, SEED, DTYPE),
@@ -220,6 +226,7 @@ def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:
         kind = {ROLES: ROLES, FRONT.key: FRONT.key}.get(str(spec.get("experiment")), "experiment")
     languages = [name for name in str(part(spec, "task", "language") or "").split(",") if name]
     details = {"model": part(spec, "model", "name"), "task": part(spec, "task", "name"), "languages": languages}
+    details |= {"label_map": classes} if (classes := part(spec, "task", "classes")) else {}
     details |= {"dtype": dtype} if (dtype := part(spec, "model", "dtype")) else {}
     told = {"seed": spec.get("seed", 0), "ablation": spec.get("ablation", "zero")}
     told = {name: value for name, value in told.items() if name not in UNTOLD_OF.get(kind, ())}
@@ -433,6 +440,7 @@ def _pruned(mask: Mask, model: str, file: str) -> Again:
     if not made.commands or split != "dev" or chosen.get("method") not in METHODS:
         return Again(made.commands, (*made.notes, NO_COMMAND))
     words = ["headlab", "prune", "--model", model, "--task", str(part(spec, "task", "name")), LANGUAGES, str(language)]
+    words += said({"label_map": part(spec, "task", "classes")}, CLASSES)
     words += ["--method", METHODS[chosen["method"]].key, "--rule", str(chosen["rule"])]
     words += ["--k", str(int(chosen["k"]))] if "k" in chosen else []
     words += [f"--threshold={chosen['threshold']}"] if "threshold" in chosen else []

@@ -108,6 +108,8 @@ def _data(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in DATA:
         if (value := part(spec, "task", name)) is not None:
             yield "task" if name == "name" else "data seed" if name == "seed" else NAMES.get(name, name), told(value)
+    if (classes := part(spec, "task", "classes")) is not None:
+        yield "the model's class of each label (assumed)", told(classes)
     if (sizes := part(spec, "task", "sizes")) is not None:
         yield "examples by split and language", told(sizes)
 

@@ -118,6 +118,10 @@ class Pieces:
         spec = self._spec(language, split)["task"]
         return spec["size"], spec["data_hash"]
 
+    def classes(self) -> dict[str, Any]:
+        """What a spec's task says of the model's classes; see `headlab.inputs.classes_of`."""
+        return {k: v for k, v in self._spec(self.languages[0], "dev")["task"].items() if k == "classes"}
+
     def identity(self) -> dict[str, Any]:
         """What a result records about the model, including its precision."""
         model: dict[str, Any] = self._spec(self.languages[0], "dev")["model"]
@@ -537,6 +541,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
             "sizes": sizes,
             "seed": pieces.task.seed,
             "data_hash": content_key(hashes),
+            **pieces.classes(),
         },
         "ablation": pieces.ablation,
         "options": dict(options),

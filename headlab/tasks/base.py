@@ -45,7 +45,8 @@ class Task:
 
     aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
     the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
-    besides the texts and labels of its examples.
+    besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
+    their classes do not say which is which.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Task:
     read: Callable[[str, Split, int], Sequence[Example]]
     seed: int = 0
     salt: str = ""
+    label_map: Mapping[str, str] | None = None
 
     def examples(self, language: str, split: Split = "dev", size: int | None = None) -> tuple[Example, ...]:
         """The first `size` examples of a split (all if None).

@@ -130,7 +130,7 @@ KINDS: Mapping[str, Callable[[Path], Iterator[Record]]] = MappingProxyType({"csv
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 KEYS = {"name": str, "format": str, "files": str, "columns": dict, "splits": dict, "labels": list, "languages": list,
-        "aligned": bool}  # fmt: skip
+        "aligned": bool, "label_map": dict}  # fmt: skip
 COLUMNS = ("text", "pair", "label", "target", "group", "id", "words", "labels", "language", "split")
 PLACES = re.compile(r"\{(language|split)\}")
 
@@ -140,7 +140,8 @@ class Declaration:
     """The contents of a declaration.
 
     path: the declaration file; `files` is relative to its folder.  columns: meaning -> column.  splits: name of each
-    split in the data.  labels, languages: None if they are to be collected from the data.
+    split in the data.  labels, languages: None if they are to be collected from the data.  label_map: {label: class of
+    the model}, None if the model's own names are to be matched.
     """
 
     path: Path
@@ -152,6 +153,7 @@ class Declaration:
     labels: tuple[str, ...] | None
     languages: tuple[str, ...] | None
     aligned: bool
+    label_map: Mapping[str, str] | None = None
 
     @property
     def by_word(self) -> bool:
@@ -195,16 +197,18 @@ def read_declaration(path: Path) -> Declaration:
         _check(raw)
         columns, splits = _columns(raw), _splits(raw.get("splits", {}))
         labels, languages = _strings(raw, "labels"), _strings(raw, "languages")
-        if labels and "target" in columns:
+        label_map = _label_map(raw)
+        if (labels or label_map) and "target" in columns:
             raise HeadlabError(
-                "labels are listed where columns.target says that texts are generated; leave them out",
+                "labels are listed or mapped where columns.target says that texts are generated; leave them out",
                 code="declaration.labels_unused",
             )
     except HeadlabError as error:
         raise HeadlabError(f"{path}: {error} (docs/tasks.md says how a task is declared)", code=error.code) from error
     return Declaration(
-        path, raw["name"], raw["format"], raw["files"], columns, splits, labels, languages, raw.get("aligned", False)
-    )
+        path, raw["name"], raw["format"], raw["files"], columns, splits, labels, languages, raw.get("aligned", False),
+        label_map,
+    )  # fmt: skip
 
 
 def _check(raw: Mapping[str, Any]) -> None:
@@ -235,6 +239,19 @@ def _check(raw: Mapping[str, Any]) -> None:
             f"files is {raw['files']!r:.80}; name files below the declaration's folder, relative to it",
             code="declaration.files_invalid",
         )
+
+
+def _label_map(raw: Mapping[str, Any]) -> dict[str, str] | None:
+    """The label map, if any. Raises HeadlabError for a class that is neither a name nor a number."""
+    if "label_map" not in raw:
+        return None
+    for label, told in raw["label_map"].items():
+        if not isinstance(told, str | int) or isinstance(told, bool):
+            raise HeadlabError(
+                f"label_map.{label:.60} is {told!r:.60}; give the name of a class of the model, or its number",
+                code="declaration.label_map_invalid",
+            )
+    return {label: str(told) for label, told in raw["label_map"].items()}
 
 
 def _columns(raw: Mapping[str, Any]) -> dict[str, str]:
@@ -314,7 +331,7 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     languages, labels = _learned(path, root, tuple(_state(file) for file in files))
     salt = content_key([list(labels), said.aligned])
     reader = partial(read, said, root, labels, languages[0])
-    return Task(said.name, labels, languages, said.aligned, reader, seed, salt)
+    return Task(said.name, labels, languages, said.aligned, reader, seed, salt, said.label_map)
 
 
 def _state(file: Path) -> tuple[Path, int, int]:

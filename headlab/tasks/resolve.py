@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headlab import tasks
@@ -13,13 +14,32 @@ from headlab.tasks.declared import declared_source, declared_task
 ENDING = ".toml"
 
 
-def task(name: str | Path, languages: Sequence[str] | str | None = None, *, data: Path | str | None = None) -> Task:
+def task(
+    name: str | Path,
+    languages: Sequence[str] | str | None = None,
+    *,
+    data: Path | str | None = None,
+    label_map: Mapping[str, str] | None = None,
+) -> Task:
     """A task restricted to some of its languages; all of them for None or "all".
 
     name: a built-in task, one declared in $HEADLAB_TASKS, or the path of a declaration (TOML).
-    data: folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.  Raises
-    HeadlabError for an unknown task or language, listing those that exist.
+    data: folder of the task's files; None means $HEADLAB_DATA, or the declaration's own folder.  label_map: {label:
+    class of the model, by its name or number}, for a model whose names of its classes do not say which is which; None
+    matches names, or tries all orders on dev.  Raises HeadlabError for an unknown task or language, listing those that
+    exist, and for a label map of a task without labels.
     """
+    found = _named(name, languages, data)
+    if label_map is None:
+        return found
+    if not found.labels:
+        raise HeadlabError(
+            f"task {found.name} has no labels, so it takes no label map; leave it out", code="label_map.unused"
+        )
+    return replace(found, label_map=dict(label_map))
+
+
+def _named(name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None) -> Task:
     name, folder = str(name), None if data is None else Path(data)
     if not name.endswith(ENDING):
         return tasks.task(name, languages, data=folder)

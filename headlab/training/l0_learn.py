@@ -16,7 +16,7 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model
-from headlab.inputs import Inputs, read
+from headlab.inputs import Inputs, classes_of, read
 from headlab.l0_gates import LearnedGates
 from headlab.models.checkpoint import versions
 from headlab.records import Bools
@@ -97,7 +97,7 @@ class Given:
             "model": self.model.recorded(),
             "task": {
                 "name": task.name, "language": self.language, "split": self.split, "size": len(self.examples),
-                "seed": task.seed, "data_hash": self._hashes["learned"],
+                "seed": task.seed, "data_hash": self._hashes["learned"], **classes_of(self.model, task, self.examples),
             },
             "judged": {s: {"size": len(e), "data_hash": self._hashes[s]} for s, e in self.judged.items()},
             "ablation": "zero",

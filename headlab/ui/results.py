@@ -65,6 +65,8 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     options |= {name: given[0].get(name) for name in same if name != "round"}
     words = [first.estimand, f"{spec_of(first, 'ablation')} ablation", f"{spec_of(first, 'task', 'split')} split"]
     words += [f"{key} {value}" for key, value in sorted(options.items()) if value is not None]
+    if classes := spec_of(first, "task", "classes"):
+        words.append(", ".join(f"{label} = {told}" for label, told in classes.items()))
     words.append(f"seed {spec_of(first, 'seed')}")
     return ", ".join(words) + ("" if len(same) == len(PRECISION) else "; how precise differs by language")
 

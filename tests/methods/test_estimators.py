@@ -19,7 +19,7 @@ from errors import raises
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
 from table_game import TableGame, last, majority, members, same, smooth
-from tiny import SMALL
+from tiny import NAMES, SMALL
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
@@ -523,7 +523,7 @@ def model() -> Model:
 
 def attached(**sizes: int) -> Model:
     torch.manual_seed(0)
-    module = hf.BertForSequenceClassification(hf.BertConfig(**SMALL | sizes))
+    module = hf.BertForSequenceClassification(hf.BertConfig(**SMALL | NAMES | sizes))
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.dim() > 1:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from errors import raises
-from tiny import VOCAB, tiny_model
+from tiny import LABELS, VOCAB, tiny_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from waiting import until
@@ -62,7 +62,7 @@ def sentences(language: str, split: str, seed: int) -> Sequence[Example]:
 
 
 def toy(_: str) -> Task:
-    return Task("intents", tuple(f"L{n}" for n in range(5)), LANGUAGES, False, sentences)
+    return Task("intents", LABELS, LANGUAGES, False, sentences)
 
 
 def load(name: str) -> Model:

@@ -1,0 +1,147 @@
+"""Which class of a model stands for which label of a task: by name, as stated, or found on examples with labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from scipy.stats import binom
+
+from headlab.errors import HeadlabError
+from headlab.records import Ints
+
+FEW = 6  # labels; of more, there are too many orders to try
+LEVEL = 0.001  # probability, at most, that a wrong order is found surely better than the right one
+# What a model is named by default, or by a converter that knew no names.
+NAMELESS = re.compile(r"(label|class)?[\s_-]*\d+", re.IGNORECASE)
+SYNONYMS = (
+    ("entailment", "entail", "entails", "entailed"),
+    ("contradiction", "contradict", "contradicts", "contradictory"),
+    ("not_entailment", "non_entailment", "no_entailment"),
+    ("positive", "pos"),
+    ("negative", "neg"),
+)
+
+
+@dataclass(frozen=True)
+class LabelOrder:
+    """The column of a model's logits for each of a task's labels.
+
+    assumed: {label: the model's own name of its class}, where that name is not the label's; results record it.
+    note: what was assumed and why, in a sentence; empty if nothing was.
+    """
+
+    columns: tuple[int, ...]
+    assumed: Mapping[str, str] | None = None
+    note: str = ""
+
+
+def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
+    """The class of each label by its name: the same, but for case or punctuation, or a known synonym; else None."""
+    for key in (str, str.casefold, plain, meaning):
+        found = _matches(labels, names, key)
+        if found is not None:
+            return found
+    return None
+
+
+def _matches(labels: Sequence[str], names: Sequence[str], key: Callable[[str], str]) -> tuple[int, ...] | None:
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(key(name), []).append(place)
+    found = [places.get(key(label), []) for label in labels]
+    if any(len(places) != 1 for places in found) or len({own for (own,) in found}) < len(labels):
+        return None
+    return tuple(own for (own,) in found)
+
+
+def plain(name: str) -> str:
+    """A name without case, spaces and punctuation; unchanged if nothing is left."""
+    return re.sub(r"[\W_]+", "_", name.casefold()).strip("_") or name
+
+
+def meaning(name: str) -> str:
+    """The first synonym of a name."""
+    return next((words[0] for words in SYNONYMS if plain(name) in words), plain(name))
+
+
+def nameless(names: Sequence[str]) -> bool:
+    """Whether a model's names of its classes say nothing, like LABEL_0."""
+    return all(NAMELESS.fullmatch(name) for name in names)
+
+
+def as_stated(task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]) -> tuple[int, ...]:
+    """The class of each label as `told` has it, by name or by number.
+
+    Raises HeadlabError unless every label has a class of its own.
+    """
+    lacking = [label for label in labels if label not in told]
+    unknown = [label for label in told if label not in labels]
+    if lacking or unknown:
+        problem = f"has no class for {lacking[0]!r}" if lacking else f"names {unknown[0]!r:.60}, which is no label"
+        raise HeadlabError(
+            f"the label map of task {task} {problem}; give one class for each of {', '.join(labels)}",
+            code="label_map.labels_mismatch",
+        )
+    columns = [_class(names, told[label]) for label in labels]
+    if len(set(columns)) < len(columns):
+        raise HeadlabError(
+            f"the label map of task {task} gives two labels one class; give each its own", code="label_map.class_twice"
+        )
+    return tuple(columns)
+
+
+def _class(names: Sequence[str], told: str) -> int:
+    for key in (str, str.casefold):
+        if (places := [place for place, name in enumerate(names) if key(name) == key(told)]) and len(places) == 1:
+            return places[0]
+    if told.isascii() and told.isdigit() and int(told) < len(names):
+        return int(told)
+    raise HeadlabError(
+        f"the label map names class {told!r:.60}; the model's classes are {', '.join(names)[:200]}, or 0 to "
+        f"{len(names) - 1}",
+        code="label_map.class_unknown",
+    )
+
+
+def below_chance(right: int, answers: int, labels: int) -> bool:
+    """Whether so few right answers are surely worse than guessing one of the labels at random."""
+    return labels > 1 and bool(binom.cdf(right, answers, 1 / labels) < LEVEL)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The best order of a model's classes on some examples.
+
+    right, next: its share of right answers, and the runner-up's.  p: of its being better, corrected for all orders.
+    """
+
+    columns: tuple[int, ...]
+    right: float
+    next: float
+    p: float
+
+
+def try_orders(counts: Ints) -> Tried:
+    """Compare all orders of the classes.  counts: examples by answer and label, int [class, label].
+
+    Two orders differ only on examples that one of them has right and the other wrong. If the other is at least as good,
+    its share of these is one half or more, so the best one's is tested against one half (the sign test), and its
+    p-value against each other order is corrected for their number (Bonferroni).
+    """
+    labels = np.arange(counts.shape[1])
+    orders = np.array(list(permutations(range(len(counts)), counts.shape[1])))
+    hits = counts[orders, labels]  # [order, label]
+    right = hits.sum(axis=1)
+    best = int(right.argmax())
+    differs = orders != orders[best]
+    won, lost = (hits[best] * differs).sum(axis=1), (hits * differs).sum(axis=1)
+    others = np.arange(len(orders)) != best
+    p = np.asarray(binom.sf(won - 1, won + lost, 0.5))[others]
+    total = max(1, int(counts.sum()))
+    second = int(right[others].max(initial=0))
+    whole = float(min(1.0, p.max(initial=0.0) * others.sum()))
+    return Tried(tuple(orders[best].tolist()), int(right[best]) / total, second / total, whole)

@@ -1,0 +1,174 @@
+"""Which class of a model is which label: by name, as stated, or found on dev; refused where it cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+from hypothesis import given
+from hypothesis import strategies as some
+from reference import orders_compared
+from tiny import tiny_model
+from tiny_task import tiny_task, tiny_tokenizer
+
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import Model, gated
+from headlab.inputs import label_order
+from headlab.labels import LEVEL, as_stated, by_name, nameless, try_orders
+from headlab.methods.run import score
+from headlab.tasks.base import Example, Split, Task
+
+NLI = ("entailment", "neutral", "contradiction")
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (("contradiction", "neutral", "entailment"), (2, 1, 0)),
+        (("CONTRADICTION", "Neutral", "ENTAILMENT"), (2, 1, 0)),
+        (("contradictory", "neutral", "entail", "other"), (2, 1, 0)),
+        (("LABEL_0", "LABEL_1", "LABEL_2"), None),
+        (("entailment", "ENTAILMENT", "neutral", "contradiction"), (0, 2, 3)),
+        (("Entailment", "ENTAILMENT", "neutral", "contradiction"), None),  # either could be meant
+        (("entailment", "neutral"), None),
+    ],
+)
+def test_names_match_without_case_and_by_synonyms(names, columns):
+    assert by_name(NLI, names) == columns
+
+
+def test_names_of_punctuation_are_not_taken_for_one_another():
+    assert by_name((".", ",", "``"), (",", "``", ".")) == (2, 0, 1)
+    assert by_name(("not_entailment",), ("Not-Entailment",)) == (0,)
+    assert by_name((".", ","), ("!", "?")) is None
+
+
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("0", "1"), ("label 0", "Class-1"), ()])
+def test_default_names_say_nothing(names):
+    assert nameless(names)
+    assert not nameless((*names, "neutral"))
+
+
+def test_a_label_map_names_classes_or_counts_them():
+    names = ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert as_stated("xnli", NLI, names, dict(zip(NLI, ("LABEL_2", "label_1", "0"), strict=True))) == (2, 1, 0)
+    whole = dict(zip(NLI, names, strict=True))
+    with raises("label_map.labels_mismatch", "neutral"):
+        as_stated("xnli", NLI, names, {k: v for k, v in whole.items() if k != "neutral"})
+    with raises("label_map.labels_mismatch", "other"):
+        as_stated("xnli", NLI, names, whole | {"other": "0"})
+    with raises("label_map.class_unknown", "LABEL_7"):
+        as_stated("xnli", NLI, names, whole | {"neutral": "LABEL_7"})
+    with raises("label_map.class_unknown", 3):
+        as_stated("xnli", NLI, names, whole | {"neutral": "3"})
+    with raises("label_map.class_twice"):
+        as_stated("xnli", NLI, names, whole | {"neutral": "LABEL_0"})
+
+
+@given(some.lists(some.lists(some.integers(0, 9), min_size=3, max_size=3), min_size=3, max_size=3))
+def test_the_best_order_is_that_of_counting_every_example(rows):
+    counts = np.array(rows)
+    found = try_orders(counts)
+    assert (found.right, found.next, found.p) == pytest.approx(orders_compared(counts.tolist()))
+
+
+def test_a_wrong_order_is_hardly_ever_surely_the_best():
+    """Weak models, whose right order is right only a little more often: the error rate is below the level."""
+    rng, wrong, told = np.random.default_rng(5), 0, 0
+    for _ in range(4000):
+        edge = rng.choice([0.0, 0.02, 0.1])
+        answers = np.full((3, 3), (1 - edge) / 9) + np.diag([edge / 3] * 3)
+        found = try_orders(rng.multinomial(256, answers.ravel()).reshape(3, 3))
+        sure = found.p <= LEVEL
+        told += sure
+        wrong += sure and found.columns != (0, 1, 2)
+    assert wrong <= 4000 * LEVEL + 3 * (4000 * LEVEL) ** 0.5
+    assert told < 4000 / 10
+
+
+def labelled(model: Model, order: tuple[int, ...], noise: float) -> Task:
+    """The tiny task's texts, with labels that the model has right in this order of its classes, but for some noise."""
+    tiny, evaluator = tiny_task(), Evaluator(model, tiny_task(), "xx", "dev")
+    answers = evaluator.evaluate().predicted
+    place = {column: label for label, column in enumerate(order)}
+
+    def read(language: str, split: Split, seed: int) -> list[Example]:
+        rng = np.random.default_rng(1)
+        out = []
+        for again in range(10):
+            for example, answer in zip(evaluator.examples, answers.tolist(), strict=True):
+                label = int(rng.integers(5)) if rng.random() < noise else place[answer]
+                out.append(replace(example, id=f"{again}-{example.id}", label=label))
+        return out
+
+    return replace(tiny, read=read, languages=("xx",))
+
+
+def without_names(model: Model) -> Model:
+    model.module.config.id2label = {at: f"LABEL_{at}" for at in range(5)}
+    model.orders.clear()
+    return model
+
+
+@pytest.fixture
+def model() -> Model:
+    """A classifier that gives each of its five answers to some of the tiny task's examples."""
+    made = tiny_model("bert", torch.float32, seed=3, tokenizer=tiny_tokenizer())
+    texts = [example.text for example in tiny_task().examples("xx", "dev")]
+    with torch.no_grad():
+        logits = made.module(**made.tokenizer(texts, padding=True, return_tensors="pt")).logits
+        made.module.classifier.weight /= logits.std(dim=0)[:, None]
+        made.module.classifier.bias.copy_(-(logits / logits.std(dim=0)).mean(dim=0))
+    return made
+
+
+ORDER = (3, 0, 4, 1, 2)
+
+
+def test_nameless_classes_are_found_on_dev_whatever_is_switched_off(model):
+    task = labelled(model, ORDER, 0.2)
+    without_names(model)
+    with gated(model, np.zeros((model.grid.layers, model.grid.width))), pytest.warns(UserWarning, match="a = LABEL_3"):
+        found = label_order(model, task)
+    assert found.columns == ORDER
+    assert Evaluator(model, task, "xx", "dev", None).evaluate().accuracy > 0.75
+
+
+def test_what_was_assumed_is_part_of_a_result(model):
+    task = labelled(model, ORDER, 0.2)
+    named = score(model, task, language="xx", method="random", size=24).spec
+    assert "classes" not in named["task"]
+    without_names(model)
+    with pytest.warns(UserWarning, match="they are taken for a = LABEL_3, b = LABEL_0"):
+        found = score(model, task, language="xx", method="random", size=24).spec
+    assert found["task"]["classes"]["a"] == "LABEL_3"
+    stated = replace(task, label_map=dict(found["task"]["classes"]))
+    assert score(model, stated, language="xx", method="random", size=24).spec == found
+
+
+def test_what_cannot_be_told_is_refused_and_may_be_stated(model):
+    task = labelled(model, ORDER, 1.0)  # labels that have nothing to do with the answers
+    without_names(model)
+    with raises("model.labels_unknown", "--label-map", "LABEL_0", "dev answers"):
+        Evaluator(model, task, "xx")
+    stated = replace(task, label_map={label: str(at) for at, label in enumerate(task.labels)})
+    assert Evaluator(model, stated, "xx").evaluate().n == 240
+
+
+def test_many_nameless_classes_are_refused(model):
+    without_names(model)
+    many = replace(tiny_task(), labels=tuple("abcdefg"))
+    model.module.config.id2label = {at: f"LABEL_{at}" for at in range(7)}
+    with raises("model.labels_unknown", "7 labels"):
+        label_order(model, many)
+
+
+def test_other_names_are_refused_and_may_be_stated(model):
+    model.module.config.id2label = dict(enumerate(("joy", "fear", "anger", "love", "calm")))
+    with raises("model.labels_mismatch", "joy", "--label-map"):
+        label_order(model, tiny_task())
+    told = dict(zip(tiny_task().labels, ("fear", "joy", "anger", "love", "calm"), strict=True))
+    assert label_order(model, replace(tiny_task(), label_map=told)).columns == (1, 0, 2, 3, 4)
