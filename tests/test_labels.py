@@ -14,6 +14,7 @@ from reference import orders_compared
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
+from headlab.cluster.distributed_game import Setting
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.inputs import label_order
@@ -147,6 +148,19 @@ def test_what_was_assumed_is_part_of_a_result(model):
     assert found["task"]["classes"]["a"] == "LABEL_3"
     stated = replace(task, label_map=dict(found["task"]["classes"]))
     assert score(model, stated, language="xx", method="random", size=24).spec == found
+
+
+def test_a_helper_elsewhere_gets_the_order_that_was_found(model):
+    """It has the examples of one split alone, which may not be dev."""
+    task = labelled(model, ORDER, 0.2)
+    without_names(model)
+    with pytest.warns(UserWarning, match="a = LABEL_3"):
+        here = Evaluator(model, task, "xx", "test", 24)
+    setting = Setting.of(here, "zero")
+    model.orders.clear()
+    there = setting.evaluator(model, 24)
+    assert (there.evaluate().predicted == here.evaluate().predicted).all()
+    assert label_order(model, there.task).columns == ORDER
 
 
 def test_what_cannot_be_told_is_refused_and_may_be_stated(model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.loading import load
 from headlab.hooks.model import Model
+from headlab.inputs import classes_of
 from headlab.methods.game import Ask
 from headlab.methods.model_game import ModelGame, round_on
 from headlab.methods.run import HOME, Outcome, Work
@@ -52,7 +53,7 @@ class Origin:
 class Setting:
     """What the questions are about: one language of a task, its examples included, and how heads are removed.
 
-    rows: the examples by split.
+    rows: the examples by split.  label_map: as it was found here, as a helper lacks what it is found on.
     """
 
     task: str
@@ -63,6 +64,7 @@ class Setting:
     split: Split
     ablation: str
     rows: Mapping[str, tuple[Example, ...]]
+    label_map: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, evaluator: Evaluator, ablation: str) -> Setting:
@@ -71,12 +73,14 @@ class Setting:
         if ablation == "mean":  # the mean is over dev, whatever is evaluated
             dev = task.examples(evaluator.language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
-        return cls(task.name, task.labels, task.aligned, task.seed, evaluator.language, evaluator.split, ablation, rows)
+        classes = classes_of(evaluator.model, task, evaluator.examples).get("classes", task.label_map)
+        place = evaluator.language, evaluator.split
+        return cls(task.name, task.labels, task.aligned, task.seed, *place, ablation, rows, classes)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
         """An evaluator of the same examples.  size: number of examples of the split."""
         task = Task(self.task, self.labels, (self.language,), self.aligned, self._read, self.seed)
-        return Evaluator(model, task, self.language, self.split, size)
+        return Evaluator(model, replace(task, label_map=self.label_map), self.language, self.split, size)
 
     def _read(self, _language: str, split: Split, _seed: int) -> tuple[Example, ...]:
         return self.rows[split]
