@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, as_gates, gated, head_means, remedy
+from headlab.hooks.model import Model, as_gates, gated, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import IGNORED, Sized, read
 from headlab.labels import below_chance
@@ -205,11 +205,8 @@ class Evaluator:
             wrong = ~good & (targets != IGNORED)
         if bool(wrong.any()):
             row = int(wrong.flatten(1).any(dim=1).nonzero()[0] if wrong.dim() > 1 else wrong.nonzero()[0])
-            raise HeadlabError(
-                f"{self.model.name} gives outputs that are not finite for example {self.examples[rows[row]].id} "
-                f"({self.language}, {self.split}); {remedy(self.model.dtype)}",
-                code="model.answers_not_finite",
-            )
+            place = f"example {self.examples[rows[row]].id} ({self.language}, {self.split})"
+            raise not_finite(self.model, f"outputs that are not finite for {place}", code="model.answers_not_finite")
 
     def stream(self, mask: Mask | None = None, *, ablation: str = "zero") -> Iterator[Evaluation]:
         """Evaluations on growing random subsets of the examples; the last one is `done`.

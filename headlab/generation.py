@@ -15,7 +15,7 @@ from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, Log
 from headlab.bleu import Bleu, bleu, check_language
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
-from headlab.hooks.model import Model, as_gates, remedy
+from headlab.hooks.model import Model, as_gates, not_finite
 from headlab.hooks.state import Active
 from headlab.inputs import IGNORED, Told, encode_sources, lengths, longest, pad, told
 from headlab.masks.mask import Mask, full_mask
@@ -156,9 +156,8 @@ class Limit(LogitsProcessor):
         """Scores [row, vocabulary] of the next token, given the tokens so far, including the start."""
         self.tick()
         if not bool(scores.amax(dim=-1).isfinite().all()):
-            raise HeadlabError(
-                f"{self.model.name} gives outputs that are not finite while it translates; {remedy(self.model.dtype)}",
-                code="model.answers_not_finite",
+            raise not_finite(
+                self.model, "outputs that are not finite while it translates", code="model.answers_not_finite"
             )
         over = input_ids.shape[1] >= self.limits
         only = torch.full_like(scores, float("-inf"))
@@ -313,9 +312,9 @@ def nats_of(evaluator: Evaluator, mask: Mask, ablation: str) -> tuple[Floats, in
         choices = wide
     nats = np.concatenate([rows[row] for row in range(len(rows))])
     if not np.isfinite(nats).all():
-        raise HeadlabError(
-            f"{model.name} gives a right answer no probability at all, so its log-probability is not finite; "
-            f"{remedy(model.dtype)}",
+        raise not_finite(
+            model,
+            "a right answer no probability at all, so its log-probability is not finite",
             code="model.answers_not_finite",
         )
     return nats, choices

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, remedy
+from headlab.hooks.model import Model, not_finite
 from headlab.hooks.state import Active
 from headlab.labels import FEW, LEVEL, LabelOrder, as_stated, by_name, nameless, try_orders
 from headlab.records import Ints
@@ -229,7 +229,13 @@ def read(model: Model, task: Task, examples: Sequence[Example], language: str) -
     """The examples of a language as model inputs. Raises HeadlabError if the model does not suit the task."""
     if examples[0].target is not None:
         return Pairs(model, task, examples, language)
-    return (Words if examples[0].words else Texts)(model, task, examples)
+    return _labelled(model, task, examples)
+
+
+def _labelled(
+    model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
+) -> Texts | Words:
+    return (Words if examples[0].words else Texts)(model, task, examples, columns)
 
 
 class Texts:
@@ -514,16 +520,16 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
 def _counted(model: Model, task: Task, language: str, classes: int) -> Ints:
     """Answers of the untouched model by class and right label, int [class, label]."""
     examples = task.examples(language, "dev", TRIED)
-    inputs = (Words if examples[0].words else Texts)(model, task, examples, range(classes))
+    inputs = _labelled(model, task, examples, range(classes))
     counts = np.zeros((classes, len(task.labels)), dtype=np.int64)
     for rows in np.array_split(np.argsort(inputs.lengths, kind="stable"), max(1, len(examples) // 16)):
         with torch.inference_mode(), model.active(Active()):
             logits, targets = inputs.logits(inputs.tensors(rows)), inputs.targets(rows)
         asked = targets != IGNORED
         if not bool(logits[asked].isfinite().all()):
-            raise HeadlabError(
-                f"{model.name} gives outputs that are not finite for dev examples of task {task.name} in {language}; "
-                f"{remedy(model.dtype)}",
+            raise not_finite(
+                model,
+                f"outputs that are not finite for dev examples of task {task.name} in {language}",
                 code="model.answers_not_finite",
             )
         answers = logits.argmax(dim=-1)[asked].cpu().numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -79,8 +79,9 @@ class Setting:
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
         """An evaluator of the same examples.  size: number of examples of the split."""
-        task = Task(self.task, self.labels, (self.language,), self.aligned, self._read, self.seed)
-        return Evaluator(model, replace(task, label_map=self.label_map), self.language, self.split, size)
+        languages, named = (self.language,), self.label_map
+        task = Task(self.task, self.labels, languages, self.aligned, self._read, self.seed, label_map=named)
+        return Evaluator(model, task, self.language, self.split, size)
 
     def _read(self, _language: str, split: Split, _seed: int) -> tuple[Example, ...]:
         return self.rows[split]

@@ -144,19 +144,19 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
 # The self-test on a probe input: gates have the effect that they should.
 
 
-def remedy(dtype: str) -> str:
-    """What to do about outputs that are not finite."""
-    return "load it with dtype float32" if dtype != "float32" else "its weights are damaged or overflow; load others"
+def not_finite(model: Model, what: str, *, code: str) -> HeadlabError:
+    """The error for outputs of a model that are not finite.  what: which ones, and where."""
+    remedy = "its weights are damaged or overflow; load others"
+    if model.dtype != "float32":
+        remedy = "load it with dtype float32"
+    return HeadlabError(f"{model.name} gives {what}; {remedy}", code=code)
 
 
 def self_test(model: Model, untouched: torch.Tensor) -> None:
     """Check on the probe input that gates have the intended effect; raise HeadlabError if not."""
     grid, module = model.grid, model.module
     if not bool(untouched.isfinite().all()):
-        raise HeadlabError(
-            f"{model.name} gives outputs that are not finite on a short made-up text; {remedy(model.dtype)}",
-            code="model.answers_not_finite",
-        )
+        raise not_finite(model, "outputs that are not finite on a short made-up text", code="model.answers_not_finite")
     kept = np.ones((grid.layers, grid.width))
     with gated(model, kept):
         _require_close(
@@ -449,9 +449,10 @@ def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head,
     with whole():
         sum_weights(model, inputs, keep, {int(layer) for layer, _ in places.values()})
     if wrong := [head for head, weights in found.items() if not bool(weights.isfinite().all())]:
-        raise HeadlabError(
-            f"layer {wrong[0].layer}, head {wrong[0].head} of {model.name} gives attention weights that are not finite "
-            f"for this sentence; {remedy(model.dtype)}",
+        head = f"layer {wrong[0].layer}, head {wrong[0].head}"
+        raise not_finite(
+            model,
+            f"attention weights that are not finite for this sentence, in {head}",
             code="model.answers_not_finite",
         )
     return found

@@ -17,7 +17,7 @@ import torch
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
-from headlab.hooks.model import Model, remedy
+from headlab.hooks.model import Model, not_finite
 from headlab.inputs import classes_of
 from headlab.methods.game import Game
 from headlab.methods.model_game import ModelGame
@@ -335,10 +335,9 @@ def _compute(
     outcome = outcome_of(chosen, work)
     if not np.isfinite(outcome.values).all():
         first = evaluator.model.grid.heads[int(np.flatnonzero(~np.isfinite(outcome.values))[0])]
-        raise HeadlabError(
-            f"{chosen.key} gives layer {first.layer}, head {first.head} of {evaluator.model.name} a score that is not "
-            f"finite, in {evaluator.language}; {remedy(evaluator.model.dtype)}",
-            code="model.answers_not_finite",
+        place = f"layer {first.layer}, head {first.head}, in {evaluator.language}"
+        raise not_finite(
+            evaluator.model, f"a {chosen.key} score that is not finite for {place}", code="model.answers_not_finite"
         )
     scores = outcome.scores(evaluator.model.grid, spec, evaluator.forwards, spent())
     if run is not None:

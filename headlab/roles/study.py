@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
 from headlab.evaluator import Batch
-from headlab.hooks.model import Model, remedy, sides, sum_weights
+from headlab.hooks.model import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import versions
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Head, HeadGrid, Ints, Progress
@@ -392,10 +391,9 @@ def _found(
     for part in (given, again):
         for count, found in look(model, part, options["exclude"], offsets, tick) if part is not None else ():
             if not np.isfinite(found.measures).all():
-                raise HeadlabError(
-                    f"{model.name} gives attention weights that are not finite in sentences {done + 1} to "
-                    f"{done + count} of {total}; {remedy(model.dtype)}",
-                    code="model.answers_not_finite",
+                place = f"sentences {done + 1} to {done + count} of {total}"
+                raise not_finite(
+                    model, f"attention weights that are not finite in {place}", code="model.answers_not_finite"
                 )
             sums.add(found if part is given else found.only_roles())
             done += count

@@ -17,6 +17,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model
+from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
@@ -117,10 +118,6 @@ class Pieces:
         """Number of examples used of a split, and the sha256 of their content."""
         spec = self._spec(language, split)["task"]
         return spec["size"], spec["data_hash"]
-
-    def classes(self) -> dict[str, Any]:
-        """What a spec's task says of the model's classes; see `headlab.inputs.classes_of`."""
-        return {k: v for k, v in self._spec(self.languages[0], "dev")["task"].items() if k == "classes"}
 
     def identity(self) -> dict[str, Any]:
         """What a result records about the model, including its precision."""
@@ -541,7 +538,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
             "sizes": sizes,
             "seed": pieces.task.seed,
             "data_hash": content_key(hashes),
-            **pieces.classes(),
+            **classes_of(pieces.model, pieces.task, pieces.examples(pieces.languages[0], "dev")),
         },
         "ablation": pieces.ablation,
         "options": dict(options),
