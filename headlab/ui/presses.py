@@ -114,9 +114,7 @@ def root(page: str, pages: Sequence[str]) -> None:
     """
     held = log()
     with held.lock:  # wait for a press in progress, so that the page shows its effect
-        for key, given in held.given.items():
-            if not given.drawn and st.session_state.get(key) in given.before:
-                st.session_state[key] = given.value
+        _hold(timer=False)
         draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
 
 
@@ -129,13 +127,31 @@ def drawn() -> None:
 def give(key: str, value: Any) -> None:
     """Set a widget's value in an action, or before the widget is drawn.
 
-    It holds until it has been drawn against requests that still bring what the browser showed before.
+    It holds against requests that still bring what the browser showed before: those of timers always, others until it
+    has been drawn.
     """
     held, before = log(), [st.session_state.get(key)]
     if (earlier := held.given.get(key)) is not None and not earlier.drawn:
         before += [earlier.value, *earlier.before]
     held.given[key] = Given(value, before, held.press)
     st.session_state[key] = value
+
+
+def _hold(*, timer: bool) -> None:
+    """Put back what an action set where a request brought what the browser showed before.
+
+    A value that a person chose since then stays.
+
+    timer: the request is a timer's, so that it brings nobody's choice.
+    """
+    held, state = log().given, st.session_state
+    for key, given in list(held.items()):
+        if key not in state or state[key] == given.value:
+            continue
+        if state[key] in given.before and (timer or not given.drawn):
+            state[key] = given.value
+        elif not timer:
+            del held[key]
 
 
 def button(
@@ -247,6 +263,8 @@ def follow(look: Callable[..., None], seconds: float | None, *, waits: bool = Tr
 
     @wraps(look)
     def looked(*given: Any) -> None:
+        if getattr(get_script_run_ctx(), "fragment_ids_this_run", None):
+            _hold(timer=True)  # `look` may draw the whole page anew
         look(*given)
         if seconds is not None and waits:
             st.html(LIVE)

@@ -9,6 +9,7 @@ import pytest
 from browsing import QUIET, SHARPENING, open_list, with_model
 from playwright.sync_api import expect
 from saved import save_classifier
+from waiting import until
 
 from headlab.methods.table import METHODS
 
@@ -306,3 +307,32 @@ def test_gradient_scores_are_computed_at_once_and_without_a_job(page, tiny):
     expect(page.locator(".st-key-offer")).to_have_count(0)
     page.get_by_role("link", name="Jobs", exact=True).first.click()
     expect(page.get_by_text("No job runs or waits")).to_be_visible()
+
+
+def test_a_model_that_the_browser_has_not_seen_survives_its_timers(line, app, tiny, long_job, tmp_path):
+    """A timer's request also brings what the lists showed, and may start a run of the whole page."""
+    page, job = line.page, long_job(tiny)
+    sidebar = page.get_by_test_id("stSidebar")
+    with closing(app.worker()) as worker:
+        until(lambda: worker.job(job)["state"] == "running", "a job that runs")
+
+    def opened() -> bool:
+        page.goto("/languages?langs=de&langs=th&method=gradient")
+        page.get_by_role("heading", name="Do languages rank the heads alike?").wait_for()
+        page.locator(QUIET).wait_for()
+        return "computing scores" in sidebar.inner_text()
+
+    until(opened, "a page with a timer")  # the state of the worker is asked for every two seconds
+    sidebar.get_by_text("Another model").click()
+    line.deaf = True
+    box = page.get_by_role("textbox", name="Hub id or folder")
+    box.fill(str(save_classifier(tmp_path / "unseen")))
+    box.press("Enter")
+    while line.runs() < 1:
+        page.wait_for_timeout(100)
+    with closing(app.worker()) as worker:
+        worker.cancel(job)
+    while line.runs() < 2:  # the sidebar's line on the worker draws the page anew when the job has ended
+        page.wait_for_timeout(100)
+    line.hear()
+    expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()

@@ -112,10 +112,15 @@ def picked(monkeypatch):
     state = {"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})}
     monkeypatch.setattr(presses.st, "session_state", state)
     monkeypatch.setattr(presses, "draw", lambda *_: None)
+    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: SimpleNamespace(fragment_ids_this_run=["timer"]))
+    monkeypatch.setattr(presses.st, "fragment", lambda look, run_every: look)
 
-    def request(shown: str, *numbers_and_heads: tuple[int, str], whole: bool = True) -> str:
-        """The head that a run shows. whole: no other request ends it."""
+    def request(shown: str, *numbers_and_heads: tuple[int, str], whole: bool = True, timer: bool = False) -> str:
+        """The head that a run shows. whole: no other request ends it.  timer: it redraws a part of the page."""
         state["head"] = shown
+        if timer:
+            presses.follow(lambda: None, None)()
+            return state["head"]
         state[presses.LOG].take({"tab": "t", "presses": [[n, "grid", head] for n, head in numbers_and_heads]})
         presses.root("", [])
         if whole:
@@ -137,6 +142,14 @@ def test_a_pick_survives_its_own_press_sent_again_after_the_run(picked):
     assert picked("a", (1, "b")) == "b"
     assert picked("a", (1, "b")) == "b"
     assert picked("a", (1, "b"), (2, "c")) == "c"
+
+
+def test_a_pick_survives_what_timers_bring(picked):
+    assert picked("a", (1, "b")) == "b"
+    assert picked("a", timer=True) == "b"
+    assert picked("b") == "b"
+    assert picked("a") == "a"  # chosen from the list
+    assert picked("a", timer=True) == "a"
 
 
 def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
