@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import NoneType
 
+from headlab.errors import require_seed, require_type
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
@@ -57,6 +59,9 @@ def evaluate(
 
     seed: of the bootstrap.  Raises HeadlabError for a mask of another model or a task that does not fit the model.
     """
+    require_type("task", task, Task, "a task that headlab.task returns")
+    require_type("mask", mask, (Mask, NoneType), "a mask; headlab.load_mask reads one from a file")
+    require_seed(seed)
     rows: dict[str, Comparison | Evaluation] = {}
     for language in task.languages:
         evaluator = Evaluator(model, task, language, split, size)

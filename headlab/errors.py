@@ -1,8 +1,9 @@
-"""The exception for problems that a user can solve."""
+"""The exception for problems that a user can solve, and checks of arguments that raise it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 
@@ -24,3 +25,21 @@ class HeadlabError(Exception):
 
 def _remade(kind: type[HeadlabError], *args: Any) -> HeadlabError:
     return kind.__new__(kind, *args)
+
+
+def require_type(what: str, value: object, kinds: type | tuple[type, ...], fits: str) -> None:
+    """Raise HeadlabError unless an argument is of one of these types.
+
+    what: its name.  fits: what to give instead.
+    """
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise HeadlabError(f"{what} is {value!r:.60} ({type(value).__name__}); give {fits}", code="argument.wrong_type")
+
+
+def require_seed(seed: object) -> int:
+    """A seed as an int. Raises HeadlabError unless it is a whole number of at least 0."""
+    require_type("seed", seed, Integral, "a whole number of at least 0")
+    whole: int = int(seed)  # type: ignore[call-overload]
+    if whole < 0:
+        raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
+    return whole

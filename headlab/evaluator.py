@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
-from headlab.hooks.model import Model, as_gates, gated, head_means, not_finite
+from headlab.errors import HeadlabError, require_type
+from headlab.hooks.model import MODEL, Model, as_gates, gated, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates
 from headlab.inputs import IGNORED, Sized, read
 from headlab.labels import below_chance
@@ -120,6 +120,8 @@ class Evaluator:
     elsewhere: float = field(init=False, default=0.0)  # seconds of computing on other devices
 
     def __post_init__(self) -> None:
+        require_type("model", self.model, Model, MODEL)
+        require_type("task", self.task, Task, "a task that headlab.task returns")
         self.examples = self.task.examples(self.language, self.split, self.size)
         self.inputs = read(self.model, self.task, self.examples, self.language)
         self.lengths = self.inputs.lengths

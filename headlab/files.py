@@ -13,12 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_type
 
 MAX_JSON_BYTES = 4 << 20
 TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, or file size limit reached
 POSIX = os.name == "posix"
+
+
+def as_path(what: str, given: str | Path) -> Path:
+    """An argument as a path. Raises HeadlabError for what is none."""
+    require_type(what, given, (str, os.PathLike), "a path")
+    return Path(given)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_type
 from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints
@@ -96,7 +97,7 @@ class HeadScores:
     def mask(self, rule: str = "harmful", *, k: int | None = None, threshold: float | None = None) -> Mask:
         """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`."""
         kept = choose(self.grid, self.values, self.high, rule, k=k, threshold=threshold)
-        options = {name: value for name, value in (("k", k), ("threshold", threshold)) if value is not None}
+        options = ({} if k is None else {"k": int(k)}) | ({} if threshold is None else {"threshold": float(threshold)})
         chosen = {
             "rule": rule,
             **options,
@@ -179,6 +180,7 @@ class Curve:
 
     def mask(self, k: int) -> Mask:
         """The mask without the first `k` heads of the order. Raises HeadlabError if `k` is out of range."""
+        require_type("k", k, Integral, "a whole number of heads")
         if not 0 <= k <= self.grid.size:
             raise HeadlabError(
                 f"asked for the mask without {k} heads; the model has {self.grid.size} ({self.grid})",

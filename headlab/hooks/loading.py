@@ -11,7 +11,7 @@ from headlab.models.embedded import EMBEDDED, is_delta
 from headlab.models.load import read
 
 
-def load(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
+def load(name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Model:
     """Load a model and make its heads gateable.
 
     name: an embedded name (`headlab models` lists them), a local folder, or a hub id.  revision: of

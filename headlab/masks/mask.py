@@ -16,7 +16,7 @@ import numpy as np
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import is_text, parse_json, read_json, write_json
+from headlab.files import as_path, is_text, parse_json, read_json, write_json
 from headlab.records import Bools, Head, HeadGrid, content_key
 
 # Permitted values of a mask file's fields: the same as in schemas/mask-2.schema.json, with messages in words.
@@ -355,7 +355,7 @@ AS_WRITTEN = "as_written"  # fields of a version 1 file that do not conform to v
 
 def load_mask(path: str | Path) -> Mask:
     """Read a mask file. Raises HeadlabError if it is missing, broken or of an unknown version."""
-    return mask_from_json(read_json(Path(path)), str(path))
+    return mask_from_json(read_json(as_path("path", path)), str(path))
 
 
 def mask_from_text(text: bytes | str, what: str = "the uploaded file") -> Mask:

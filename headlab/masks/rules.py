@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any, Literal
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_type
 from headlab.records import Bools, Floats, HeadGrid
 
 Rule = Literal["harmful", "bottom", "threshold"]
@@ -46,6 +48,7 @@ def choose(
         kept = ~(high < 0)
     elif rule == "bottom":
         _only(rule, threshold=threshold)
+        require_type("k", k, (Integral, NoneType), "a whole number of heads")
         if k is None or not 0 <= k <= grid.size:
             raise HeadlabError(
                 f"rule bottom removes k heads; given k={k}, this model has {grid.size} heads ({grid})",
@@ -54,6 +57,7 @@ def choose(
         kept[removal_order(values)[:k]] = False
     elif rule == "threshold":
         _only(rule, k=k)
+        require_type("threshold", threshold, (Real, NoneType), "a number")
         if threshold is None or not np.isfinite(threshold):
             raise HeadlabError(
                 f"rule threshold needs a finite threshold; given {threshold}", code="rule.threshold_not_finite"

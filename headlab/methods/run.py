@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from types import NoneType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import Evaluator
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, not_finite
@@ -269,8 +270,8 @@ def score(
     results.  Raises HeadlabError for invalid arguments.
     """
     chosen = method_of(method)
-    if seed < 0:
-        raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
+    require_type("store", store, (Store, NoneType), "headlab.store.Store of a folder")
+    seed = require_seed(seed)
     resolved = chosen.resolve(options)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator, chosen, resolved, seed, ablation)
@@ -300,6 +301,7 @@ def _version(version: int) -> dict[str, int]:
 
 def only_language(task: Task, language: str | None) -> str:
     """The given language, or the task's only one. Raises HeadlabError if it is ambiguous or not the task's."""
+    require_type("task", task, Task, "a task that headlab.task returns")
     if language is None:
         if len(task.languages) != 1:
             raise HeadlabError(

@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_type
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
@@ -32,8 +32,12 @@ UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def read(name: str, *, revision: str | None = None, device: str | None = None, dtype: str = "float32") -> Checkpoint:
+def read(
+    name: str | Path, *, revision: str | None = None, device: str | None = None, dtype: str = "float32"
+) -> Checkpoint:
     """Load a checkpoint by embedded name, local folder or hub id; arguments as in `headlab.load`."""
+    require_type("name", name, (str, Path), "an embedded name, a folder or a hub id")
+    name = str(name)
     if dtype not in DTYPES:
         raise HeadlabError(f"unknown dtype {dtype!r}; use one of {', '.join(DTYPES)}", code="dtype.unknown")
     place = pick_device(device)

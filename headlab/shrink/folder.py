@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headlab.errors import HeadlabError
-from headlab.files import unwritable, write_atomic, write_json
+from headlab.files import as_path, unwritable, write_atomic, write_json
 from headlab.hooks.model import Model
 from headlab.models.checkpoint import Checkpoint, alone, versions
 from headlab.models.files import SAFETENSORS
@@ -107,7 +107,7 @@ def load_shrunk(folder: str | Path, device: str | None = None) -> PreTrainedMode
 
     device: as in `headlab.load`.  Raises HeadlabError if the folder holds no such model, or only part of it.
     """
-    place, path = pick_device(device), Path(folder)
+    place, path = pick_device(device), as_path("folder", folder)
     if not (path / PROOF).is_file():
         raise HeadlabError(
             f"{folder} is not a folder that headlab shrink wrote (it has no {PROOF}); headlab.load reads other models",

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import append_line, read_json, write_atomic, write_json
+from headlab.files import append_line, as_path, read_json, write_atomic, write_json
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
@@ -192,10 +192,10 @@ ADAPTERS = "adapters"  # the folder of trained adapters, beside the runs
 
 
 class Store:
-    """A folder of runs."""
+    """A folder of runs. root: None means $HEADLAB_CACHE or the usual folder."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = default_root() if root is None else root
+    def __init__(self, root: str | Path | None = None) -> None:
+        self.root = default_root() if root is None else as_path("root", root)
         self._seen: dict[tuple[Callable[[Path], Any], Path], tuple[Stamp, Any]] = {}
 
     def run(self, spec: Mapping[str, Any]) -> Run:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from numbers import Integral
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.evaluator import STATE_BYTES, Evaluator
-from headlab.hooks.model import Model
+from headlab.hooks.model import MODEL, Model
 from headlab.masks import Mask, removal_order
 from headlab.methods.costs import spec_of
 from headlab.methods.run import Arrays, make_spec, only_language, saving
@@ -282,9 +284,12 @@ def prune_curve(
     tick: called between batches; either may raise to stop.  Raises HeadlabError for scores of another model and
     for any other invalid argument.
     """
+    require_type("model", model, Model, MODEL)
+    require_type("scores", scores, HeadScores, "what headlab.score returns")
     check_scores(scores, model)
-    if seed < 0:
-        raise HeadlabError(f"seed is {seed}; choose 0 or more", code="seed.invalid")
+    require_type("points", points, (Integral, NoneType), "a whole number, or None for every count")
+    require_type("store", store, (Store, NoneType), "headlab.store.Store of a folder")
+    seed = require_seed(seed)
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = curve_spec(evaluator, scores, points=points, ablation=ablation, seed=seed)
     run = store.run(spec) if store is not None else None

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.errors import require_seed
 from headlab.evaluator import Evaluator, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model
@@ -513,8 +513,7 @@ def prepared(key: str, pieces: Pieces, options: Mapping[str, Any] | None) -> tup
     """An experiment and its resolved options. Raises HeadlabError for what does not fit."""
     about = study(key)
     about.check_languages(len(pieces.languages))
-    if pieces.seed < 0:
-        raise HeadlabError(f"seed is {pieces.seed}; choose 0 or more", code="seed.invalid")
+    require_seed(pieces.seed)
     return about, about.resolve(options or {})
 
 

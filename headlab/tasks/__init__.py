@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_type
 from headlab.extensions import Registry
 from headlab.tasks import translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
@@ -139,6 +139,7 @@ def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
     """The task restricted to these languages. Raises HeadlabError if none is given or the task lacks one."""
     if languages is None or languages == "all":
         return whole
+    require_type("languages", languages, (str, Sequence), "a language, or a list of them")
     some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
     if not some:
         raise HeadlabError(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
+from types import NoneType
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_type
 from headlab.records import content_key
 
 Split = Literal["train", "dev", "test"]
@@ -70,6 +72,7 @@ class Task:
                 f"{self.name} has no {split} examples in {language}; choose another language or split",
                 code="task.no_examples",
             )
+        require_type("size", size, (Integral, NoneType), "a whole number of examples, or None for all")
         if size is not None and size < 1:
             raise HeadlabError(f"asked for {size} examples; ask for 1 or more", code="task.size_too_small")
         return rows[:size]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, require_seed
 from headlab.l0_gates import HardConcrete
 from headlab.options import Options, option
 from headlab.records import STACKS, Bools, HeadGrid, Progress
@@ -81,8 +81,7 @@ class GateOptions(Options):
     def check(self) -> None:
         """Raise HeadlabError for an unusable value."""
         super().check()
-        if type(self.seed) is not int or self.seed < 0:
-            raise HeadlabError(f"seed is {self.seed}; choose 0 or more", code="seed.invalid")
+        require_seed(self.seed)
         if not self._stacks() or not set(self._stacks()) <= {*STACKS, ALL}:
             raise HeadlabError(
                 f"gates: stacks is {self.stacks!r:.60}; name some of {', '.join(STACKS)}, or {ALL}",
