@@ -6,9 +6,12 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+from waiting import until
+
 # Streamlit has drawn all that it was asked for.
 QUIET = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 SHARPENING = re.compile(r"^sharpening: [\d,]+ samples a head so far")  # the line over a map that sharpens
+UNDER_POINTER = "() => document.querySelector('.hoverlayer .hovertext') !== null"  # plotly's label of a dot
 TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -17,6 +20,22 @@ def open_list(box: Any) -> None:
     box.scroll_into_view_if_needed()
     box.page.evaluate(TWO_FRAMES)
     box.click()
+
+
+def click_dot(dot: Any) -> None:
+    """Click a dot of a figure as soon as the figure shows that the pointer is over it, as a person does."""
+    page = dot.page
+
+    def over() -> bool:
+        if (place := dot.bounding_box()) is None:  # the figure is being drawn anew
+            return False
+        page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+        return bool(page.evaluate(UNDER_POINTER))
+
+    dot.scroll_into_view_if_needed()
+    until(over, "a figure that notices the pointer")
+    page.mouse.down()
+    page.mouse.up()
 
 
 def with_model(path: str, model: str) -> str:

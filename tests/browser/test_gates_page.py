@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from browsing import click_dot
 from cached_scores import GRID
 from made_gates import keep, made_gates
 from playwright.sync_api import expect
@@ -50,9 +51,6 @@ def test_a_training_is_played_back_and_the_mask_of_a_run_goes_to_the_prune_page(
 def test_a_click_on_a_dot_of_the_trade_off_shows_its_run(visit, page):
     visit("/gates?langs=de")
     expect(page.get_by_text("35 of 144 heads would be off.")).to_be_visible()
-    dot = page.locator(".st-key-gates-tradeoff .scatterlayer .points path").first
-    dot.scroll_into_view_if_needed()
-    place = dot.bounding_box()
-    page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    click_dot(page.locator(".st-key-gates-tradeoff .scatterlayer .points path").first)
     expect(page.get_by_text("12 of 144 heads would be off.")).to_be_visible()
     page.wait_for_function("location.search.includes('weight=0.01')")

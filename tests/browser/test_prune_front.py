@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from browsing import click_dot
 from cached_scores import while_cached
 from made_fronts import made_wide, wide_grid
 from playwright.sync_api import expect
@@ -25,10 +26,7 @@ def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
     figure = page.locator(".js-plotly-plot").last
     figure.scroll_into_view_if_needed()
     # The second dot of the first order: a third of the heads is off.
-    dot = figure.locator(".scatterlayer .trace .points path.point").nth(1)
-    place = dot.bounding_box()
-    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
-    page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    click_dot(figure.locator(".scatterlayer .trace .points path.point").nth(1))
     size = wide_grid().size
     expect(page.get_by_text(f"{size // 3} of {size} heads off")).to_be_visible()
     page.get_by_role("button", name="Undo").click()
