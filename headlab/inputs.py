@@ -249,6 +249,7 @@ class Texts:
         pairs = [e.pair for e in examples]
         second = None if all(p is None for p in pairs) else [p or "" for p in pairs]
         self._tokens = encode(model, [e.text for e in examples], second)
+        check_ends(model, self._tokens["input_ids"])
         self.answers = np.array([e.label for e in examples], dtype=np.int64)
         self.lengths = lengths(self._tokens["input_ids"])
         self.units = np.ones_like(self.lengths)
@@ -320,6 +321,7 @@ class Pairs:
         self._given = int(self._told.first is not None)  # first tokens of a target that are not answers
         whole = slice(-1) if self._told.start is not None else slice(None)
         self._targets: Rows = [row[whole] for row in targets["input_ids"]]
+        check_tokens(model, self._targets)
         self.lengths = lengths(self.tokens["input_ids"]) + lengths(self._targets)
         self.units = lengths(self._targets) - self._given
         self.answers = np.concatenate([row[self._given :] for row in self._targets]).astype(np.int64)
@@ -390,12 +392,48 @@ def encode(
         list(texts), second, truncation=True, max_length=longest(model), is_split_into_words=split
     )
     found = {name: encoded[name] for name in encoded}
+    check_tokens(model, found["input_ids"])
     if not split:
         return found
     if model.tokenizer.is_fast:
         return found | {"word_ids": [encoded.word_ids(row) for row in range(len(texts))]}
     each = zip(texts, found["input_ids"], strict=True)
     return found | {"word_ids": [word_ids(model.tokenizer, words, ids, longest(model)) for words, ids in each]}
+
+
+def check_tokens(model: Model, rows: Sequence[Sequence[int]]) -> None:
+    """Raise HeadlabError for a token, of these rows or for padding, that the model has no embedding of."""
+    try:
+        size = getattr(model.module.get_input_embeddings(), "num_embeddings", None)
+    except NotImplementedError:  # models of characters or hashes have no such table
+        return
+    padding = model.tokenizer.pad_token_id
+    largest = max((max(row, default=0) for row in rows), default=0)
+    largest = largest if padding is None else max(largest, padding)
+    if size is not None and largest >= size:
+        token = model.tokenizer.convert_ids_to_tokens(largest)
+        raise HeadlabError(
+            f"the tokenizer of {model.name} has token {largest} ({token!r:.40}), but the model has embeddings of "
+            f"{size} tokens; save the tokenizer that belongs to it, or resize the embeddings",
+            code="tokenizer.larger_than_model",
+        )
+
+
+def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:
+    """Raise HeadlabError unless the texts have as many end tokens each as an encoder-decoder's classifier needs.
+
+    It reads its answer at the last one.
+    """
+    end = model.module.config.eos_token_id
+    if not model.module.config.is_encoder_decoder or not isinstance(end, int):
+        return
+    ends = {list(row).count(end) for row in rows}
+    if len(ends) > 1 or 0 in ends:
+        raise HeadlabError(
+            f"{model.name} reads its answer at the end token ({end}), and the tokenizer ends "
+            f"{'no text' if ends == {0} else 'not every text'} with one; save the tokenizer that belongs to the model",
+            code="tokenizer.no_end",
+        )
 
 
 def encode_sources(model: Model, texts: Sequence[str], told: Told) -> dict[str, Any]:

