@@ -312,7 +312,7 @@ def gated_sdpa(
     query: [row, head, query, head_dim].  Returns ([row, query, head, head_dim], None), as transformers
     expects of an attention function.
     """
-    context, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    context = _attended(module, query, key, value, attention_mask, **kwargs)
     site: Site | None = getattr(module, SITE, None)
     active = active_for(site.owner) if site is not None else None
     if site is None or active is None:
@@ -325,6 +325,23 @@ def gated_sdpa(
     return apply_gates(context, active, row, site.heads), None
 
 
+def _attended(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """Outputs of the heads before gates, [row, query, head, head_dim]; by way of the weights where SDPA cannot."""
+    if kwargs.get("softcap") is None and kwargs.get("s_aux") is None:
+        context: torch.Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0]
+        return context
+    weights = attention_weights(module, query, key, attention_mask, **kwargs).to(value.dtype)
+    value = repeat_kv(value, getattr(module, "num_key_value_groups", 1))
+    return (weights @ value).transpose(1, 2).contiguous()
+
+
 def attention_weights(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -333,12 +350,20 @@ def attention_weights(
     scaling: float | None = None,
     is_causal: bool | None = None,
     position_bias: torch.Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **_: Any,
 ) -> torch.Tensor:
-    """Softmax weights [row, head, query, key], which SDPA does not return; rows sum to 1."""
+    """Softmax weights [row, head, query, key], which SDPA does not return; rows sum to 1.
+
+    softcap: what scores are softly limited to (Gemma 2).  s_aux: [head], scores of a sink that is no token (GPT-OSS);
+    rows then sum to less than 1.
+    """
     groups = getattr(module, "num_key_value_groups", 1)
     key = repeat_kv(key, groups)
     scores = query @ key.transpose(-1, -2) * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None and attention_mask.dtype == torch.bool:
@@ -350,7 +375,10 @@ def attention_weights(
         scores = scores.masked_fill(future, float("-inf"))
     # A row that may attend to nothing (left padding) gives 0 instead of NaN, as in SDPA; any other NaN is the model's.
     nothing = (scores == float("-inf")).all(dim=-1, keepdim=True)
-    return torch.softmax(scores.float(), dim=-1).masked_fill(nothing, 0.0)
+    if s_aux is not None:
+        scores = torch.cat([scores, s_aux.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1)
+    weights = torch.softmax(scores.float(), dim=-1).masked_fill(nothing, 0.0)
+    return weights if s_aux is None else weights[..., :-1]
 
 
 # Finding a model's heads by observing one forward pass, not from its class name.

@@ -1,0 +1,55 @@
+"""Attention that SDPA cannot compute: scores with a soft limit (Gemma 2), and a sink that is no token (GPT-OSS)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from numpy.testing import assert_allclose
+from tiny import VOCAB, tiny_batch
+
+from headlab.hooks.model import attach, sum_weights
+from headlab.models.checkpoint import Checkpoint, alone
+
+SMALL = {
+    "vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 6, "intermediate_size": 32, "max_position_embeddings": 64, "pad_token_id": 0, "num_labels": 5,
+    "sliding_window": 4,
+}  # fmt: skip
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Gemma2": ("Gemma2ForSequenceClassification", {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 6}),
+    "VaultGemma": ("VaultGemmaForCausalLM", {"attn_logit_softcapping": 2.0}),
+    "GptOss": ("GptOssForSequenceClassification", {"num_local_experts": 2, "num_experts_per_tok": 1}),
+}
+
+
+def made(kind: str) -> transformers.PreTrainedModel:
+    name, more = KINDS[kind]
+    config = getattr(transformers, f"{kind}Config")(**SMALL, **more)
+    with alone(), torch.no_grad():
+        torch.manual_seed(0)
+        module: transformers.PreTrainedModel = getattr(transformers, name)(config)
+        for parameter in module.parameters():
+            parameter.normal_(0, 0.5)
+    return module.eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_and_outputs_are_those_of_transformers(kind: str) -> None:
+    """The self-test of `attach` compares closed gates with zeroed columns."""
+    plain, batch = made(kind), tiny_batch(made(kind), lengths=(7, 7))
+    plain.set_attn_implementation("eager")
+    with torch.inference_mode():
+        want = plain(**batch, output_attentions=True)
+    model = attach(Checkpoint(kind, "test", kind, made(kind), None))
+    assert model.grid.to_json() == {"decoder": [4, 4, 4]}
+    found: dict[int, torch.Tensor] = {}
+    sum_weights(model, batch, lambda layer, weights: found.update({layer: weights}))
+    with torch.inference_mode():
+        assert_allclose(model.module(**batch).logits, want.logits, atol=1e-5)
+    for layer, weights in enumerate(want.attentions):
+        assert_allclose(found[layer], weights, atol=1e-6)
+    sums = found[0].sum(dim=-1)
+    assert bool((sums < 0.999).any()) == (kind == "GptOss")
