@@ -117,7 +117,10 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
     try:
         make_known_folder(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        tokenizer = _tokenizer(base_of(folder) if changes else folder, name)
+        try:
+            tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
+        except HeadlabError as error:
+            tokenizer, problem = None, error  # what is wrong with the weights goes first
         _settle(config, tokenizer)
         with alone():
             module = _complete(_class_of(config, name), config, folder, name)
@@ -127,6 +130,8 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         raise HeadlabError(
             f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable"
         ) from error
+    if problem is not None:
+        raise problem
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
     return Checkpoint(str(name), revision, identity, module, tokenizer)
 
@@ -138,7 +143,7 @@ def _settle(config: Any, tokenizer: Any) -> None:
     layers computed in pieces, which needs sentences of a suitable length.
     """
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
-        if getattr(part, "pad_token_id", None) is None:
+        if getattr(part, "pad_token_id", None) is None and tokenizer is not None:
             part.pad_token_id = tokenizer.pad_token_id
         if part._attn_implementation not in KERNELS:
             part._attn_implementation = None
