@@ -502,6 +502,7 @@ def test_a_byte_level_tokenizer_is_given_the_spaces_between_words() -> None:
     backend = Tokenizer(models.BPE(vocab={**letters, "Ġb": 256, "ab": 257}, merges=[("Ġ", "b"), ("a", "b")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     model = tiny_model("gpt2", tokenizer=PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="!"))
+    model.module.resize_token_embeddings(len(model.tokenizer))
     given = read(model, of_trees([Tree("1", ("ab", "b"), (1, -1), ("nsubj", "root"))], "xx", "dev"), FREQUENCIES)
     assert given.ids == [[257, 256]]
     assert given.places == [[0, 1]]
