@@ -63,6 +63,12 @@ def test_a_wrong_type_is_refused(what: str, model: Model, scores: HeadScores) ->
         call(model, scores)
 
 
+def test_languages_may_come_in_any_collection_and_gates_in_any_nesting(model: Model) -> None:
+    assert headlab.task("intents", dict.fromkeys(["de", "fr"]).keys()).languages == ("de", "fr")
+    with headlab.gated(model, ((1, 1, 0, 1),) * 3):
+        pass
+
+
 def test_numbers_of_numpy_and_paths_are_taken(model: Model, scores: HeadScores, tmp_path: Path) -> None:
     store, three = Store(str(tmp_path / "cache")), np.int64(3)
     made = headlab.score(

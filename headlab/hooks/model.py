@@ -42,6 +42,7 @@ from headlab.records import Head, HeadGrid
 # A model whose heads are known and can be gated: the object that the rest of headlab works with.
 
 Gates = torch.Tensor | np.ndarray[Any, Any] | Mask
+KINDS = (torch.Tensor, np.ndarray, Mask, list, tuple)  # nested lists are taken as arrays
 MODEL = "a model that headlab.load returns"
 
 
@@ -128,7 +129,7 @@ def gated(model: Model, gates: Gates, *, ablation: str = "zero", means: torch.Te
 
 def as_gates(model: Model, gates: Gates) -> torch.Tensor:
     """A float tensor [layer, head] or [row, layer, head] on the model's device, checked."""
-    require_type("gates", gates, (Mask, torch.Tensor, np.ndarray, list), "an array, or a mask from headlab.load_mask")
+    require_type("gates", gates, KINDS, "an array, or a mask from headlab.load_mask")
     if isinstance(gates, Mask):
         gates.check(model.grid, model.fingerprint)
         gates = model.grid.gates(gates.kept)

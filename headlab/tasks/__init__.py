@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -139,7 +139,7 @@ def chosen(whole: Task, languages: Sequence[str] | str | None) -> Task:
     """The task restricted to these languages. Raises HeadlabError if none is given or the task lacks one."""
     if languages is None or languages == "all":
         return whole
-    require_type("languages", languages, (str, Sequence), "a language, or a list of them")
+    require_type("languages", languages, (str, Iterable), "a language, or a list of them")
     some = tuple(dict.fromkeys([languages] if isinstance(languages, str) else languages))
     if not some:
         raise HeadlabError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headlab.errors import HeadlabError, require_seed
+from headlab.errors import HeadlabError, require_seed, require_type
 from headlab.l0_gates import HardConcrete
 from headlab.options import Options, option
 from headlab.records import STACKS, Bools, HeadGrid, Progress
@@ -81,6 +81,7 @@ class GateOptions(Options):
     def check(self) -> None:
         """Raise HeadlabError for an unusable value."""
         super().check()
+        require_type("seed", self.seed, int, "an int of at least 0")  # it is recorded as it is
         require_seed(self.seed)
         if not self._stacks() or not set(self._stacks()) <= {*STACKS, ALL}:
             raise HeadlabError(
