@@ -10,6 +10,7 @@ from headlab.ui import experiments_report, job_offer
 from headlab.ui import languages_tables as tables
 from headlab.ui.figures import figure, show
 from headlab.ui.names import language_title, page_link
+from headlab.ui.presses import give
 from headlab.ui.shell import found, page
 from headlab.value_functions import shown_unit
 
@@ -41,7 +42,7 @@ def matrix(scores):
 def at_most(key, most):
     """Lower a slider's value from another model or more languages: streamlit rejects one above the maximum."""
     if st.session_state.get(key, 0) > most >= 1:
-        st.session_state[key] = most
+        give(key, most)
 
 
 def shared(scores):

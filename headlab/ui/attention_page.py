@@ -21,6 +21,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.records import Floats, Head, HeadGrid
 from headlab.ui.names import head_from, head_key, head_words, language_title
+from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
 from headlab.ui.shell import Choice
 from headlab.worker.client import Client
@@ -292,10 +293,10 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
         named, wrong = heads_of_link(grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")])
         if wrong:
             st.warning(f"The link names a head that cannot be shown: {wrong}.")
-        st.session_state["heads"] = [head_key(head) for head in named or [strongest(grid, found)]]
+        give("heads", [head_key(head) for head in named or [strongest(grid, found)]])
     fitting = [key for key in st.session_state["heads"] if key in keys]
     if fitting != st.session_state["heads"]:  # another model has other heads
-        st.session_state["heads"] = fitting
+        give("heads", fitting)
     several = len(grid.stacks) > 1
     chosen = st.multiselect(
         f"Heads (up to {MAX_HEADS})",

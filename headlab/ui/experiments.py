@@ -23,6 +23,7 @@ from headlab.ui import form_values
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start, terminal
 from headlab.ui.job_format import spelled
+from headlab.ui.presses import give, start_with
 from headlab.ui.shell import Choice, Latest, Stamp, listed, store, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
@@ -46,13 +47,13 @@ def begin() -> None:
     asked = _asked()
     kept = st.session_state.get(KEPT, ("", ""))
     if asked[0] in EXPERIMENTS and asked != st.session_state.get(WRITTEN):
-        st.session_state["experiment"] = asked[0]
+        give("experiment", asked[0])
         st.session_state[KEPT] = kept = asked
     elif asked[0] and asked != st.session_state.get(WRITTEN):
         named = ", ".join(EXPERIMENTS)
         st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}.")
-    if "experiment" not in st.session_state and kept[0] in EXPERIMENTS:
-        st.session_state["experiment"] = kept[0]
+    if kept[0] in EXPERIMENTS:
+        start_with("experiment", kept[0])
 
 
 def _asked() -> tuple[str, str]:
@@ -384,7 +385,7 @@ def _more(plan: Plan, kept: dict[str, Any]) -> None:
     left, middle, right = st.columns(3)
     size = kept.get(key("dev_size"), DEV_SIZE)
     left.number_input("Examples of dev, at most", 1, 100_000, size, key=key("dev_size"), help=DEV_HELP)
-    st.session_state.setdefault(key("test_size"), kept.get(key("test_size")))
+    start_with(key("test_size"), kept.get(key("test_size")))
     middle.number_input(
         "Examples of test, at most", 1, 100_000, None, placeholder="all", key=key("test_size"), help=TEST_HELP
     )

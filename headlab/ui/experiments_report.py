@@ -19,6 +19,7 @@ from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
 from headlab.ui.figures import figure, how_made, show
 from headlab.ui.names import head_from, head_key, head_words, page_link
+from headlab.ui.presses import start_with
 
 # From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
 
@@ -77,8 +78,8 @@ def pick(
     if len(results) == 1:
         return results[0]
     keys, key = ["", *by_key], f"report-{experiment}"
-    if asked and key not in st.session_state:
-        st.session_state[key] = asked
+    if asked:
+        start_with(key, asked)
     if st.session_state.get(key, "") not in keys:
         del st.session_state[key]
     newest = max(map(made_at, results)) == made_at(results[0])

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.options import Option
+from headlab.ui.presses import start_with
 
 # A widget for an option of a method or an experiment: valid values come from its table of options.
 
@@ -34,7 +35,7 @@ def _number(label: str, option: Option, key: str, about: str, start: Any) -> Non
     limits |= {} if math.isinf(option.high) else {"max_value": option.kind(option.high)}
     looks: dict[str, Any] = {"format": "%g", "step": 0.005} if option.kind is float else {"step": 1}
     if option.optional:  # only a field that starts empty can be cleared
-        st.session_state.setdefault(key, start)
+        start_with(key, start)
         st.number_input(label, value=None, placeholder="none", key=key, help=about, **limits, **looks)
     else:
         st.number_input(label, value=start, key=key, help=about, **limits, **looks)

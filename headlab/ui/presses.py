@@ -7,7 +7,9 @@ the callback there. A fragment's request is dropped while the page is drawn with
 
 So the browser numbers the presses of a tab and resends those not yet handled until the server has acknowledged the
 last number (`static/presses.js`), and the action of a press is not interrupted. Every request also brings what the
-browser's widgets showed, so one made before an action's effect was drawn would set them back: see `give`.
+browser's widgets showed, so one made before an action's effect was drawn would set them back; and a value set in one
+run does not reach a browser that draws the widget only after the next run, as its script was still on the way: see
+`give`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any, Literal
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.state.common import user_key_from_element_id
 
 LOG, ROOT = "_presses", "headlab-presses"
 BASES = {"rolegrid": ("headgrid",)}
@@ -31,15 +34,17 @@ Kind = Literal["primary", "secondary", "tertiary"]
 
 @dataclass
 class Given:
-    """A widget's value that an action set. before: what the browser may still show.  press: (tab, number) that set it.
+    """A widget's value that the program set. before: what the browser may still show.
 
-    drawn: a run has drawn it to its end, so what the browser sends from now on is what the person chose.
+    press: (tab, number) of the press that set it.  drawn: a run has drawn it to its end, so what the browser sends from
+    now on is what the person chose.  shown: the browser has drawn the widget, as a request has brought its value.
     """
 
     value: Any
     before: list[Any]
     press: tuple[str, int] | None
     drawn: bool = False
+    shown: bool = False
 
 
 @dataclass
@@ -128,7 +133,7 @@ def give(key: str, value: Any) -> None:
     """Set a widget's value in an action, or before the widget is drawn.
 
     It holds against requests that still bring what the browser showed before: those of timers always, others until it
-    has been drawn.
+    has been drawn. It is sent with every run until the browser has drawn the widget.
     """
     held, before = log(), [st.session_state.get(key)]
     if (earlier := held.given.get(key)) is not None and not earlier.drawn:
@@ -137,21 +142,37 @@ def give(key: str, value: Any) -> None:
     st.session_state[key] = value
 
 
+def start_with(key: str, value: Any) -> None:
+    """Set a widget's value before it is drawn for the first time."""
+    if key not in st.session_state:
+        give(key, value)
+
+
 def _hold(*, timer: bool) -> None:
-    """Put back what an action set where a request brought what the browser showed before.
+    """Put back what the program set where a request brought what the browser showed before, or nothing.
 
     A value that a person chose since then stays.
 
     timer: the request is a timer's, so that it brings nobody's choice.
     """
-    held, state = log().given, st.session_state
+    held, state, brought = log().given, st.session_state, _brought()
     for key, given in list(held.items()):
-        if key not in state or state[key] == given.value:
+        if key not in state:
             continue
-        if state[key] in given.before and (timer or not given.drawn):
+        given.shown = given.shown or key in brought
+        if state[key] == given.value:
+            if not given.shown:
+                state[key] = given.value  # streamlit sends only a value that was set in the run
+        elif state[key] in given.before and (timer or not given.drawn):
             state[key] = given.value
         elif not timer:
             del held[key]
+
+
+def _brought() -> set[str | None]:
+    """Keys of the widgets whose values the request brought."""
+    context = get_script_run_ctx()
+    return {user_key_from_element_id(one.id) for one in context.session_state.get_widget_states()} if context else set()
 
 
 def button(

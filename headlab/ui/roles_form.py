@@ -22,6 +22,7 @@ from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title
+from headlab.ui.presses import start_with
 from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, key, plans, trouble
 from headlab.ui.shell import Choice, found, languages_of
 
@@ -87,7 +88,7 @@ def _sentences() -> str:
         "Sentences", names, names.index(_kept("source", TREES)), format_func=SOURCES.__getitem__, key=key("source")
     )
     middle.selectbox("Split", SPLITS, SPLITS.index(_kept("split", SPLIT)), key=key("split"))
-    st.session_state.setdefault(key("size"), _kept("size", None))
+    start_with(key("size"), _kept("size", None))
     right.number_input("At most", 1, 100_000, None, placeholder="all", key=key("size"), help=SIZE_HELP)
     return source
 

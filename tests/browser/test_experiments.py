@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
 from browsing import open_list
 from cached_reports import keep, made_up
 from playwright.sync_api import expect
 from saved import save_classifier
+from waiting import until
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,3 +84,21 @@ def test_an_experiment_is_started_followed_and_read_where_it_was_started(visit, 
     page.get_by_role("button", name="Open on the Experiments page").click()
     expect(page.locator("h1")).to_have_text("Experiments")
     expect(page.get_by_text("up to 32 examples of dev and 64 of test")).to_be_visible()
+
+
+def test_a_link_s_experiment_is_shown_by_a_browser_that_draws_its_list_late(line, app, tiny, long_job):
+    """The script of lists is fetched with the first list; until then, timers may start another run of the page."""
+    page, job = line.page, long_job(tiny)
+    with closing(app.worker()) as worker:
+        until(lambda: worker.job(job)["state"] == "running", "a job that runs")
+        late = []
+        page.route(re.compile(r"/Selectbox\.\w+\.js$"), lambda route: late.append(route))
+        page.goto("/experiments?experiment=transfer&langs=de&langs=th&method=leave-one-out")
+        bar = page.get_by_test_id("stProgress")
+        bar.first.wait_for()
+        assert late
+        worker.cancel(job)
+        expect(bar).to_have_count(0)  # the page has been drawn anew
+        late.pop().continue_()
+    box = page.get_by_role("combobox", name="What do you want to know?")
+    expect(box).to_have_value(re.compile("^Transfer of masks"))

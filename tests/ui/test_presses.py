@@ -107,17 +107,43 @@ def test_an_error_in_a_press_lets_requests_through_again(monkeypatch):
 
 
 @pytest.fixture
-def picked(monkeypatch):
-    """A list of heads that shows a, and a log whose presses pick another."""
-    state = {"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})}
-    monkeypatch.setattr(presses.st, "session_state", state)
+def state(monkeypatch):
+    """The state of a session, which has a list of heads that shows a and a log whose presses pick another.
+
+    It counts how often the list's value was set, which is when streamlit sends it to the browser.
+    """
+
+    class State(dict):
+        sets = 0
+
+        def __setitem__(self, key, value):
+            self.sets += key == "head"
+            super().__setitem__(key, value)
+
+    held = State({"head": "a", presses.LOG: Log(actions={"grid": lambda head: presses.give("head", head)})})
+    monkeypatch.setattr(presses.st, "session_state", held)
+    return held
+
+
+@pytest.fixture
+def picked(monkeypatch, state):
+    """Make a request, and say which head its run shows."""
+    shown_by_browser = SimpleNamespace(get_widget_states=lambda: brought)
+    run = SimpleNamespace(fragment_ids_this_run=["timer"], session_state=shown_by_browser)
+    brought: list = []
     monkeypatch.setattr(presses, "draw", lambda *_: None)
-    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: SimpleNamespace(fragment_ids_this_run=["timer"]))
+    monkeypatch.setattr(presses, "get_script_run_ctx", lambda: run)
     monkeypatch.setattr(presses.st, "fragment", lambda look, run_every: look)
 
-    def request(shown: str, *numbers_and_heads: tuple[int, str], whole: bool = True, timer: bool = False) -> str:
-        """The head that a run shows. whole: no other request ends it.  timer: it redraws a part of the page."""
-        state["head"] = shown
+    def request(shown: str | None, *numbers_and_heads: tuple[int, str], whole: bool = True, timer: bool = False) -> str:
+        """The head that a run shows.
+
+        shown: the head in the browser's list; None: it has not drawn it.  whole: no other request ends the run.  timer:
+        it redraws a part of the page.
+        """
+        brought[:] = [] if shown is None else [SimpleNamespace(id="$$ID-0-head")]
+        if shown is not None:
+            dict.__setitem__(state, "head", shown)
         if timer:
             presses.follow(lambda: None, None)()
             return state["head"]
@@ -150,6 +176,18 @@ def test_a_pick_survives_what_timers_bring(picked):
     assert picked("b") == "b"
     assert picked("a") == "a"  # chosen from the list
     assert picked("a", timer=True) == "a"
+
+
+def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(picked, state):
+    assert picked(None, (1, "b")) == "b"
+    for _ in range(2):
+        before = state.sets
+        assert picked(None) == "b"
+        assert state.sets == before + 1
+    assert picked("b") == "b"
+    before = state.sets
+    assert picked(None) == "b"  # the list is on no page now
+    assert state.sets == before
 
 
 def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
