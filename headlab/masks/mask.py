@@ -29,6 +29,7 @@ TIME = re.compile(
 )  # as in the schema
 STACK = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
 LINE = 80
+ROUNDED = 0.002  # by which a difference may differ from that of two accuracies that were rounded to three digits
 MIXED = "mixed"  # ablation of a combined mask of which some but not all parts were chosen under mean ablation
 
 
@@ -69,7 +70,13 @@ def several(value: Any) -> bool:
 
 def time(value: Any) -> bool:
     """Whether a value is a date and time with its zone in RFC 3339 format."""
-    return text(value) and TIME.fullmatch(value) is not None
+    if not text(value) or TIME.fullmatch(value) is None:
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:  # month 99
+        return False
+    return True
 
 
 def ablation(value: Any) -> bool:
@@ -119,7 +126,7 @@ CHOSEN = {
 EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLATION}
 FIGURE = {
     "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
-    "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": NUMBER, "flipped_right": COUNT, "flipped_wrong": COUNT,
+    "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": SHARE, "flipped_right": COUNT, "flipped_wrong": COUNT,
 }  # fmt: skip
 TOP = {
     "model": OBJECT, "removed": COUNT, "chosen": OBJECT,
@@ -157,6 +164,23 @@ def check_evaluated(value: Any, what: str) -> None:
             of = f"{place}.languages.{shown(language)}"
             _object(figure, what, of)
             _check(figure, FIGURE, ("accuracy", "n"), what, f"{of}.")
+            if contradiction := contradicts(figure):
+                raise HeadlabError(
+                    f"{what}: {of} contradicts itself: {contradiction}; correct or remove it",
+                    code="mask.figure_contradictory",
+                )
+
+
+def contradicts(figure: Mapping[str, Any]) -> str:
+    """How the numbers of an evaluation contradict each other, in words; empty if they do not."""
+    for low, high in (("low", "high"), ("accuracy_low", "accuracy_high")):
+        if low in figure and high in figure and figure[low] > figure[high]:
+            return f"{low} {figure[low]:g} is above {high} {figure[high]:g}"
+    if "difference" in figure and "baseline" in figure:
+        given, found = figure["difference"], figure["accuracy"] - figure["baseline"]
+        if abs(given - found) > ROUNDED:
+            return f"difference is {given:g}, but accuracy - baseline is {found:g}"
+    return ""
 
 
 def unfit(value: Mapping[str, Any], fields: Mapping[str, Field]) -> list[str]:

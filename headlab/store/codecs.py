@@ -189,10 +189,11 @@ def read_result(folder: Path, kind: type[T]) -> Result[T]:
 # Scores as the result of a run.
 
 SCORE_ARRAYS = (*ARRAYS, "halves")
+ROUNDING = 1e-9  # of floats
 
 
 def _pack_scores(scores: HeadScores) -> Content:
-    """Raises HeadlabError if a value is not finite."""
+    """Raises HeadlabError if a value is not finite or an interval or p-value is impossible."""
     given = {name: getattr(scores, name) for name in SCORE_ARRAYS if getattr(scores, name) is not None}
     if not all(np.isfinite(array).all() for array in given.values()):
         raise HeadlabError(
@@ -200,6 +201,7 @@ def _pack_scores(scores: HeadScores) -> Content:
             "Check that the model gives finite outputs on this data",
             code="score.method_not_finite",
         )
+    _check_intervals(scores, "head")
     return given, _about_record(scores, PLAIN)
 
 
@@ -218,9 +220,27 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
         check_array(name, array, shape, np.int64 if name == "samples" else np.float64)
     fields = {name: read_field(about, name, kind) for name, kind in PLAIN.items()}
     scores = HeadScores(grid, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
+    _check_intervals(scores, "head")
     if scores.values_sha256() != about.get("values_sha256") or (scores.language, scores.method) != _scored(spec):
         raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
     return scores
+
+
+def _check_intervals(record: HeadScores | Curve, what: str) -> None:
+    """Raise HeadlabError for an interval whose low end is above its high end, or a p-value that is no share.
+
+    what: each of them belongs to, in a word.
+    """
+    low, high, p = record.low, record.high, record.p_values
+    if low is not None and high is not None and (wrong := np.flatnonzero(low > high + ROUNDING)).size:
+        at = int(wrong[0])
+        raise HeadlabError(
+            f"the interval of {what} {at} has its low end, {low[at]:g}, above its high end, {high[at]:g}",
+            code="result.interval_reversed",
+        )
+    if p is not None and (wrong := np.flatnonzero((p < 0) | (p > 1 + ROUNDING))).size:
+        at = int(wrong[0])
+        raise HeadlabError(f"the p-value of {what} {at} is {p[at]:g}, not from 0 to 1", code="result.p_value_invalid")
 
 
 def _scored(spec: Mapping[str, Any]) -> tuple[str, Any]:
@@ -269,6 +289,7 @@ def _curve(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) ->
     given = {name: arrays[name] for name in (*CURVE_FLOATS, "order", "removed", "groups")}
     fields = {name: read_field(about, name, kind) for name, kind in CURVE_FIELDS.items()}
     curve = Curve(grid, correct=correct, spec=spec, **fields, **given)  # type: ignore[arg-type] # checked above
+    _check_intervals(curve, "point")
     if curve.values_sha256() != about.get("values_sha256") or _said(curve) != _curve_named(spec):
         raise HeadlabError("its values do not match the stored checksum or spec", code="result.values_mismatch")
     return curve

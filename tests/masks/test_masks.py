@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import date
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -171,11 +172,21 @@ def agrees_with_the_schema(value: dict[str, object]) -> bool:
     shape = {name: [len(row) for row in rows] for name, rows in kept.items()}
     off = sum(not head for rows in kept.values() for row in rows for head in row)
     parts = [value.get(name) for name in ("model", "chosen", "versions")]
+    figures = [f for part in value.get("chosen", {}).get("evaluated", {}).values() for f in part["languages"].values()]
     try:
         json.dumps(parts, ensure_ascii=False, allow_nan=False).encode()
+        date.fromisoformat(value.get("created", "2026-11-21")[:10])
     except ValueError:
         return False
-    return shape == value["grid"] and value.get("removed", off) == off
+    return shape == value["grid"] and value.get("removed", off) == off and all(map(is_consistent, figures))
+
+
+def is_consistent(figure: dict[str, float]) -> bool:
+    """Whether low ends are below high ends, and a difference is that of its accuracies."""
+    ends = [(figure.get(f"{of}low", -math.inf), figure.get(f"{of}high", math.inf)) for of in ("", "accuracy_")]
+    found = figure["accuracy"] - figure.get("baseline", 0)
+    known = "baseline" in figure and "difference" in figure
+    return all(low <= high for low, high in ends) and (not known or abs(figure["difference"] - found) < 0.0021)
 
 
 def can_be_used(mask: Mask) -> None:
@@ -252,6 +263,31 @@ def test_what_the_format_does_not_allow_is_not_written() -> None:
     ):
         with raises(code, place):
             Mask(GRID, np.ones(7, bool), MODEL, chosen).to_json()
+
+
+@pytest.mark.parametrize(("wrong", "told"), [
+    ({"low": 0.2, "high": 0.1}, "low 0.2 is above high 0.1"),
+    ({"accuracy_low": 0.7, "accuracy_high": 0.6}, "accuracy_low 0.7 is above accuracy_high 0.6"),
+    ({"difference": -0.01}, "difference is -0.01, but accuracy - baseline is 0.01"),
+])  # fmt: skip
+def test_figures_that_contradict_each_other_are_refused(wrong: dict[str, float], told: str) -> None:
+    chosen = {"evaluated": {"dev": {"task": "intents", "languages": {"th": FIGURE | wrong}}}}
+    with raises("mask.figure_contradictory", told):
+        mask_from_json(spoil(chosen=chosen))
+    rounded = {"evaluated": {"dev": {"task": "intents", "languages": {"th": FIGURE | {"difference": 0.011}}}}}
+    mask_from_json(spoil(chosen=rounded))
+
+
+@pytest.mark.parametrize("wrong", [{"p": 7}, {"p": -0.1}])
+def test_a_p_value_is_a_share(wrong: dict[str, float]) -> None:
+    with raises("mask.field_invalid", "p"):
+        mask_from_json(spoil(chosen={"evaluated": {"dev": {"task": "t", "languages": {"th": FIGURE | wrong}}}}))
+
+
+@pytest.mark.parametrize("when", ["2026-99-21T09:30:00Z", "2026-02-30T09:30:00Z", "2026-11-21T25:30:00+00:00"])
+def test_a_time_that_never_is_is_refused(when: str) -> None:
+    with raises("mask.field_invalid", "created"):
+        mask_from_json(spoil(created=when))
 
 
 def test_figures_are_noted_by_split_and_read_back() -> None:

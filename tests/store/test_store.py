@@ -7,6 +7,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import time
 import zipfile
 from dataclasses import fields, replace
@@ -287,6 +288,24 @@ def change(path: Path, about: dict[str, Any], arrays: dict[str, Any]) -> None:
     text = json.loads(str(held["about"])) | about
     changed = held | {"about": np.array(json.dumps(text))} | arrays
     np.savez(path, **{name: array for name, array in changed.items() if array is not None})
+
+
+@pytest.mark.parametrize(("name", "values", "told"), [
+    ("low", [0, 0, 0, 9, 0], "the interval of head 3 has its low end, 9, above"),
+    ("p_values", [0, 1, 0.5, 0.5, 7], "the p-value of head 4 is 7, not from 0 to 1"),
+    ("p_values", [-0.1, 1, 0.5, 0.5, 0.5], "the p-value of head 0 is -0.1"),
+])  # fmt: skip
+def test_impossible_intervals_and_p_values_are_neither_read_nor_stored(
+    tmp_path: Path, name: str, values: list[float], told: str
+) -> None:
+    folder, odd = write(tmp_path, spec_of()), np.array(values, np.float64)
+    change(folder / "result.npz", {}, {name: odd})
+    (problem,) = Store(tmp_path).scan().problems
+    assert told in problem
+    run = Store(tmp_path).run(spec_of("th"))
+    with pytest.raises(HeadlabError, match=re.escape(told)):
+        run.finish(replace(scores_of(spec_of("th")), **{name: odd}), {})
+    assert not (run.folder / "result.npz").exists()
 
 
 BAD_ARRAYS = {
