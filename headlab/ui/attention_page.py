@@ -305,7 +305,9 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
         max_selections=MAX_HEADS,
         format_func=lambda key: head_words(head_from(key), several),
     )
-    st.query_params["heads"] = chosen
+    # Writing the link replaces all of it by what it was when the request was sent, so it is written only if it changes.
+    if st.query_params.get_all("heads") != chosen:
+        st.query_params["heads"] = chosen
     st.query_params.pop("head", None)
     return [head_from(key) for key in chosen]
 

@@ -281,10 +281,14 @@ class Line:
         browser.on_message(lambda message: self.lost.append(message) if self.cut else server.send(message))
         server.on_message(lambda message: self.late.append(message) if self.deaf else browser.send(message))
 
+    def said(self) -> list[ForwardMsg]:
+        """What the server has said while the tab is deaf."""
+        return [ForwardMsg.FromString(message) for message in self.late]
+
     def runs(self) -> int:
         """Runs of the whole page that have ended while the tab is deaf."""
-        said = [ForwardMsg.FromString(message) for message in self.late]
-        return sum(m.HasField("script_finished") and m.script_finished == m.FINISHED_SUCCESSFULLY for m in said)
+        ended = [m for m in self.said() if m.HasField("script_finished")]
+        return sum(m.script_finished == m.FINISHED_SUCCESSFULLY for m in ended)
 
     def hear(self) -> None:
         """Deliver what was kept back, and from now on all at once."""

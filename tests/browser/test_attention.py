@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from browsing import QUIET
 from playwright.sync_api import expect
 
 from headlab.ui.attention_page import Panel, head_view
@@ -92,6 +93,22 @@ def test_tokens_are_readable_in_both_themes_and_nothing_overflows_on_a_phone(vis
     page.set_viewport_size({"width": 390, "height": 844})
     expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_run_leaves_a_link_alone_that_it_does_not_change(line):
+    """It would write the link as it was when the run began, over what was typed since."""
+    page = line.page
+    page.goto(f"{HERE}&source=my+own")
+    text = page.get_by_label("one sentence a line")
+    text.fill("licht an")
+    page.locator(QUIET).wait_for()
+    line.deaf = True
+    text.press("Control+Enter")
+    while line.runs() < 1:
+        page.wait_for_timeout(100)
+    assert not any(message.HasField("page_info_changed") for message in line.said())
+    line.hear()
+    expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()
 
 
 def test_the_state_is_in_the_link(visit, page):
