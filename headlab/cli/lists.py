@@ -1,8 +1,9 @@
-"""`headlab models|tasks|cache|report`: lists of what is available, and results as one HTML file."""
+"""`headlab models|families|tasks|cache|report`: lists of what is available, and results as one HTML file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from headlab.store import Listing, Result
 from headlab.tables import Report
 from headlab.tasks.base import SPLITS, Task
 
-# `headlab models|tasks|cache`: lists of what is available.
+# `headlab models|families|tasks|cache`: lists of what is available.
 
 
 def models(json: AsJson = False) -> None:
@@ -33,6 +34,23 @@ def models(json: AsJson = False) -> None:
     for row in rows:
         typer.echo(f"{row['name']}  {row['summary']}\n  task {row['task']}, fingerprint {row['fingerprint']}")
     typer.echo("A local folder or a hub id (safetensors) works as well: headlab score --model FOLDER ...")
+
+
+def families(json: AsJson = False) -> None:
+    """List the model types of transformers that were tried, and which of them can be gated."""
+    from headlab.files import read_json
+
+    known = read_json(Path(str(files("headlab"))) / "models" / "families.json")
+    if json:
+        print_json(known["families"])
+        return
+    for gated, words in ((True, "gated"), (False, "refused")):
+        found = [kind for kind, said in known["families"].items() if said["gated"] == gated]
+        typer.echo(f"{len(found)} {words}: {', '.join(found)}")
+    typer.echo(
+        f"Tried as tiny models with transformers {known['transformers']}; --json has the reasons. "
+        "Another type is tried when a model of it is loaded."
+    )
 
 
 def _or_reason(function: Any, name: str) -> str:

@@ -75,6 +75,7 @@ def build() -> typer.Typer:
     app.command("gates")(gates.gates)
     app.command("finetune")(train.finetune)
     app.command("models")(lists.models)
+    app.command("families")(lists.families)
     app.command("tasks")(lists.tasks)
     app.command("cache")(lists.cache)
     app.command("worker")(worker)

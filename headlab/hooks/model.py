@@ -13,11 +13,10 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError, require_type
+from headlab.hooks.find import FAILURES, PROBE_TOKENS, Call, find, grid_of, logits, probe_inputs
 from headlab.hooks.state import (
-    PROJECTIONS,
     SITE,
     Active,
-    Call,
     FanOut,
     LayerStates,
     Owner,
@@ -26,10 +25,6 @@ from headlab.hooks.state import (
     activate,
     active_for,
     apply_gates,
-    grid_of,
-    logits,
-    probe_inputs,
-    watch,
     wrap_feed_forward,
     wrap_layer,
 )
@@ -52,7 +47,9 @@ class Model:
 
     resumable: a forward pass can start at any layer (see `LayerStates`).  first_token: the answer is read
     at the first token (see `FanOut`).  projections: the output projection for every row of the gate array.
-    orders: of its classes, for the tasks seen so far (see `headlab.inputs.label_order`).
+    observed: all attention goes through `gated_sdpa`, which also gives its weights.  gives_weights: that, or the model
+    itself gives them, token by token.  orders: of its classes, for the tasks seen so far (see
+    `headlab.inputs.label_order`).
     """
 
     checkpoint: Checkpoint
@@ -60,6 +57,8 @@ class Model:
     projections: tuple[nn.Module, ...]
     resumable: bool
     first_token: bool = False
+    observed: bool = True
+    gives_weights: bool = True
     owner: Owner = field(default_factory=Owner)
     orders: dict[Hashable, LabelOrder] = field(default_factory=dict, repr=False)
 
@@ -287,25 +286,26 @@ def attach(checkpoint: Checkpoint) -> Model:
             "headlab works with text models only",
             code="model.not_for_text",
         ) from error
-    calls, through_function = watch(module)
+    calls = find(module, untouched)
     grid, rows = grid_of(calls, module)
     by_row = [call for _, call in sorted(zip(rows, calls, strict=True), key=lambda pair: pair[0])]
-    projections = tuple(call.projection for call in by_row if call.projection is not None)
-    model = Model(checkpoint, grid, projections, resumable=False)
-    _place_sites(model, by_row, through_function)
+    observed = all(call.through_function for call in calls if call.heads)
+    model = Model(checkpoint, grid, tuple(call.projection for call in by_row), resumable=False, observed=observed)
+    _place_sites(model, by_row)
     module.register_forward_pre_hook(lambda *_: _restart_count(model))
     model.resumable = _make_resumable(model, by_row)
     self_test(model, untouched)
+    model.gives_weights = observed or _gives_weights(model)
     return model
 
 
-def _place_sites(model: Model, calls: Sequence[Call], through_function: bool) -> None:
+def _place_sites(model: Model, calls: Sequence[Call]) -> None:
     rows: dict[nn.Module, list[int]] = {}
     for row, call in enumerate(calls):
         rows.setdefault(call.module, []).append(row)
     for module, own in rows.items():
         site = Site(model.owner, tuple(own), calls[own[0]].heads)
-        if through_function:
+        if calls[own[0]].through_function or not site.heads:
             setattr(module, SITE, site)
         else:
             module.register_forward_pre_hook(_gate_projection(site))
@@ -358,7 +358,7 @@ def _layers_give_tensors(model: Model, layers: Sequence[nn.Module]) -> bool:
     finally:
         for hook in hooks:
             hook.remove()
-    return all(plain)
+    return bool(plain) and all(plain)  # a list of lists is no layer that runs
 
 
 def _states(model: Model) -> Pass | None:
@@ -411,9 +411,8 @@ def sum_weights(
     layers: gate rows to observe (all if None).  Only one layer's weights are in memory at a time.
     """
     wanted = None if layers is None else frozenset(layers)
-    family = model.module.config.model_type
     with torch.inference_mode():
-        if family in PROJECTIONS:
+        if not model.observed:
             _eager_weights(model, inputs, observe, wanted)
             return
         with model.active(Active(weights=observe, weight_layers=wanted)):
@@ -423,16 +422,33 @@ def sum_weights(
 def _eager_weights(
     model: Model, inputs: Inputs, observe: Callable[[int, torch.Tensor], None], wanted: frozenset[int] | None
 ) -> None:
-    """`sum_weights` for architectures outside the attention interface, which return their weights on request."""
-    out = model.module(**inputs, output_attentions=True)
-    if not out.get("attentions"):
+    """`sum_weights` for architectures outside the attention interface, which may return their weights on request."""
+    if not model.gives_weights:
         raise HeadlabError(
             f"{type(model.module).__name__} does not give attention weights; choose another model for this view",
             code="model.no_attention_weights",
         )
-    for row, weights in enumerate(out["attentions"]):
+    for row, weights in enumerate(_own_weights(model, inputs)):
         if wanted is None or row in wanted:
             observe(row, weights)
+
+
+def _own_weights(model: Model, inputs: Inputs) -> list[torch.Tensor]:
+    """What a model itself gives as the attention weights of all layers, in the grid's order."""
+    out, stacks = model.module(**inputs, output_attentions=True), model.grid.stacks
+    names = ["attentions"] if len(stacks) == 1 else [f"{stack.name}_attentions" for stack in stacks]
+    return [weights for name in names for weights in out.get(name) or ()]
+
+
+def _gives_weights(model: Model) -> bool:
+    """Whether a model's own weights are [row, head, query, key], not those of a window or of pieces of the text."""
+    try:
+        with torch.inference_mode():
+            given = _own_weights(model, probe_inputs(model.module))
+    except FAILURES:
+        return False
+    want = [(1, heads, PROBE_TOKENS, PROBE_TOKENS) for stack in model.grid.stacks for heads in stack.heads]
+    return [None if weights is None else tuple(weights.shape) for weights in given] == want
 
 
 def attention(model: Model, inputs: Inputs, heads: Sequence[Head]) -> dict[Head, torch.Tensor]:
@@ -498,6 +514,13 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
         mask = inputs.get("decoder_attention_mask" if pairs and stacks[row] != "encoder" else "attention_mask")
         keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
         keep = keep.to(torch.float64)
+        context = context[:, : keep.shape[1]]  # Longformer pads the text to whole windows
+        if context.shape[1] < keep.shape[1]:
+            raise HeadlabError(
+                f"{type(model.module).__name__} merges tokens between layers, so its heads have no mean over tokens; "
+                'use ablation "zero"',
+                code="ablation.tokens_merged",
+            )
         total = torch.einsum("bqhd,bq->hd", context.to(torch.float64), keep)
         found[row] = (total, float(keep.sum()))
 

@@ -1,25 +1,22 @@
-"""Gates in forward passes: those in effect in each thread, passes that start at a later layer, and finding heads."""
+"""Gates in forward passes: those in effect in each thread, and passes that start at a later layer."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-from transformers.pytorch_utils import Conv1D
 
 from headlab.errors import HeadlabError
-from headlab.models.shrunk_cut import Headless
-from headlab.records import STACKS, HeadGrid, Ints, Stack
 
 # Starting a forward pass at the layer that changed, which may differ between the rows of a batch.
 
@@ -119,7 +116,13 @@ class FanOut:
     """
 
     def __init__(
-        self, start: Ints, origin: Ints, layers: int, *, first_token: bool = False, trunk: Trunk | None = None
+        self,
+        start: NDArray[np.int64],
+        origin: NDArray[np.int64],
+        layers: int,
+        *,
+        first_token: bool = False,
+        trunk: Trunk | None = None,
     ) -> None:
         self.rows: Rows | None = None
         self.first_token = first_token
@@ -379,161 +382,3 @@ def attention_weights(
         scores = torch.cat([scores, s_aux.to(scores).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1)
     weights = torch.softmax(scores.float(), dim=-1).masked_fill(nothing, 0.0)
     return weights if s_aux is None else weights[..., :-1]
-
-
-# Finding a model's heads by observing one forward pass, not from its class name.
-
-PROBE_TOKENS = 6
-# Architectures that do not use transformers' attention functions: paths of their output projections.
-PROJECTIONS = {
-    "deberta": r"attention\.output\.dense$",
-    "deberta-v2": r"attention\.output\.dense$",
-    "xlm": r"attentions\.\d+\.out_lin$",
-    "flaubert": r"attentions\.\d+\.out_lin$",
-    "bloom": r"self_attention\.dense$",
-}
-
-
-@dataclass
-class Call:
-    """One attention computation of the probe: its module and its number of heads."""
-
-    name: str
-    module: nn.Module
-    heads: int
-    context: torch.Tensor
-    projection: nn.Module | None = None  # the attention module itself for a layer without heads
-
-
-def probe_inputs(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """A short artificial input that any text model accepts."""
-    vocab = int(getattr(model.config.get_text_config(), "vocab_size", 100))
-    ids = (torch.arange(PROBE_TOKENS, device=model.device) * 7 + 5)[None] % vocab
-    end = model.config.eos_token_id  # some classifiers read the state at the end of sentence
-    if model.config.is_encoder_decoder and isinstance(end, int):
-        ids[:, -1] = end
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = ids.flip(1)
-    return inputs
-
-
-def logits(module: PreTrainedModel) -> torch.Tensor:
-    """First output for the probe input: logits, or hidden states for a model without a task head."""
-    with torch.inference_mode():
-        out = module(**probe_inputs(module))
-    return next(v for v in out.values() if isinstance(v, torch.Tensor) and v.dim() >= 2).clone()
-
-
-def watch(model: PreTrainedModel) -> tuple[list[Call], bool]:
-    """Every attention computation of one forward pass, in order, and whether it went through `gated_sdpa`."""
-    names = {module: name for name, module in model.named_modules()}
-    family = model.config.model_type
-    calls = (
-        _watch_projections(model, names, PROJECTIONS[family])
-        if family in PROJECTIONS
-        else _watch_function(model, names)
-    )
-    if not calls or any(call.projection is None for call in calls):
-        raise HeadlabError(
-            f"cannot find the attention heads of {type(model).__name__} (model type {family}): its layers neither use "
-            f"transformers' attention functions nor are listed in headlab.hooks.state.PROJECTIONS",
-            code="model.heads_not_found",
-        )
-    return calls, family not in PROJECTIONS
-
-
-def _watch_function(model: PreTrainedModel, names: dict[nn.Module, str]) -> list[Call]:
-    register()
-    try:
-        model.set_attn_implementation(NAME)
-    except (ValueError, KeyError, NotImplementedError):
-        return []
-    calls: list[Call] = []
-    modules, owner = list(model.modules()), Owner()
-
-    def note(number: int, context: torch.Tensor) -> None:
-        module = modules[number]
-        calls.append(Call(names[module], module, context.shape[2], context))
-
-    with ExitStack() as undo:
-        for number, module in enumerate(modules):
-            setattr(module, SITE, Site(owner, (number,), 0))
-            undo.callback(delattr, module, SITE)
-            if isinstance(module, Headless):
-                undo.callback(module.register_forward_pre_hook(_note_headless(calls, names)).remove)
-            undo.callback(module.register_forward_pre_hook(_note_projection(calls)).remove)
-        with activate(owner, Active(contexts=note)), torch.inference_mode():
-            model(**probe_inputs(model))
-    return calls
-
-
-def _note_headless(calls: list[Call], names: dict[nn.Module, str]) -> Any:
-    """Record a layer without heads, which computes no attention, as a row of 0 heads: layers keep their numbers."""
-
-    def hook(module: nn.Module, _args: tuple[Any, ...]) -> None:
-        calls.append(Call(names[module], module, 0, torch.empty(0), module))
-
-    return hook
-
-
-def _note_projection(calls: list[Call]) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-        if not isinstance(module, nn.Linear | Conv1D) or not args or not calls:
-            return
-        call = calls[-1]
-        if call.projection is not None:
-            return
-        flat = call.context.flatten(2)
-        if args[0].shape == flat.shape and torch.equal(args[0], flat):
-            call.projection = module
-
-    return hook
-
-
-def _watch_projections(model: PreTrainedModel, names: dict[nn.Module, str], pattern: str) -> list[Call]:
-    heads = int(model.config.num_attention_heads)
-    calls: list[Call] = []
-
-    def note(module: nn.Module, args: tuple[Any, ...]) -> None:
-        assert isinstance(module, nn.Linear)
-        calls.append(Call(names[module], module, heads, args[0], module))
-
-    with ExitStack() as undo:
-        for module, name in names.items():
-            if re.search(pattern, name):
-                undo.callback(module.register_forward_pre_hook(note).remove)
-        with torch.inference_mode():
-            model(**probe_inputs(model))
-    return calls
-
-
-def stack_of(name: str, model: PreTrainedModel) -> str:
-    """encoder, decoder or cross, from a module's path."""
-    if re.search(
-        r"cross_?attn|crossattention|cross_attention|encoder_attn|EncDecAttention|encoder_attention",
-        name,
-        re.IGNORECASE,
-    ):
-        return "cross"
-    if model.config.is_encoder_decoder:
-        return "decoder" if re.search(r"(^|\.)decoder\.", name) else "encoder"
-    return "decoder" if causal(model) else "encoder"
-
-
-def causal(model: PreTrainedModel) -> bool:
-    """Whether a single-stack model uses causal attention."""
-    flags = [bool(m.is_causal) for m in model.modules() if hasattr(m, "is_causal") and "tention" in type(m).__name__]
-    return any(flags) or bool(getattr(model.config, "is_decoder", False)) or model.config.model_type == "bloom"
-
-
-def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[int]]:
-    """The head grid, and for every call its row in the gate array (stack by stack)."""
-    stacks: dict[str, list[int]] = {}
-    for number, call in enumerate(calls):
-        stacks.setdefault(stack_of(call.name, model), []).append(number)
-    order = [name for name in STACKS if name in stacks]
-    rows = [0] * len(calls)
-    for row, number in enumerate(number for name in order for number in stacks[name]):
-        rows[number] = row
-    return HeadGrid(tuple(Stack(name, tuple(calls[i].heads for i in stacks[name])) for name in order)), rows

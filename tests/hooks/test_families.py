@@ -1,0 +1,185 @@
+"""Model families whose heads are found by the probe alone, and the table of all families."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from errors import raises
+from numpy.testing import assert_allclose
+from tiny import tiny_module
+from torch import nn
+from transformers import PreTrainedModel
+
+from headlab.cli import main
+from headlab.hooks.model import Model, attach, attention, gated, head_means
+from headlab.models.checkpoint import Checkpoint
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+import families
+
+# {model type: the ends of the names of what gives its heads their values}; empty: it also gives queries, or is shared
+VALUES = {
+    "mpnet": ("attn.v",), "rembert": ("self.value",), "roformer": ("self.value",), "big_bird": ("self.value",),
+    "megatron-bert": ("self.value",), "longformer": ("self.value", "value_global"), "funnel": ("attention.v_head",),
+    "gpt_neo": ("attention.v_proj",), "gptj": ("attn.v_proj",), "xglm": ("self_attn.v_proj",), "openai-gpt": (),
+    "falcon": (), "mpt": (), "led": (), "longt5": (), "afmoe": ("self_attn.v_proj",), "nllb-moe": (),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=sorted(VALUES))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(kind: str) -> Model:
+    return attach(Checkpoint(kind, "tiny", kind, tiny(kind), None))  # type: ignore[arg-type] # no text is read
+
+
+def tiny(kind: str) -> PreTrainedModel:
+    """In doubles, where the family can compute with them."""
+    module = families.tiny(kind)
+    return module if kind in ("afmoe", "xglm") else module.double()
+
+
+def assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
+    assert_allclose(got, want, atol=1e-9 if want.dtype == torch.float64 else 2e-4)
+
+
+@pytest.fixture(scope="module")
+def batch(model: Model) -> dict[str, torch.Tensor]:
+    """Three texts, two of them padded."""
+    ids = torch.randint(5, 97, (3, 9), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(9)[None] < torch.tensor([9, 5, 7])[:, None]
+    ids[:, 0] = 3
+    ids = ids.masked_fill(~mask, 0)
+    given = {"input_ids": ids, "attention_mask": mask.long()}
+    if model.module.config.is_encoder_decoder:
+        ids[torch.arange(3), mask.sum(1) - 1] = 2  # some classifiers read the state at the end of sentence
+        given["decoder_input_ids"] = torch.randint(5, 97, (3, 6), generator=torch.Generator().manual_seed(2))
+        given["decoder_input_ids"][:, -1] = 2
+    return given
+
+
+def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.no_grad():
+        return model.module(**batch).logits.clone()
+
+
+def test_open_gates_change_nothing_and_rows_have_gates_of_their_own(
+    kind: str, model: Model, batch: dict[str, torch.Tensor]
+) -> None:
+    kept = np.random.default_rng(0).random((3, model.grid.layers, model.grid.width)) < 0.5
+    with torch.no_grad():
+        untouched = tiny(kind)(**batch).logits
+    assert_close(logits(model, batch), untouched)
+    with gated(model, kept):
+        together = logits(model, batch)
+    assert (together - untouched).abs().max() > 1e-6
+    for row in range(3):
+        with gated(model, kept[row]):
+            assert_close(together[row], logits(model, batch)[row])
+
+
+def test_a_closed_gate_is_a_head_without_values(kind: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+    """A second derivation of which block of the projection is which head: that head has no values to give."""
+    if not VALUES[kind]:
+        pytest.skip("its values come out of one projection with queries and keys, or are shared by layers")
+    linear = {name: m for name, m in model.module.named_modules() if isinstance(m, nn.Linear)}
+    values = [[m for name, m in linear.items() if name.endswith(end)] for end in VALUES[kind]]
+    shared = model.grid.width // int(getattr(model.module.config, "num_key_value_heads", None) or model.grid.width)
+    for layer in range(model.grid.layers):
+        kept = np.ones((model.grid.layers, model.grid.width))
+        kept[layer, shared : 2 * shared] = 0  # heads that share their values are closed together
+        with gated(model, kept):
+            got = logits(model, batch)
+        parameters = [parameter for modules in values for parameter in modules[layer].parameters()]
+        saved = [parameter.detach().clone() for parameter in parameters]
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.unflatten(0, (model.grid.width // shared, -1))[1] = 0
+        want = logits(model, batch)
+        with torch.no_grad():
+            for parameter, old in zip(parameters, saved, strict=True):
+                parameter.copy_(old)
+        assert_close(got, want)
+
+
+WITHOUT_WEIGHTS = ("longformer", "led", "longt5", "funnel", "bigbird_pegasus")
+
+
+def test_means_of_heads_are_finite(kind: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
+    if kind == "funnel":
+        with raises("ablation.tokens_merged"):
+            head_means(model, [batch])
+        return
+    means = head_means(model, [batch])
+    assert means.shape[:2] == (model.grid.layers, model.grid.width)
+    assert bool(means.isfinite().all())
+
+
+def test_weights_of_heads_are_those_of_the_model_or_refused(
+    kind: str, model: Model, batch: dict[str, torch.Tensor]
+) -> None:
+    head = model.grid.heads[-1]
+    one = {name: value[:1] for name, value in batch.items()}
+    if kind in WITHOUT_WEIGHTS:
+        with raises("model.no_attention_weights"):
+            attention(model, one, [head])
+        return
+    weights = attention(model, one, [head])[head]
+    assert_allclose(weights.sum(-1), np.ones(len(weights)), atol=1e-4)
+
+
+def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
+    module = tiny_module("bert")
+    for layer in module.bert.encoder.layer:
+        layer.attention.output.LayerNorm, norm = nn.Identity(), layer.attention.output.LayerNorm
+        layer.attention.output.dense = nn.Sequential(nn.LayerNorm(24, dtype=torch.float64), nn.Linear(24, 24).double())
+        layer.attention.output.LayerNorm = norm
+    with raises("model.heads_mixed", "BertForSequenceClassification"):
+        attach(Checkpoint("mixed", "", "x", module, None))  # type: ignore[arg-type]
+
+
+def test_attention_without_gates_beside_gated_attention_is_refused() -> None:
+    """Of two layers, one has its heads in another order than the projection's blocks."""
+    module = families.tiny("gpt_neo").double()
+    attend = module.transformer.h[1].attn.attention
+    inner = attend.out_proj.forward
+    attend.out_proj = nn.Identity()
+    attend.out_proj.forward = lambda given: inner(given.roll(1, -1))
+    with raises("model.heads_mixed", "gpt_neo"):
+        attach(Checkpoint("lost", "", "x", module, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["mamba", "xlnet", "convbert", "fnet"])
+def test_what_is_refused_is_refused_for_the_reason_in_the_table(kind: str) -> None:
+    assert families.verdict(kind) == json.loads(families.TABLE.read_text())["families"][kind]
+
+
+def test_the_table_holds_for_this_version_and_the_page_is_made_from_it() -> None:
+    known = json.loads(families.TABLE.read_text())
+    assert families.PAGE.read_text(encoding="utf-8") == families.page(known), "run: python tools/families.py"
+    assert len(known["families"]) >= 90
+    for kind in ("bert", "mpnet", "longt5"):
+        assert families.verdict(kind) == known["families"][kind]
+
+
+@pytest.mark.soak
+def test_every_family_of_the_table_is_what_it_says() -> None:
+    known = json.loads(families.TABLE.read_text())
+    assert families.table() == known
+
+
+def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["families", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(families.TABLE.read_text())["families"]
+    assert main(["families"]) == 0
+    gated, refused, _ = capsys.readouterr().out.splitlines()
+    assert "mpnet" in gated
+    assert "fnet" in refused
