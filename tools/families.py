@@ -56,6 +56,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "led": {"attention_window": 8},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "funnel": {"block_sizes": [1, 1], "num_decoder_layers": 1},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "jamba": {"attn_layer_offset": 1, "attn_layer_period": 2},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},

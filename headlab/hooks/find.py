@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -243,15 +244,28 @@ def causal(model: PreTrainedModel) -> bool:
     return any(flags) or bool(getattr(model.config, "is_decoder", False))
 
 
-def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[int]]:
-    """The head grid, and for every call its row in the gate array (stack by stack)."""
+def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[Call]]:
+    """The head grid, and the calls in the order of its rows.
+
+    A layer without attention is a row of 0 heads, so that layers keep the model's own numbers.
+    """
     own = [call for call in calls if call.heads and not call.through_function]
     ahead = any(call.ahead for call in own) if own else not causal(model)
-    stacks: dict[str, list[int]] = {}
-    for number, call in enumerate(calls):
-        stacks.setdefault(stack_of(call.name, model, ahead=ahead), []).append(number)
-    order = [name for name in STACKS if name in stacks]
-    rows = [0] * len(calls)
-    for row, number in enumerate(number for name in order for number in stacks[name]):
-        rows[number] = row
-    return HeadGrid(tuple(Stack(name, tuple(calls[i].heads for i in stacks[name])) for name in order)), rows
+    stacks: dict[str, list[Call]] = {}
+    for call in calls:
+        stacks.setdefault(stack_of(call.name, model, ahead=ahead), []).append(call)
+    layers = {name: _every_layer(stacks[name], model) for name in STACKS if name in stacks}
+    grid = HeadGrid(tuple(Stack(name, tuple(call.heads for call in rows)) for name, rows in layers.items()))
+    return grid, [call for rows in layers.values() for call in rows]
+
+
+def _every_layer(calls: list[Call], model: PreTrainedModel) -> list[Call]:
+    """The calls of a stack, and its layers without attention; just the calls where these are not one for a layer."""
+    places = [re.match(r"(.*?)\.(\d+)\.", call.name) for call in calls]
+    lists = {place[1] if place else "" for place in places}
+    numbers = [int(place[2]) for place in places if place]
+    if len(lists) > 1 or "" in lists or any(b <= a for a, b in pairwise(numbers)):
+        return calls
+    path, found = lists.pop(), dict(zip(numbers, calls, strict=True))
+    layers = enumerate(model.get_submodule(path).children())
+    return [found.get(at) or Call(f"{path}.{at}", layer, 0, layer) for at, layer in layers]

@@ -146,10 +146,10 @@ def as_gates(model: Model, gates: Gates) -> torch.Tensor:
 # The self-test on a probe input: gates have the effect that they should.
 
 
-def not_finite(model: Model, what: str, *, code: str) -> HeadlabError:
+def not_finite(model: Model | Checkpoint, what: str, *, code: str) -> HeadlabError:
     """The error for outputs of a model that are not finite.  what: which ones, and where."""
     remedy = "its weights are damaged or overflow; load others"
-    if model.dtype != "float32":
+    if model.module.dtype != torch.float32:
         remedy = "load it with dtype float32"
     return HeadlabError(f"{model.name} gives {what}; {remedy}", code=code)
 
@@ -157,8 +157,6 @@ def not_finite(model: Model, what: str, *, code: str) -> HeadlabError:
 def self_test(model: Model, untouched: torch.Tensor) -> None:
     """Check on the probe input that gates have the intended effect; raise HeadlabError if not."""
     grid, module = model.grid, model.module
-    if not bool(untouched.isfinite().all()):
-        raise not_finite(model, "outputs that are not finite on a short made-up text", code="model.answers_not_finite")
     kept = np.ones((grid.layers, grid.width))
     with gated(model, kept):
         _require_close(
@@ -286,9 +284,12 @@ def attach(checkpoint: Checkpoint) -> Model:
             "headlab works with text models only",
             code="model.not_for_text",
         ) from error
+    if not bool(untouched.isfinite().all()):
+        raise not_finite(
+            checkpoint, "outputs that are not finite on a short made-up text", code="model.answers_not_finite"
+        )
     calls = find(module, untouched)
-    grid, rows = grid_of(calls, module)
-    by_row = [call for _, call in sorted(zip(rows, calls, strict=True), key=lambda pair: pair[0])]
+    grid, by_row = grid_of(calls, module)
     observed = all(call.through_function for call in calls if call.heads)
     model = Model(checkpoint, grid, tuple(call.projection for call in by_row), resumable=False, observed=observed)
     _place_sites(model, by_row)

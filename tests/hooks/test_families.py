@@ -136,6 +136,23 @@ def test_weights_of_heads_are_those_of_the_model_or_refused(
     assert_allclose(weights.sum(-1), np.ones(len(weights)), atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["lfm2", "jamba", "recurrent_gemma", "qwen3_next"])
+def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
+    model = families.attached(kind)
+    assert model.grid.to_json() == {"decoder": [0, 4]}
+    assert [head.layer for head in model.grid.heads] == [1] * 4
+    one = {"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    whole = logits(model, one)
+    kept = model.grid.gates(np.array([1, 0, 1, 1]))
+    with gated(model, kept):
+        got = logits(model, one)
+    weight = model.projections[1].weight
+    with torch.no_grad():
+        weight.unflatten(1, (4, -1))[:, 1] = 0
+    assert_close(got, logits(model, one))
+    assert (got - whole).abs().max() > 1e-6
+
+
 def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
     module = tiny_module("bert")
     for layer in module.bert.encoder.layer:
