@@ -254,7 +254,9 @@ def grid_of(calls: list[Call], model: PreTrainedModel) -> tuple[HeadGrid, list[C
     stacks: dict[str, list[Call]] = {}
     for call in calls:
         stacks.setdefault(stack_of(call.name, model, ahead=ahead), []).append(call)
-    layers = {name: _every_layer(stacks[name], model) for name in STACKS if name in stacks}
+    # headlab's own language models have always numbered the layers that have heads left.
+    whole = not model.config.model_type.startswith("headlab")
+    layers = {name: _every_layer(stacks[name], model) if whole else stacks[name] for name in STACKS if name in stacks}
     grid = HeadGrid(tuple(Stack(name, tuple(call.heads for call in rows)) for name, rows in layers.items()))
     return grid, [call for rows in layers.values() for call in rows]
 
