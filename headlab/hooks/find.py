@@ -115,7 +115,8 @@ class Probe(TorchFunctionMode):
     def _by_head(self, out: torch.Tensor) -> torch.Tensor | None:
         """A view [row, head, ...]; None for what has no heads, like a router's softmax over experts."""
         if out.dim() >= 4 and len(out) == ROWS:
-            return out.movedim(next((d for d in (1, 2) if out.shape[d] in self.counts), 1), 1)
+            second = out.shape[1] not in self.counts and out.shape[2] in self.counts - {PROBE_TOKENS}
+            return out.movedim(2, 1) if second else out
         if out.dim() == 3 and len(out) > ROWS and len(out) % ROWS == 0:
             return out.view(ROWS, -1, *out.shape[1:])
         return None
@@ -185,10 +186,14 @@ def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
 def _use_function(model: PreTrainedModel, untouched: torch.Tensor) -> None:
     register()
     own = model.config._attn_implementation
-    with alone(), suppress(ValueError, KeyError, NotImplementedError):  # else it computes attention by itself
-        model.set_attn_implementation(NAME)
-        if not near(logits(model), untouched):  # it hands over less than it does itself
-            model.set_attn_implementation(own)
+    same = False
+    with alone():
+        with suppress(*FAILURES):  # else it computes attention by itself
+            model.set_attn_implementation(NAME)
+            same = near(logits(model), untouched)  # else it hands over less than it does itself
+        if not same:
+            with suppress(*FAILURES):
+                model.set_attn_implementation(own)
 
 
 def _refused(model: PreTrainedModel, why: str, code: str) -> HeadlabError:
@@ -234,7 +239,7 @@ def stack_of(name: str, model: PreTrainedModel, *, ahead: bool) -> str:
     ):
         return "cross"
     if model.config.is_encoder_decoder:
-        return "decoder" if re.search(r"(^|\.)decoder\.", name) else "encoder"
+        return "decoder" if re.search(r"(^|[._])decoder\.", name) else "encoder"
     return "encoder" if ahead else "decoder"
 
 

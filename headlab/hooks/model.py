@@ -515,8 +515,9 @@ def _head_sums(model: Model, inputs: Inputs) -> dict[int, tuple[torch.Tensor, fl
         mask = inputs.get("decoder_attention_mask" if pairs and stacks[row] != "encoder" else "attention_mask")
         keep = torch.ones(context.shape[:2], device=context.device) if mask is None else mask
         keep = keep.to(torch.float64)
-        context = context[:, : keep.shape[1]]  # Longformer pads the text to whole windows
-        if context.shape[1] < keep.shape[1]:
+        if not pairs or stacks[row] == "encoder":
+            context = context[:, : keep.shape[1]]  # Longformer pads the text to whole windows
+        if context.shape[1] != keep.shape[1]:
             raise HeadlabError(
                 f"{type(model.module).__name__} merges tokens between layers, so its heads have no mean over tokens; "
                 'use ablation "zero"',

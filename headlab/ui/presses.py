@@ -38,11 +38,13 @@ class Given:
 
     press: (tab, number) of the press that set it.  drawn: a run has drawn it to its end, so what the browser sends from
     now on is what the person chose.  shown: the browser has drawn the widget, as a request has brought its value.
+    page: that was being drawn.
     """
 
     value: Any
     before: list[Any]
     press: tuple[str, int] | None
+    page: str = ""
     drawn: bool = False
     shown: bool = False
 
@@ -59,6 +61,7 @@ class Log:
     actions: dict[str, Callable[[Any], None]] = field(default_factory=dict)
     given: dict[str, Given] = field(default_factory=dict)
     press: tuple[str, int] | None = None  # being handled
+    page: str = ""  # being drawn
     name: str = field(default_factory=partial(token_hex, 8))
     # The next request's run starts in its own thread while this one may still be executing an action.
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -118,6 +121,7 @@ def root(page: str, pages: Sequence[str]) -> None:
     page: path of the page being drawn, empty for the default one.  pages: paths of all pages.
     """
     held = log()
+    held.page = page
     with held.lock:  # wait for a press in progress, so that the page shows its effect
         _hold(timer=False)
         draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
@@ -135,10 +139,10 @@ def give(key: str, value: Any) -> None:
     It holds against requests that still bring what the browser showed before: those of timers always, others until it
     has been drawn. It is sent with every run until the browser has drawn the widget.
     """
-    held, before = log(), [st.session_state.get(key)]
+    held, before = log(), [st.session_state[key]] if key in st.session_state else []
     if (earlier := held.given.get(key)) is not None and not earlier.drawn:
         before += [earlier.value, *earlier.before]
-    held.given[key] = Given(value, before, held.press)
+    held.given[key] = Given(value, before, held.press, held.page)
     st.session_state[key] = value
 
 
@@ -155,13 +159,13 @@ def _hold(*, timer: bool) -> None:
 
     timer: the request is a timer's, so that it brings nobody's choice.
     """
-    held, state, brought = log().given, st.session_state, _brought()
+    page, held, state, brought = log().page, log().given, st.session_state, _brought()
     for key, given in list(held.items()):
         if key not in state:
             continue
         given.shown = given.shown or key in brought
         if state[key] == given.value:
-            if not given.shown:
+            if not given.shown and given.page == page:  # on another page it would outlive its widget
                 state[key] = given.value  # streamlit sends only a value that was set in the run
         elif state[key] in given.before and (timer or not given.drawn):
             state[key] = given.value

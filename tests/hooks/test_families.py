@@ -110,7 +110,7 @@ def test_a_closed_gate_is_a_head_without_values(kind: str, model: Model, batch: 
         assert_close(got, want)
 
 
-WITHOUT_WEIGHTS = ("longformer", "led", "longt5", "funnel", "bigbird_pegasus")
+WITHOUT_WEIGHTS = ("longformer", "led", "longt5", "funnel")
 
 
 def test_means_of_heads_are_finite(kind: str, model: Model, batch: dict[str, torch.Tensor]) -> None:
@@ -151,6 +151,13 @@ def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
         weight.unflatten(1, (4, -1))[:, 1] = 0
     assert_close(got, logits(model, one))
     assert (got - whole).abs().max() > 1e-6
+
+
+def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None:
+    """As in a shrunk model, of which the whole had as many heads as the probe has tokens."""
+    module = families.tiny("bert")
+    module.config.num_attention_heads = 6
+    assert attach(Checkpoint("fewer", "", "x", module, None)).grid.to_json() == {"encoder": [4, 4]}  # type: ignore[arg-type]
 
 
 def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:

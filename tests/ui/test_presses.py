@@ -190,6 +190,21 @@ def test_a_pick_is_sent_with_every_run_until_the_browser_has_drawn_its_list(pick
     assert state.sets == before
 
 
+def test_a_pick_does_not_outlive_its_page(picked, state):
+    assert picked(None, (1, "b")) == "b"
+    presses.root("another page", [])
+    before = state.sets
+    presses.root("another page", [])
+    assert state.sets == before
+
+
+def test_a_field_that_was_cleared_before_the_page_was_drawn_stays_empty(state, picked):
+    presses.start_with("size", 5)
+    state["size"] = None
+    picked("a", whole=False)
+    assert state["size"] is None
+
+
 def test_what_a_person_chooses_from_the_list_wins_over_a_pick(picked):
     assert picked("a", (1, "b"), whole=False) == "b"
     assert picked("c", whole=False) == "c"  # not what it showed before
