@@ -92,9 +92,10 @@ def tiny(kind: str) -> PreTrainedModel:
     return module.eval()
 
 
-def attached(kind: str) -> Model:
-    """A tiny model of a type, attached. Raises HeadlabError if it cannot be gated."""
-    return attach(Checkpoint(kind, "tiny", kind, tiny(kind), None))  # type: ignore[arg-type] # no text is read
+def attached(module: PreTrainedModel) -> Model:
+    """A tiny model, attached. Raises HeadlabError if it cannot be gated."""
+    kind = module.config.model_type
+    return attach(Checkpoint(kind, "tiny", kind, module, None))  # type: ignore[arg-type] # no text is read
 
 
 def verdict(kind: str) -> dict[str, Any] | None:
@@ -106,7 +107,7 @@ def verdict(kind: str) -> dict[str, Any] | None:
         except Exception:  # whatever a configuration says to sizes it does not know
             return None
         try:
-            model = attach(Checkpoint(kind, "tiny", kind, module, None))  # type: ignore[arg-type] # no text is read
+            model = attached(module)
         except HeadlabError as error:
             return None if error.code == "model.not_for_text" else {"gated": False, "why": str(error)}
     stacks = ", ".join(stack.name for stack in model.grid.stacks)

@@ -11,6 +11,7 @@ import typer
 
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
 from headlab.errors import HeadlabError
+from headlab.files import read_json
 from headlab.l0_gates import LearnedGates
 from headlab.scores import Curve, HeadScores
 from headlab.store import Listing, Result
@@ -38,8 +39,6 @@ def models(json: AsJson = False) -> None:
 
 def families(json: AsJson = False) -> None:
     """List the model types of transformers that were tried, and which of them can be gated."""
-    from headlab.files import read_json
-
     known = read_json(Path(str(files("headlab"))) / "models" / "families.json")
     if json:
         print_json(known["families"])

@@ -31,9 +31,11 @@ from headlab.records import STACKS, HeadGrid, Stack
 
 PROBE_TOKENS = 6
 SAME, SCALED, OTHER, ROWS = 0, 1, 2, 3  # rows of the probe; in OTHER, a token differs, which shows who looks ahead
-SOFTMAX = (torch.softmax, torch.Tensor.softmax, torch.special.softmax, functional.softmax)
+# What attention calls: a softmax over the tokens, or all of it at once.
+ATTENTION = (torch.softmax, torch.Tensor.softmax, torch.special.softmax, functional.softmax,
+             functional.scaled_dot_product_attention)  # fmt: skip
 COUNTS = ("num_attention_heads", "encoder_attention_heads", "decoder_attention_heads", "num_heads", "n_head", "n_heads")
-FAILURES = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+FAILURES = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError)  # of models made for other input
 
 
 @dataclass
@@ -95,21 +97,20 @@ class Probe(TorchFunctionMode):
         self.calls: list[Call] = []
         self.pending: int | None = None
         self.attention: nn.Module | None = None
-        self.seen = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """As the function does, but for softmax and SDPA."""
+        """As the function does, but for those of attention."""
         out = func(*args, **(kwargs or {}))
-        if func in SOFTMAX or func is functional.scaled_dot_product_attention:
+        if func in ATTENTION:
             self._scale(out)
         return out
 
     def _scale(self, out: torch.Tensor) -> None:
         heads = self._by_head(out)
         if heads is not None:
-            self.pending, self.seen = heads.shape[1], True
+            self.pending = heads.shape[1]
             heads[SCALED] *= _factors(heads.shape[1], out).view(-1, *[1] * (heads.dim() - 2))
 
     def _by_head(self, out: torch.Tensor) -> torch.Tensor | None:
@@ -174,7 +175,7 @@ def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
                 out = _first(_run(model, probe))
         except FAILURES as error:
             raise _refused(model, f"its heads could not be probed ({error})", "model.heads_not_found") from error
-    if not probe.calls and not probe.seen:
+    if not probe.calls and probe.pending is None:
         raise _refused(model, "it computes no softmax over the tokens that each head attends to",
                        "model.heads_not_found")  # fmt: skip
     if probe.pending is not None or not near(out[SCALED], out[SAME]):

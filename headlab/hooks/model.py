@@ -278,7 +278,7 @@ def attach(checkpoint: Checkpoint) -> Model:
     module = checkpoint.module.eval()
     try:
         untouched = logits(module)
-    except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+    except FAILURES as error:
         raise HeadlabError(
             f"{type(module).__name__} cannot be run on a short made-up text ({error}); "
             "headlab works with text models only",

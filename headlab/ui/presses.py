@@ -121,8 +121,8 @@ def root(page: str, pages: Sequence[str]) -> None:
     page: path of the page being drawn, empty for the default one.  pages: paths of all pages.
     """
     held = log()
-    held.page = page
     with held.lock:  # wait for a press in progress, so that the page shows its effect
+        held.page = page
         _hold(timer=False)
         draw("root", ROOT, {"page": page, "pages": list(pages)}, {})
 
@@ -159,18 +159,18 @@ def _hold(*, timer: bool) -> None:
 
     timer: the request is a timer's, so that it brings nobody's choice.
     """
-    page, held, state, brought = log().page, log().given, st.session_state, _brought()
-    for key, given in list(held.items()):
+    held, state, brought = log(), st.session_state, _brought()
+    for key, given in list(held.given.items()):
         if key not in state:
             continue
         given.shown = given.shown or key in brought
         if state[key] == given.value:
-            if not given.shown and given.page == page:  # on another page it would outlive its widget
+            if not given.shown and given.page == held.page:  # on another page it would outlive its widget
                 state[key] = given.value  # streamlit sends only a value that was set in the run
         elif state[key] in given.before and (timer or not given.drawn):
             state[key] = given.value
         elif not timer:
-            del held[key]
+            del held.given[key]
 
 
 def _brought() -> set[str | None]:

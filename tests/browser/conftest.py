@@ -290,6 +290,14 @@ class Line:
         ended = [m for m in self.said() if m.HasField("script_finished")]
         return sum(m.script_finished == m.FINISHED_SUCCESSFULLY for m in ended)
 
+    def wait_for_runs(self, count: int) -> None:
+        """Wait until so many runs of the whole page have ended."""
+        for _ in range(DEADLINE // 100):
+            if self.runs() >= count:
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"{self.runs()} of {count} runs have ended")
+
     def hear(self) -> None:
         """Deliver what was kept back, and from now on all at once."""
         self.deaf = False

@@ -104,8 +104,7 @@ def test_a_run_leaves_a_link_alone_that_it_does_not_change(line):
     page.locator(QUIET).wait_for()
     line.deaf = True
     text.press("Control+Enter")
-    while line.runs() < 1:
-        page.wait_for_timeout(100)
+    line.wait_for_runs(1)
     assert not any(message.HasField("page_info_changed") for message in line.said())
     line.hear()
     expect(frame(page).locator("#bertviz-0 #left text").nth(1)).to_be_attached()

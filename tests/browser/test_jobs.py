@@ -328,11 +328,9 @@ def test_a_model_that_the_browser_has_not_seen_survives_its_timers(line, app, ti
     box = page.get_by_role("textbox", name="Hub id or folder")
     box.fill(str(save_classifier(tmp_path / "unseen")))
     box.press("Enter")
-    while line.runs() < 1:
-        page.wait_for_timeout(100)
+    line.wait_for_runs(1)
     with closing(app.worker()) as worker:
         worker.cancel(job)
-    while line.runs() < 2:  # the sidebar's line on the worker draws the page anew when the job has ended
-        page.wait_for_timeout(100)
+    line.wait_for_runs(2)  # the sidebar's line on the worker draws the page anew when the job has ended
     line.hear()
     expect(page.get_by_role("button", name="Compute the 2 missing languages")).to_be_visible()

@@ -65,8 +65,7 @@ def test_a_pick_that_the_browser_has_not_seen_survives_what_it_sends_meanwhile(l
     page.locator(QUIET).wait_for()
     line.deaf = True
     page.locator('[data-c="0.2"]').click()
-    while line.runs() < 2:  # the press is sent again, as no answer says that it was taken
-        page.wait_for_timeout(100)
+    line.wait_for_runs(2)  # the press is sent again, as no answer says that it was taken
     line.hear()
     page.wait_for_function("document.documentElement.dataset.presses === '0'")
     expect(page.get_by_role("heading", name="Layer 0, head 2", exact=True)).to_be_visible()

@@ -11,13 +11,12 @@ import pytest
 import torch
 from errors import raises
 from numpy.testing import assert_allclose
-from tiny import tiny_module
+from tiny import tiny_batch, tiny_module
 from torch import nn
 from transformers import PreTrainedModel
 
 from headlab.cli import main
-from headlab.hooks.model import Model, attach, attention, gated, head_means
-from headlab.models.checkpoint import Checkpoint
+from headlab.hooks.model import Model, attention, gated, head_means
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import families
@@ -38,7 +37,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(kind: str) -> Model:
-    return attach(Checkpoint(kind, "tiny", kind, tiny(kind), None))  # type: ignore[arg-type] # no text is read
+    return families.attached(tiny(kind))
 
 
 def tiny(kind: str) -> PreTrainedModel:
@@ -53,17 +52,7 @@ def assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
 
 @pytest.fixture(scope="module")
 def batch(model: Model) -> dict[str, torch.Tensor]:
-    """Three texts, two of them padded."""
-    ids = torch.randint(5, 97, (3, 9), generator=torch.Generator().manual_seed(1))
-    mask = torch.arange(9)[None] < torch.tensor([9, 5, 7])[:, None]
-    ids[:, 0] = 3
-    ids = ids.masked_fill(~mask, 0)
-    given = {"input_ids": ids, "attention_mask": mask.long()}
-    if model.module.config.is_encoder_decoder:
-        ids[torch.arange(3), mask.sum(1) - 1] = 2  # some classifiers read the state at the end of sentence
-        given["decoder_input_ids"] = torch.randint(5, 97, (3, 6), generator=torch.Generator().manual_seed(2))
-        given["decoder_input_ids"][:, -1] = 2
-    return given
+    return tiny_batch(model.module)
 
 
 def logits(model: Model, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -138,7 +127,7 @@ def test_weights_of_heads_are_those_of_the_model_or_refused(
 
 @pytest.mark.parametrize("kind", ["lfm2", "jamba", "recurrent_gemma", "qwen3_next"])
 def test_layers_of_a_hybrid_keep_their_numbers(kind: str) -> None:
-    model = families.attached(kind)
+    model = families.attached(families.tiny(kind))
     assert model.grid.to_json() == {"decoder": [0, 4]}
     assert [head.layer for head in model.grid.heads] == [1] * 4
     one = {"input_ids": torch.tensor([[5, 6, 7, 8]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
@@ -157,17 +146,15 @@ def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None
     """As in a shrunk model, of which the whole had as many heads as the probe has tokens."""
     module = families.tiny("bert")
     module.config.num_attention_heads = 6
-    assert attach(Checkpoint("fewer", "", "x", module, None)).grid.to_json() == {"encoder": [4, 4]}  # type: ignore[arg-type]
+    assert families.attached(module).grid.to_json() == {"encoder": [4, 4]}
 
 
 def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
     module = tiny_module("bert")
     for layer in module.bert.encoder.layer:
-        layer.attention.output.LayerNorm, norm = nn.Identity(), layer.attention.output.LayerNorm
         layer.attention.output.dense = nn.Sequential(nn.LayerNorm(24, dtype=torch.float64), nn.Linear(24, 24).double())
-        layer.attention.output.LayerNorm = norm
     with raises("model.heads_mixed", "BertForSequenceClassification"):
-        attach(Checkpoint("mixed", "", "x", module, None))  # type: ignore[arg-type]
+        families.attached(module)
 
 
 def test_attention_without_gates_beside_gated_attention_is_refused() -> None:
@@ -178,7 +165,7 @@ def test_attention_without_gates_beside_gated_attention_is_refused() -> None:
     attend.out_proj = nn.Identity()
     attend.out_proj.forward = lambda given: inner(given.roll(1, -1))
     with raises("model.heads_mixed", "gpt_neo"):
-        attach(Checkpoint("lost", "", "x", module, None))  # type: ignore[arg-type]
+        families.attached(module)
 
 
 @pytest.mark.parametrize("kind", ["mamba", "xlnet", "convbert", "fnet"])
