@@ -9,7 +9,7 @@ import pytest
 from browsing import open_list
 from cached_scores import GRID
 from playwright.sync_api import expect
-from waiting import until
+from waiting import until, within
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
@@ -25,11 +25,14 @@ def loaded(warm_up):
 
 
 def offered(page, box, name) -> bool:
-    """Whether a list has an entry; a list that is open does not get what is new."""
+    """Whether a list has an entry. A list closes when its entries change, so it may have to be opened again."""
+    options = page.get_by_role("option")
     open_list(page.get_by_role("combobox", name=box, exact=True))
-    page.get_by_role("option").first.wait_for()
+    if not within(options.count, 5.0):
+        return False  # it closed before it was seen
     found = page.get_by_role("option", name=name, exact=True).count()
     page.keyboard.press("Escape")
+    until(lambda: not options.count(), "a closed list")
     return bool(found)
 
 
