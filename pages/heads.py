@@ -6,7 +6,7 @@ from headlab.pictures import common_limit
 from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title
 from headlab.ui.presses import give
-from headlab.ui.shell import found, page, unknown_in_link
+from headlab.ui.shell import found, keep_known, page
 
 
 def pick(language, head, languages):
@@ -20,8 +20,7 @@ def select(scores):
     first = next(iter(scores.values()))
     heads = [head_key(head) for head in first.grid.heads]
     for param, what, options in (("focus", "language", list(scores)), ("head", "head", heads)):
-        if sentence := unknown_in_link(param, what, options):
-            st.warning(sentence)
+        keep_known(param, what, options)
     left, right = st.columns(2)
     focus = left.selectbox("Language", list(scores), format_func=str, key="focus", bind="query-params")
     best = int(first.values.argmax())

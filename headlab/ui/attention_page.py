@@ -23,7 +23,7 @@ from headlab.records import Floats, Head, HeadGrid
 from headlab.ui.names import head_from, head_key, head_words, language_title
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
-from headlab.ui.shell import Choice
+from headlab.ui.shell import Choice, notify
 from headlab.worker.client import Client
 
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
@@ -288,15 +288,15 @@ def strongest(grid: HeadGrid, found: Found) -> Head:
 
 def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
     """The widget for heads; it starts with the link's heads, or else the strongest one."""
-    keys = [head_key(head) for head in grid.heads]
+    keys, sentence = [head_key(head) for head in grid.heads], None
     if "heads" not in st.session_state:
         named, wrong = heads_of_link(grid, [*st.query_params.get_all("heads"), *st.query_params.get_all("head")])
-        if wrong:
-            st.warning(f"The link names a head that cannot be shown: {wrong}.")
+        sentence = f"The link names a head that cannot be shown: {wrong}." if wrong else None
         give("heads", [head_key(head) for head in named or [strongest(grid, found)]])
     fitting = [key for key in st.session_state["heads"] if key in keys]
     if fitting != st.session_state["heads"]:  # another model has other heads
         give("heads", fitting)
+    notify("heads", sentence)
     several = len(grid.stacks) > 1
     chosen = st.multiselect(
         f"Heads (up to {MAX_HEADS})",

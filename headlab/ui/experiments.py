@@ -24,7 +24,7 @@ from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.presses import give, start_with
-from headlab.ui.shell import Choice, Latest, Stamp, listed, store, supervisor
+from headlab.ui.shell import Choice, Latest, Stamp, listed, notify, store, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
 
@@ -44,14 +44,15 @@ def remember(experiment: str, report: str = "") -> None:
 
 def begin() -> None:
     """Set the experiment widget from a new link, or else from this session."""
-    asked = _asked()
+    asked, sentence = _asked(), None
     kept = st.session_state.get(KEPT, ("", ""))
     if asked[0] in EXPERIMENTS and asked != st.session_state.get(WRITTEN):
         give("experiment", asked[0])
         st.session_state[KEPT] = kept = asked
     elif asked[0] and asked != st.session_state.get(WRITTEN):
         named = ", ".join(EXPERIMENTS)
-        st.warning(f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}.")
+        sentence = f"The link asks for experiment {asked[0][:80]!r}, which is unknown here; choose from {named}."
+    notify("experiment", sentence)
     if kept[0] in EXPERIMENTS:
         start_with("experiment", kept[0])
 

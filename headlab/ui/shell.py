@@ -24,6 +24,7 @@ from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, problems, source, task
+from headlab.ui import presses
 from headlab.ui.presses import Button, follow, give, row, uninterrupted
 from headlab.ui.results import Found, matching, select
 from headlab.worker import process
@@ -380,6 +381,8 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
         st.warning(notice)
     with guarded():
         yield choose()
+        for param, notice in _page_notices().items():
+            notice.value = notice.value or (st.session_state.get(param),)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -433,10 +436,42 @@ def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None
     return f"The link asks for {what} {named}, which is unknown here; choose from {known}. It was left out."
 
 
+@dataclass
+class Notice:
+    """A sentence about a link.  page: that it stands on.  value: that the widget then showed, in a tuple once known."""
+
+    sentence: str
+    page: str
+    value: tuple[Any, ...] = ()
+
+
+def _page_notices() -> dict[str, Notice]:
+    """The notices of this page; those of another page are gone once this one is drawn."""
+    held: dict[str, Notice] = st.session_state.get("_page_notices", {})
+    mine = {param: notice for param, notice in held.items() if notice.page == presses.log().page}
+    st.session_state["_page_notices"] = mine
+    return mine
+
+
+def notify(param: str, sentence: str | None) -> None:
+    """Show a sentence about a link until another value is chosen in the widget of this name, or the page is left.
+
+    Streamlit takes a value that is not an option out of the link, so that later runs no longer see it.
+
+    sentence: None shows the one that still stands.
+    """
+    held = _page_notices()
+    if sentence:
+        held[param] = Notice(sentence, presses.log().page)
+    elif param in held and held[param].value not in ((), (st.session_state.get(param),)):
+        del held[param]
+    if param in held:
+        st.warning(held[param].sentence)
+
+
 def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
     """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none."""
-    if sentence := unknown_in_link(param, what, options):
-        st.warning(sentence)
+    notify(param, unknown_in_link(param, what, options))
     if st.session_state.get(param) not in options:
         st.session_state.pop(param, None)  # from a link, or from another page with other options
 

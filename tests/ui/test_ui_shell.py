@@ -201,6 +201,31 @@ def test_a_wrong_link_is_said_and_falls_back(cache):
     assert not any("'nonsense'" in warning.value for warning in app.warning)
 
 
+@pytest.mark.parametrize(
+    ("path", "param", "asked", "other"),
+    [("heads", "head", "encoder.99.1", "encoder.2.3"), ("heads", "focus", "xx", "th"),
+     ("experiments", "experiment", "magic", "transfer")],
+)  # fmt: skip
+def test_a_wrong_link_to_a_page_is_said_until_something_else_is_chosen_there(cache, path, param, asked, other):
+    app = run(path, langs=["de", "th"], **{param: asked})
+    for _ in range(3):  # timers run the page again, when the link no longer has the value
+        assert f"'{asked}'" in said(app)
+        app.query_params.pop(param, None)
+        app.run()
+    app.selectbox(key=param).set_value(other).run()
+    assert asked not in said(app)
+    assert asked in said(run(path, langs=["de", "th"], **{param: asked}))
+
+
+def test_a_wrong_link_is_said_on_its_page_only(cache):
+    app = run("heads", langs=["de", "th"], head="encoder.99.1")
+    app.query_params.pop("head", None)
+    app.switch_page("pages/languages.py").run()
+    assert "encoder.99.1" not in said(app)
+    app.switch_page("pages/heads.py").run()
+    assert "encoder.99.1" not in said(app)
+
+
 def test_another_model_can_be_named(cache):
     app = run()
     app.text_input(key="_named").input("owner/other").run()
