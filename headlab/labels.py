@@ -73,11 +73,8 @@ def nameless(names: Sequence[str]) -> bool:
     return all(NAMELESS.fullmatch(name) for name in names)
 
 
-def as_stated(task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]) -> tuple[int, ...]:
-    """The class of each label as `told` has it, by name or by number.
-
-    Raises HeadlabError unless every label has a class of its own.
-    """
+def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None:
+    """Raise HeadlabError unless a label map names each of a task's labels and nothing else."""
     lacking = [label for label in labels if label not in told]
     unknown = [label for label in told if label not in labels]
     if lacking or unknown:
@@ -86,6 +83,14 @@ def as_stated(task: str, labels: Sequence[str], names: Sequence[str], told: Mapp
             f"the label map of task {task} {problem}; give one class for each of {', '.join(labels)}",
             code="label_map.labels_mismatch",
         )
+
+
+def as_stated(task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str]) -> tuple[int, ...]:
+    """The class of each label as `told` has it, by name or by number.
+
+    Raises HeadlabError unless every label has a class of its own.
+    """
+    check_map(task, labels, told)
     columns = [_class(names, told[label]) for label in labels]
     if len(set(columns)) < len(columns):
         raise HeadlabError(

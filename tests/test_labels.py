@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,11 @@ from errors import raises
 from hypothesis import given
 from hypothesis import strategies as some
 from reference import orders_compared
+from saved import save_family
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
+from headlab.cli.main import main
 from headlab.cluster.distributed_game import Setting
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
@@ -186,3 +189,15 @@ def test_other_names_are_refused_and_may_be_stated(model):
         label_order(model, tiny_task())
     told = dict(zip(tiny_task().labels, ("fear", "joy", "anger", "love", "calm"), strict=True))
     assert label_order(model, replace(tiny_task(), label_map=told)).columns == (1, 0, 2, 3, 4)
+
+
+def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    folder = save_family(tmp_path / "bert", "bert")
+    asked = ["evaluate", "--model", str(folder), "--task", "tiny", "--languages", "xx", "--size", "24", "--json"]
+    assert main(asked) == 0
+    plain = json.loads(capsys.readouterr().out)["languages"]["xx"]
+    assert "classes" not in plain
+    turned = dict(zip("abcde", "bcdea", strict=True))
+    assert main([*asked, "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())]) == 0
+    assert json.loads(capsys.readouterr().out)["languages"]["xx"]["classes"] == turned

@@ -90,9 +90,8 @@ def evaluate(
                 seed=seed,
             )
             rows[language] = part[language]
-            if not chosen.labels:
-                asked = Asked(loaded, chosen, loaded_mask, as_split(split), size, ablation, seed)
-                more[language] = written(asked, language, decoding)
+            asked = Asked(loaded, chosen, loaded_mask, as_split(split), size, ablation, seed)
+            more[language] = classes(asked, language) if chosen.labels else written(asked, language, decoding)
     if json:
         print_json(
             {"languages": {language: record(row) | dict(more.get(language, {})) for language, row in rows.items()}}
@@ -100,7 +99,7 @@ def evaluate(
         return
     for language, row in rows.items():
         typer.echo(describe(row))
-        if language in more:
+        if "log_probability" in more[language]:
             typer.echo("\n".join(words_of(more[language])))
 
 
@@ -129,6 +128,14 @@ class Asked:
     size: int | None
     ablation: str
     seed: int
+
+
+def classes(asked: Asked, language: str) -> Written:
+    """The model's class for each label, as JSON; nothing where its names are the labels."""
+    from headlab.inputs import label_order
+
+    assumed = label_order(asked.model, asked.task.restricted([language])).assumed  # found while evaluating
+    return {} if assumed is None else {"classes": assumed}
 
 
 def written(asked: Asked, language: str, decoding: Decoding | None) -> Written:

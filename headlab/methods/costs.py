@@ -211,7 +211,11 @@ def expected_forwards(
         words = f"samples as in {len(by_language)} language{plural} scored before"
         return min(most, round(float(np.median(list(by_language.values()))))), words
     samples = math.ceil(min(_samples(options), usual_samples(options, REACH[method.key] if screened else 1)))
-    words = f"{samples:,} samples per head, typical for intervals of this width"
+    cycles = ""
+    if method.key in REACH and samples < _samples(options):  # it looks at the intervals after whole cycles only
+        samples = min(_samples(options), samples + -samples % examples)
+        cycles = f", in whole cycles of the {examples:,} examples"
+    words = f"{samples:,} samples per head, typical for intervals of this width{cycles}"
     fewer = {**options, "samples": samples}
     return _computed(most_forwards(method, fewer, heads, examples), fewer, screened), words
 

@@ -78,6 +78,16 @@ TARGET = Option(
     open=True,
     optional=True,
 )
+# `shapley` drops heads after whole cycles only, where its intervals are exactly valid.
+BY_CYCLES = Option(
+    0.01,
+    "target half-width, in the value's unit, checked once each example has been drawn equally often: at least one "
+    "sample per example; None draws all samples",
+    kind=float,
+    low=0,
+    open=True,
+    optional=True,
+)
 STOP = Option("sign", "a head is done when its sign is decided or it is narrow enough, or only then", ("sign", "width"))
 VALUE = Option("accuracy", "what a coalition is worth on an example", tuple(VALUES))
 COALITIONS = "coalitions with fewer than half the heads removed, or of all sizes"
@@ -104,7 +114,7 @@ BUILT_IN: dict[str, Method] = {
                 "estimand": TOP50,
                 "value": VALUE,
                 "samples": Option(8192, "samples a head at most", kind=int, low=1),
-                "target": TARGET,
+                "target": BY_CYCLES,
                 "stop": STOP,
                 "level": LEVEL,
             },

@@ -98,6 +98,19 @@ class Task:
             self.check(language, "dev")
         return replace(self, languages=tuple(languages))
 
+    def mapped(self, label_map: Mapping[str, str] | None) -> Task:
+        """The same task with the model's class for each label; None changes nothing.
+
+        Raises HeadlabError for a task without labels; a map of other labels is refused where the model is known.
+        """
+        if label_map is None:
+            return self
+        if not self.labels:
+            raise HeadlabError(
+                f"task {self.name} has no labels, so it takes no label map; leave it out", code="label_map.unused"
+            )
+        return replace(self, label_map=dict(label_map))
+
     def card(self) -> Mapping[str, object]:
         """What to print about the task: name, labels, languages, alignment, seed."""
         return {

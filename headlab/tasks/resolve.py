@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from headlab import tasks
@@ -29,14 +28,7 @@ def task(
     matches names, or tries all orders on dev.  Raises HeadlabError for an unknown task or language, listing those that
     exist, and for a label map of a task without labels.
     """
-    found = _named(name, languages, data)
-    if label_map is None:
-        return found
-    if not found.labels:
-        raise HeadlabError(
-            f"task {found.name} has no labels, so it takes no label map; leave it out", code="label_map.unused"
-        )
-    return replace(found, label_map=dict(label_map))
+    return _named(name, languages, data).mapped(label_map)
 
 
 def _named(name: str | Path, languages: Sequence[str] | str | None, data: Path | str | None) -> Task:

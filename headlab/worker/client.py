@@ -81,10 +81,12 @@ class Client:
         ablation: str = "zero",
         *,
         session: str | None = None,
+        label_map: Mapping[str, str] | None = None,
     ) -> Iterator[Record]:
         """Yield figures over a growing number of examples; the last has `done` true.
 
         With a mask: the fields of `Comparison`; without: language, accuracy, low, high, n, total.
+        label_map: {label: class of the model}, as for `headlab.task`.
         session: id of the caller; a newer call with the same session, task, language and split ends this one,
         whose iterator then stops before `done`. Closing the iterator stops the work at the worker's next batch.
         """
@@ -97,6 +99,7 @@ class Client:
             "size": size,
             "ablation": ablation,
             "session": session,
+            "label_map": label_map,
         }
         with self._sentences("/evaluate"), self._stream("/evaluate", asked) as answer:
             done = False
@@ -122,10 +125,12 @@ class Client:
         size: int = 512,
         form: str = "example",
         normalise: bool = False,
+        label_map: Mapping[str, str] | None = None,
     ) -> HeadScores:
         """Gradient importance of every head, at once rather than as a job; the worker stores it."""
         asked = {"model": model, "task": task, "language": language, "split": split, "size": size}
-        answer = self._one("POST", "/gradient", {**asked, "form": form, "normalise": normalise}, seconds=LOAD_SECONDS)
+        asked |= {"form": form, "normalise": normalise, "label_map": label_map}
+        answer = self._one("POST", "/gradient", asked, seconds=LOAD_SECONDS)
         return scores_of(answer)
 
     def submit(self, kind: str = "score", spec: Mapping[str, Any] | None = None, place: str = "here") -> Record:

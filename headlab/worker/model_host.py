@@ -182,7 +182,7 @@ def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
 FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
-Key = tuple[str, str, SplitName, int]
+Key = tuple[str, str, SplitName, int, str]
 
 
 def embedded_base() -> Path:
@@ -261,9 +261,9 @@ class Resident:
         """Where results are stored."""
         return self._store
 
-    def task(self, name: str) -> Task:
-        """A task by its name."""
-        return self._tasks(name)
+    def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
+        """A task by its name, with the classes that stand for its labels where these are stated."""
+        return self._tasks(name).mapped(label_map)
 
     def base(self) -> Path:
         """Folder of the base model that fine-tuning starts from."""
@@ -291,10 +291,12 @@ class Resident:
             torch.cuda.empty_cache()
 
     def _evaluator(self, request: EvaluateRequest) -> Evaluator:
-        key: Key = (request.task, request.language, request.split, request.size)
+        key: Key = (
+            request.task, request.language, request.split, request.size, canonical_json(request.label_map)
+        )  # fmt: skip
         found = self._evaluators.get(key)
         if found is None:
-            chosen = self.task(request.task)
+            chosen = self.task(request.task, request.label_map)
             chosen.check(request.language, request.split)
             found = Evaluator(self.need(request.model), chosen, request.language, request.split, request.size)
             found.tick = lambda: self.tick()
@@ -336,7 +338,7 @@ class Resident:
         """Gradient importance of every head in one language: from the store, or computed and stored."""
         scores = score(
             self.need(request.model),
-            self.task(request.task),
+            self.task(request.task, request.label_map),
             language=request.language,
             method="gradient",
             split=request.split,
@@ -356,7 +358,7 @@ class Resident:
         model = self.need(request.model)
         asked = (request.task, request.method, canonical_json(request.options))
         if asked not in self._paces:
-            evaluator = Evaluator(model, self.task(request.task), request.language)
+            evaluator = Evaluator(model, self.task(request.task, request.label_map), request.language)
             self._paces[asked] = pace_of(evaluator, request.method, request.options, lambda: self.tick())
         return Measured(heads=model.grid.size, seconds=self._paces[asked], resumable=model.resumable)
 
@@ -398,7 +400,7 @@ class Resident:
         options: dict[str, Any] = dict(spec.options)
         return score(
             self.need(spec.model),
-            self.task(spec.task),
+            self.task(spec.task, spec.label_map),
             language=language,
             method=spec.method,
             seed=spec.seed,

@@ -69,15 +69,25 @@ class ModelRequest(Strict):
     model: Name
 
 
-class EvaluateRequest(Strict):
+class OnTask(Strict):
+    """Work on a task.
+
+    label_map: {label: class of the model, by its name or number}; None matches names, or tries all orders on dev.
+    """
+
+    task: Name
+    label_map: Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None = None
+
+
+class EvaluateRequest(OnTask):
     """Accuracy of a mask (None: the untouched model) in one language.
 
+    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
     session: id of the caller. A newer request with the same session, task, language and split ends the
     older one.
     """
 
     model: Name
-    task: Name
     language: Language
     mask: dict[str, Any] | None = None
     split: SplitName = "dev"
@@ -104,11 +114,10 @@ class SentencesRequest(Strict):
     n: Annotated[int, Field(ge=1, le=MAX_SENTENCES)] = 50
 
 
-class GradientRequest(Strict):
+class GradientRequest(OnTask):
     """Gradient importance of every head in one language; form, normalise: as in the method's options."""
 
     model: Name
-    task: Name
     language: Language
     split: SplitName = "dev"
     size: Size = 512
@@ -116,7 +125,7 @@ class GradientRequest(Strict):
     normalise: bool = False
 
 
-class MeasureRequest(Strict):
+class MeasureRequest(OnTask):
     """Work to time briefly; method None: plain forward passes.
 
     experiment: spec of an experiment job, whose cost is wanted instead of a pace.  roles: spec of a role job, whose
@@ -124,7 +133,6 @@ class MeasureRequest(Strict):
     """
 
     model: Name
-    task: Name
     language: Language
     method: Name | None = None
     options: dict[str, Any] = Field(default_factory=dict)
@@ -321,11 +329,13 @@ Languages = Annotated[list[Language], Field(min_length=1, max_length=200)] | Lit
 Options = Annotated[dict[Name, bool | int | float | str | None], Field(max_length=32)]
 
 
-class ScoreSpec(Strict):
-    """Head scores of a model by one method, in some languages of a task ("all": in every one)."""
+class ScoreSpec(OnTask):
+    """Head scores of a model by one method, in some languages of a task ("all": in every one).
+
+    label_map: {label: class of the model, by its name or number}; none matches names, or tries all orders on dev.
+    """
 
     model: Name
-    task: Name
     languages: Languages
     method: Name = "shapley"
     options: Options = Field(default_factory=dict)

@@ -360,22 +360,24 @@ def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too(
         assert costs.expected_forwards(method, options, 12, 24, (), resumable=resumable)[0] == want
     options = method.resolve({"samples": 1 << 20})
     screened, plain = (costs.expected_forwards(method, options, 12, 24, (), resumable=r)[0] for r in (True, False))
-    samples = math.ceil(costs.usual_samples(options))
+    samples = 24 * math.ceil(costs.usual_samples(options) / 24)  # whole cycles of the examples
     assert plain == samples * 12
     assert screened < plain
 
 
 def test_a_forecast_by_hand(fake: tuple[Running, FakeBench]) -> None:
-    """Nothing is stored: the rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 4 / 0.05) = 450.1 samples of 8 heads.
+    """Nothing is stored: the rule says (ln 40 + 1) (2 x 0.02 / 0.05² + 4 / 0.05) = 450.1 samples of 8 heads,
+    and the intervals are looked at after whole cycles of the 24 examples, so it takes 456.
 
     Of their gains 35 % are computed; without a target, 15 %. A pass for each sample foresees them.
     """
     worker, bench = fake
     spec = {"model": MODEL, "task": "tiny", "languages": ["xx", "yy"], "options": {"target": 0.05}}
     told = worker.client.forecast("score", spec)
-    assert told["forwards"] == 2 * 1714 == 2 * (math.ceil(0.35 * 451 * 8) + 451)
-    assert told["seconds"] == pytest.approx(2 * 1714 * 0.002)
-    assert told["basis"] == "451 samples per head, typical for intervals of this width; 2 ms a forward, measured now"
+    assert told["forwards"] == 2 * 1733 == 2 * (math.ceil(0.35 * 456 * 8) + 456)
+    assert told["seconds"] == pytest.approx(2 * 1733 * 0.002)
+    begun = "456 samples per head, typical for intervals of this width, in whole cycles of the 24 examples"
+    assert told["basis"] == f"{begun}; 2 ms a forward, measured now"
     assert bench.log == ["measured shapley"]
     few = worker.client.forecast("score", {**spec, "options": {"target": 0.05, "samples": 10}})
     assert few["forwards"] == 2 * (28 + 10)

@@ -15,7 +15,6 @@ from headlab.records import HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.store import Run
 from headlab.studies.table import METHOD, METHOD_OPTIONS, experiment, study
-from headlab.tasks import task
 from headlab.tasks.base import Example, Split, Task
 from headlab.worker.kinds.kind import (
     Estimate,
@@ -23,8 +22,10 @@ from headlab.worker.kinds.kind import (
     Known,
     Lab,
     Part,
+    about,
     measured,
     named,
+    task_of,
     total,
 )
 from headlab.worker.kinds.score import checked
@@ -36,11 +37,11 @@ from headlab.worker.schemas import (
     Measured,
     MeasureRequest,
     Name,
+    OnTask,
     Options,
     Refusal,
     Seed,
     Size,
-    Strict,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ TEXT = 1000
 OwnOptions = Annotated[dict[Name, bool | int | float | str | Options | None], Field(max_length=32)]
 
 
-class ExperimentSpec(Strict):
+class ExperimentSpec(OnTask):
     """An experiment on some languages of a task ("all": every one).
 
     method, method_options: of the scores, if the experiment uses any.  options: the experiment's own.
@@ -65,7 +66,6 @@ class ExperimentSpec(Strict):
 
     experiment: Name
     model: Name
-    task: Name
     languages: Languages
     method: Name = "shapley"
     method_options: Options = Field(default_factory=dict)
@@ -89,15 +89,15 @@ def fill(spec: Experimental) -> Experimental:
 
 def _filled(spec: Experimental) -> Experimental:
     by_key = study if isinstance(spec, FrontSpec) else experiment  # a front has jobs of its own kind
-    about, chosen = by_key(spec.experiment), task(spec.task, spec.languages)
-    about.check_languages(len(chosen.languages))
+    chosen_study, chosen = by_key(spec.experiment), task_of(spec, spec.languages)
+    chosen_study.check_languages(len(chosen.languages))
     for place, about_it in ((METHOD, "method"), (METHOD_OPTIONS, "options of the method")):
         if place in spec.options:
             raise HeadlabError(
-                f"give the {about_it} beside the options of {about.key}, not among them",
+                f"give the {about_it} beside the options of {chosen_study.key}, not among them",
                 code="experiment.option_misplaced",
             )
-    full = about.resolve(options_of(spec))
+    full = chosen_study.resolve(options_of(spec))
     for split in ("dev", "test"):
         chosen.examples(chosen.languages[0], split, 1)
     own = {name: value for name, value in full.items() if name not in (METHOD, METHOD_OPTIONS)}
@@ -143,7 +143,7 @@ def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running:
     told = None if running is None else Told(running, model.grid)
     return Pieces(
         model,
-        _ticking(lab.task(spec.task).restricted(named(spec.languages)), tick),
+        _ticking(lab.task(spec.task, spec.label_map).restricted(named(spec.languages)), tick),
         lab.store if told is None else WatchedStore(lab.store.root, kept=told),
         seed=spec.seed,
         dev_size=spec.dev_size,
@@ -223,7 +223,7 @@ def foresee(spec: ExperimentSpec, known: Known) -> Estimate:
         return Estimate(known.measured.forecast)
     unknown = Forecast(forwards=None, seconds=None, basis="what the cache lacks for it is not known yet")
     language = named(spec.languages)[0]
-    ask = MeasureRequest(model=spec.model, task=spec.task, language=language, experiment=spec.model_dump())
+    ask = MeasureRequest(model=spec.model, **about(spec), language=language, experiment=spec.model_dump())
     return Estimate(unknown, None if known.measured is not None else ask)
 
 
@@ -266,14 +266,13 @@ MODELS, PASSES, ROWS = 3, 2, 32
 BatchSize = Annotated[int, Field(ge=1, le=1024)]
 
 
-class WorthSpec(Strict):
+class WorthSpec(OnTask):
     """What a mask saves, on examples of some languages of a task ("all": every one).
 
     mask: as in a mask file.  rounds: passes of all three models, 6 to 200.
     """
 
     model: Name
-    task: Name
     languages: Languages
     mask: dict[str, Any]
     batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=8)] = Field(default=[1, 8, 32])
@@ -284,7 +283,7 @@ class WorthSpec(Strict):
 def fill_worth(spec: WorthSpec) -> WorthSpec:
     """The spec with its languages filled in. Raises HeadlabError for an unknown task or language, or a bad mask."""
     mask_from_json(spec.mask, "the mask")
-    return spec.model_copy(update={"languages": list(task(spec.task, spec.languages).languages)})
+    return spec.model_copy(update={"languages": list(task_of(spec, spec.languages).languages)})
 
 
 def run_worth(lab: Lab, running: Running, spec: WorthSpec) -> Mapping[str, Any]:
@@ -292,7 +291,7 @@ def run_worth(lab: Lab, running: Running, spec: WorthSpec) -> Mapping[str, Any]:
     from headlab.studies.savings_run import measure  # imports torch
 
     model, mask = lab.need(spec.model), mask_from_json(spec.mask, "the mask")
-    chosen = lab.task(spec.task).restricted(named(spec.languages))
+    chosen = lab.task(spec.task, spec.label_map).restricted(named(spec.languages))
     worth = measure(
         model, mask, task=chosen, batch_sizes=spec.batch_sizes, rounds=spec.rounds, seed=spec.seed, tick=running.tick,
         told=lambda done, total, note: running.progress(done, total, note, fresh=not done),
@@ -305,7 +304,7 @@ def foresee_worth(spec: WorthSpec, known: Known) -> Estimate:
     rows = sum(max(ROWS, size) for size in set(spec.batch_sizes))
     pace, paced = measured(known)
     part = Part(MODELS * PASSES * spec.rounds * rows, pace, (f"{spec.rounds} rounds at each batch size", paced))
-    return total([part], MeasureRequest(model=spec.model, task=spec.task, language=named(spec.languages)[0]))
+    return total([part], MeasureRequest(model=spec.model, **about(spec), language=named(spec.languages)[0]))
 
 
 WORTH = Kind(

@@ -15,9 +15,22 @@ from headlab.store import Result, Store
 from headlab.tasks import task
 from headlab.tasks.base import Task
 from headlab.training.l0_options import GateOptions, GateStep, learned_on, options_of
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, total
+from headlab.worker.kinds.kind import (
+    PART,
+    Estimate,
+    Kind,
+    Known,
+    Lab,
+    Part,
+    about,
+    measured,
+    named,
+    same_classes,
+    task_of,
+    total,
+)
 from headlab.worker.runner import Running
-from headlab.worker.schemas import Languages, MeasureRequest, Name, Options, Refusal, Seed, Strict
+from headlab.worker.schemas import Languages, MeasureRequest, Name, OnTask, Options, Refusal, Seed
 
 if TYPE_CHECKING:  # it imports torch
     from headlab.training.l0_learn import Watch
@@ -30,14 +43,13 @@ JUDGED = ("dev", "test")
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class GatesSpec(Strict):
+class GatesSpec(OnTask):
     """Gates of a model's heads, learned on a task in some languages ("all": every one), one run per weight.
 
     weights: λ, nats per open gate.  options: as in `headlab.training.l0_options`, except the weight.
     """
 
     model: Name
-    task: Name
     languages: Languages
     weights: Annotated[list[Weight], Field(min_length=1, max_length=MOST_WEIGHTS)] = Field(
         default_factory=lambda: [GateOptions().weight]
@@ -54,7 +66,7 @@ def fill(spec: GatesSpec) -> GatesSpec:
                 "give a job's weights as a list beside its options; take weight out of the options",
                 code="gate.weight_misplaced",
             )
-        chosen, options = task(spec.task, spec.languages), of(spec, spec.weights[0])
+        chosen, options = task_of(spec, spec.languages), of(spec, spec.weights[0])
         for name, most in MOST.items():
             if (getattr(options, name) or 0) > most:
                 raise HeadlabError(
@@ -85,7 +97,7 @@ def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
     from headlab.training.l0_learn import Given, learn
 
     languages = named(spec.languages)
-    model, chosen = lab.need(spec.model), lab.task(spec.task)
+    model, chosen = lab.need(spec.model), lab.task(spec.task, spec.label_map)
     keys: list[str] = []
     parts = len(languages) * len(spec.weights)
     for language in languages:
@@ -135,7 +147,7 @@ def foresee(spec: GatesSpec, known: Known) -> Estimate:
     sizes = {name: examples(chosen, name, options) for name in languages} if kept else {}
     asked = [(name, weight) for name in languages for weight in spec.weights]
     left = [(name, weight) for name, weight in asked if not any(_same(r, spec, name, weight, sizes) for r in kept)]
-    ask = MeasureRequest(model=spec.model, task=spec.task, language=languages[0])
+    ask = MeasureRequest(model=spec.model, **about(spec), language=languages[0])
     if not left:
         return total([Part(0, None, ("these gates are in the cache already",))], ask)
     judged = {name: _judged(chosen, name, options) for name, _ in left}
@@ -199,7 +211,8 @@ def _same(
     """Whether a stored run is what the job would compute, as far as can be known without the model."""
     own = result.record.spec
     got = (result.record.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
-    return got == (language, spec.seed, of(spec, weight).record(), sizes[language])
+    want = (language, spec.seed, of(spec, weight).record(), sizes[language])
+    return got == want and same_classes(own.get("task", {}), spec)
 
 
 GATES: Kind[GatesSpec] = Kind(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
+from headlab.labels import check_map
 from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.table import method
@@ -16,7 +17,7 @@ from headlab.scores import Curve, HeadScores
 from headlab.store import Result, Store
 from headlab.tasks import task
 from headlab.worker.runner import Running
-from headlab.worker.schemas import Forecast, Measured, MeasureRequest, Refusal, ScoreSpec, Strict
+from headlab.worker.schemas import Forecast, Measured, MeasureRequest, OnTask, Refusal, ScoreSpec, Strict
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
@@ -49,8 +50,8 @@ class Lab(Protocol):
         """A model, loaded as the resident one."""
         ...
 
-    def task(self, name: str) -> Task:
-        """A task by its name."""
+    def task(self, name: str, label_map: Mapping[str, str] | None = None) -> Task:
+        """A task by its name, with the classes that stand for its labels where these are stated."""
         ...
 
     def base(self) -> Path:
@@ -132,6 +133,30 @@ def kind_of(key: str) -> Kind[Any]:
         raise Refusal(f"unknown kind of job {key!r}; choose from {', '.join(HOMES)}", 422, code="job.kind_unknown")
     kind: Kind[Any] = getattr(implementation(HOMES[key], "headlab.worker.kinds"), key.upper())
     return kind
+
+
+def task_of(spec: OnTask, languages: list[str] | str | None = None) -> Task:
+    """The task of a spec. Raises HeadlabError for an unknown task or language, and a label map of other labels."""
+    found = task(spec.task, languages).mapped(spec.label_map)
+    if spec.label_map is not None:
+        check_map(found.name, found.labels, spec.label_map)
+    return found
+
+
+def about(spec: OnTask) -> dict[str, Any]:
+    """What a request to measure takes over from a spec."""
+    return {"task": spec.task, "label_map": spec.label_map}
+
+
+def same_classes(stored: Mapping[str, Any], spec: OnTask) -> bool:
+    """Whether a result's classes are those that a spec states. One that states none takes whichever were found.
+
+    stored: the task in the result's spec.
+    """
+    if spec.label_map is None:
+        return True
+    classes = stored.get("classes") or {label: label for label in spec.label_map}
+    return bool(dict(classes) == spec.label_map)
 
 
 def named(languages: list[str] | str) -> list[str]:
@@ -253,4 +278,6 @@ def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
     same = (*by, got["seed"], got["ablation"], of["split"])
     want = (asked.method, dict(asked.options), asked.seed, asked.ablation, asked.split)
     # A split may have fewer examples than were asked for; then all of them were taken.
-    return same == want and bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))
+    if same != want or not same_classes(of, asked):
+        return False
+    return bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))

@@ -20,11 +20,14 @@ from headlab.worker.kinds.kind import (
     Known,
     Lab,
     Part,
+    about,
     heads_of,
     measured,
     named,
     reporter,
+    same_classes,
     scores_part,
+    task_of,
     told,
     total,
 )
@@ -34,6 +37,7 @@ from headlab.worker.schemas import (
     Languages,
     MeasureRequest,
     Name,
+    OnTask,
     Options,
     Place,
     Refusal,
@@ -41,7 +45,6 @@ from headlab.worker.schemas import (
     Seed,
     Size,
     SplitName,
-    Strict,
 )
 
 # Score jobs: head scores of a model by one method, language after language.
@@ -53,7 +56,7 @@ LARGEST = {"batch_size": 1024}
 def fill(spec: ScoreSpec) -> ScoreSpec:
     """The spec with every default filled in. Raises HeadlabError for an unknown task, language, method or option."""
     chosen = method(spec.method)
-    languages = task(spec.task, spec.languages).languages
+    languages = task_of(spec, spec.languages).languages
     options = checked(chosen.resolve(spec.options))
     return spec.model_copy(update={"method": chosen.key, "languages": list(languages), "options": options})
 
@@ -88,7 +91,7 @@ def measure(spec: ScoreSpec) -> MeasureRequest:
     timed = None if spec.method in WALKS else spec.method
     options = {} if timed is None else dict(spec.options)
     language = named(spec.languages)[0]
-    return MeasureRequest(model=spec.model, task=spec.task, language=language, method=timed, options=options)
+    return MeasureRequest(model=spec.model, **about(spec), language=language, method=timed, options=options)
 
 
 SCORE = Kind("score", ScoreSpec, fill, run, foresee, "Head scores, and where they are computed.", Place)
@@ -97,7 +100,7 @@ SCORE = Kind("score", ScoreSpec, fill, run, foresee, "Head scores, and where the
 # Curve jobs: accuracy as heads are removed in the order of their scores, language after language.
 
 
-class CurveSpec(Strict):
+class CurveSpec(OnTask):
     """Accuracy on `split` as heads are removed, lowest first by the scores of `method` on the dev split.
 
     size: examples of the split, None for all.  points: number of removed-head counts to evaluate, None for the
@@ -105,7 +108,6 @@ class CurveSpec(Strict):
     """
 
     model: Name
-    task: Name
     languages: Languages
     method: Name = "shapley"
     options: Options = Field(default_factory=dict)
@@ -118,7 +120,7 @@ class CurveSpec(Strict):
 
 def ordering(spec: CurveSpec) -> ScoreSpec:
     """Spec of the scores that order the heads: those of a score job with the same settings, on dev."""
-    names = ("model", "task", "languages", "method", "options", "seed", "ablation")
+    names = ("model", "task", "label_map", "languages", "method", "options", "seed", "ablation")
     return ScoreSpec(**{name: getattr(spec, name) for name in names})
 
 
@@ -133,7 +135,7 @@ def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
     from headlab.studies.curves import prune_curve  # imports torch
 
     languages = named(spec.languages)
-    model, chosen, steps = lab.need(spec.model), lab.task(spec.task), 2 * len(languages)
+    model, chosen, steps = lab.need(spec.model), lab.task(spec.task, spec.label_map), 2 * len(languages)
     keys = []
     for at, language in enumerate(languages):
         running.progress(2 * at * PART, steps * PART, language, fresh=True)
@@ -159,7 +161,7 @@ def run_curve(lab: Lab, running: Running, spec: CurveSpec) -> Mapping[str, Any]:
 def foresee_curve(spec: CurveSpec, known: Known) -> Estimate:
     """Cost of the missing scores and of the points, each one forward pass per example."""
     languages = named(spec.languages)
-    ask = MeasureRequest(model=spec.model, task=spec.task, language=languages[0])
+    ask = MeasureRequest(model=spec.model, **about(spec), language=languages[0])
     return total([scores_part(ordering(spec), languages, known), _points_part(spec, languages, known)], ask)
 
 
@@ -196,7 +198,9 @@ def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
     order = curve.spec["order"]
     got = (curve.language, curve.split, order["method"], order["options"], order["seed"], curve.spec["ablation"])
     want = (language, spec.split, spec.method, dict(spec.options), spec.seed, spec.ablation)
-    if not _of(curve, spec) or got != want or (spec.points or curve.grid.size + 1) != len(curve.removed):
+    if not _of(curve, spec) or got != want or not same_classes(curve.spec["task"], spec):
+        return False
+    if (spec.points or curve.grid.size + 1) != len(curve.removed):
         return False
     return bool(curve.spec["task"]["size"] == len(task(spec.task).examples(language, spec.split, spec.size)))
 

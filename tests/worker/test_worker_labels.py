@@ -1,0 +1,116 @@
+"""Requests and jobs say which class of a model is which label, where its names do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from errors import raises
+from saved import save_family
+from tiny_task import tiny_task
+from waiting import until
+from worker_running import Running, running
+
+from headlab import load
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import Model
+from headlab.masks import Mask
+from headlab.methods.run import score
+from headlab.store import Store
+from headlab.worker.kinds.table import KINDS
+from headlab.worker.model_host import Resident
+
+NAMES = ("joy", "fear", "anger", "love", "calm")
+ORDERS = [dict(zip(tiny_task().labels, order, strict=True)) for order in (NAMES, (*NAMES[1:], NAMES[0]))]
+KIND_SPECS: dict[str, dict[str, Any]] = {
+    "score": {"method": "leave-one-out", "size": 24},
+    "curve": {"method": "leave-one-out", "size": 24, "points": 2},
+    "experiment": {"experiment": "transfer", "method": "leave-one-out", "dev_size": 24, "test_size": 24},
+    "front": {"method": "leave-one-out", "dev_size": 24, "test_size": 24},
+    "gates": {"weights": [0.1], "options": {"steps": 2, "batch": 4}},
+    "worth": {"rounds": 6, "batch_sizes": [2]},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A tiny classifier whose classes have other names than the task's labels."""
+    made = load(str(save_family(tmp_path_factory.mktemp("model") / "bert", "bert")))
+    made.module.config.id2label = dict(enumerate(NAMES))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def known_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+
+
+@pytest.fixture
+def worker(model: Model, tmp_path: Path) -> Iterator[Running]:
+    with running(
+        tmp_path, partial(Resident, tmp_path, "cpu", loader=lambda _: model, tasks=lambda _: tiny_task())
+    ) as run:
+        yield run
+
+
+def spec_of(model: Model, kind: str, **more: Any) -> dict[str, Any]:
+    spec = {"model": model.name, "task": "tiny", "languages": ["xx", "yy"], **KIND_SPECS[kind], **more}
+    if kind == "worth":
+        kept = np.arange(model.grid.size) > 0
+        spec["mask"] = Mask(model.grid, kept, model.identity()).to_json()
+    return spec
+
+
+def ended(worker: Running, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    job = worker.client.submit(kind, spec)["id"]
+    until(lambda: worker.client.job(job)["state"] not in ("queued", "running"))
+    return worker.client.job(job)
+
+
+@pytest.mark.parametrize("told", ORDERS, ids=["in order", "turned"])
+def test_figures_are_those_of_the_stated_classes(worker: Running, model: Model, told: dict[str, str]) -> None:
+    figure = list(worker.client.evaluate(model.name, "tiny", "xx", size=24, label_map=told))[-1]
+    task = tiny_task().mapped(told)
+    by_hand = Evaluator(model, task, "xx", "dev", 24).evaluate()
+    assert (figure["n"], figure["accuracy"]) == (24, by_hand.accuracy)
+    gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=told)
+    assert gradient.spec["task"]["classes"] == told
+    assert (
+        gradient.values == score(model, tiny_task().mapped(told), language="xx", method="gradient", size=24).values
+    ).all()
+
+
+@pytest.mark.parametrize("kind", KIND_SPECS)
+def test_a_job_of_every_kind_takes_a_label_map_and_fails_without_one(worker: Running, model: Model, kind: str) -> None:
+    lost = ended(worker, kind, spec_of(model, kind))
+    assert lost["state"] == "failed"
+    assert "say which class is which label" in lost["error"]
+    done = ended(worker, kind, spec_of(model, kind, label_map=ORDERS[0]))
+    assert done["state"] == "done", done["error"]
+    assert done["params"]["label_map"] == ORDERS[0]
+
+
+@pytest.mark.parametrize("kind", ["score", "curve", "gates"])
+def test_results_of_other_classes_are_not_taken_for_those_asked_for(worker: Running, model: Model, kind: str) -> None:
+    first, second = (spec_of(model, kind, label_map=told) for told in ORDERS)
+    assert ended(worker, kind, first)["state"] == "done"
+    assert worker.client.forecast(kind, first)["forwards"] == 0
+    assert worker.client.forecast(kind, second)["forwards"] > 0
+    keys = [ended(worker, kind, spec)["result"]["keys"] for spec in (first, second)]
+    assert not set(keys[0]) & set(keys[1])
+
+
+def test_a_map_of_other_labels_is_refused_before_it_is_queued(model: Model) -> None:
+    short = {label: name for label, name in ORDERS[0].items() if label != "a"}
+    for kind in KIND_SPECS:
+        with raises("label_map.labels_mismatch", "'a'"):
+            KINDS[kind].check(spec_of(model, kind, label_map=short))
+
+
+def test_stored_scores_say_their_classes(worker: Running, model: Model, tmp_path: Path) -> None:
+    assert ended(worker, "score", spec_of(model, "score", label_map=ORDERS[1]))["state"] == "done"
+    assert {r.record.spec["task"]["classes"]["a"] for r in Store(tmp_path).find(language="xx")} == {"fear"}
