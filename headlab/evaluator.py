@@ -17,7 +17,7 @@ import torch
 from headlab.errors import HeadlabError, require_type
 from headlab.hooks.model import MODEL, Model, as_gates, gated, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates
-from headlab.inputs import IGNORED, Sized, read
+from headlab.inputs import IGNORED, Sized, label_order, read
 from headlab.labels import below_chance
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
@@ -129,6 +129,13 @@ class Evaluator:
         self._chunks = self._make_chunks()
         self._seen: OrderedDict[str, Evaluation] = OrderedDict()
         self._means: torch.Tensor | None = None
+        self._below_chance = ""
+
+    @property
+    def note(self) -> str:
+        """What to know beside its figures: which class was taken for which label, and whether they are below chance."""
+        words = "" if self.examples[0].target is not None else label_order(self.model, self.task).words
+        return "; ".join(filter(None, (words, self._below_chance)))
 
     @property
     def weights(self) -> Floats | None:
@@ -242,12 +249,12 @@ class Evaluator:
         """Warn if the untouched model is surely worse than guessing."""
         right, labels = int(whole.correct.sum()), len(self.task.labels)
         if below_chance(right, whole.n, labels):
-            warnings.warn(
+            self._below_chance = (
                 f"{self.model.name} gives {right} of {whole.n} right answers on {self.task.name} in {self.language} "
                 f"({self.split}), surely fewer than guessing one of {labels} labels; its classes may be in another "
-                "order than their names say (--label-map)",
-                stacklevel=2,
+                "order than their names say (--label-map)"
             )
+            warnings.warn(self._below_chance, stacklevel=2)
 
     def answers(self, batches: Iterable[Batch], gates: Bools, ablation: str) -> Iterator[tuple[Batch, Ints]]:
         """Answers to batches run in parallel, int [answer] each, row by row; batches that do not fit in memory are cut.

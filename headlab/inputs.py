@@ -525,7 +525,8 @@ def _some(names: Sequence[str]) -> str:
 
 def _example(task: Task, names: Sequence[str]) -> str:
     pairs = zip(task.labels[:2], names, strict=False)
-    return f"--label-map {','.join(f'{label}={name}' for label, name in pairs)},… (in Python: label_map of the task)"
+    like = ",".join(f"{label}={name}" for label, name in pairs)
+    return f"--label-map {like},… (in Python: label_map of the task; in the app: Label map in the sidebar)"
 
 
 def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
@@ -545,7 +546,7 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
                 return _assumed(
                     task, names, tried.columns,
                     f"{model.name} names its classes {_some(names)}; they are taken for {named}, which has {shares}; "
-                    "--label-map says otherwise",
+                    "a label map says otherwise",
                 )  # fmt: skip
         why = f"no order of them is surely the best: one has {shares}"
     raise HeadlabError(

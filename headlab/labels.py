@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
-from scipy.stats import binom
 
 from headlab.errors import HeadlabError
 from headlab.records import Ints
@@ -37,6 +37,13 @@ class LabelOrder:
     columns: tuple[int, ...]
     assumed: Mapping[str, str] | None = None
     note: str = ""
+
+    @property
+    def words(self) -> str:
+        """What stands beside every figure: the note, or the label map; empty where the names are the labels'."""
+        if self.note or self.assumed is None:
+            return self.note
+        return "Label map: " + ", ".join(f"{label} = {name}" for label, name in self.assumed.items())
 
 
 def by_name(labels: Sequence[str], names: Sequence[str]) -> tuple[int, ...] | None:
@@ -71,6 +78,43 @@ def meaning(name: str) -> str:
 def nameless(names: Sequence[str]) -> bool:
     """Whether a model's names of its classes say nothing, like LABEL_0."""
     return all(NAMELESS.fullmatch(name) for name in names)
+
+
+def read_map(text: str) -> dict[str, str]:
+    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...". Raises HeadlabError for any other form."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    found = {label.strip(): told.strip() for label, _, told in pairs}
+    if len(found) < len(pairs) or not all(label and told for label, told in found.items()):
+        raise HeadlabError(
+            f"the label map is {text!r:.100}; write each label once with its class, like "
+            "entailment=LABEL_2,neutral=LABEL_1",
+            code="label_map.malformed",
+        )
+    return found
+
+
+def write_map(told: Mapping[str, str]) -> str:
+    """A label map as `read_map` takes it."""
+    return ",".join(f"{label}={name}" for label, name in told.items())
+
+
+def same_classes(stored: Mapping[str, Any], told: Mapping[str, str] | None) -> bool:
+    """Whether a result's classes are those of a label map; without a map, any are.
+
+    stored: the task in the result's spec.  A number in the map is compared with that of a name like LABEL_0; it says
+    nothing against a real name.
+    """
+    if told is None:
+        return True
+    named = stored.get("classes") or {label: label for label in told}
+    return named.keys() == told.keys() and all(_same_class(named[label], own) for label, own in told.items())
+
+
+def _same_class(name: str, told: str) -> bool:
+    if name.casefold() == told.casefold():
+        return True
+    number = re.search(r"\d+$", name) if nameless([name]) else None
+    return told.isascii() and told.isdigit() and (number is None or int(number.group()) == int(told))
 
 
 def check_map(task: str, labels: Sequence[str], told: Mapping[str, str]) -> None:
@@ -114,6 +158,8 @@ def _class(names: Sequence[str], told: str) -> int:
 
 def below_chance(right: int, answers: int, labels: int) -> bool:
     """Whether so few right answers are surely worse than guessing one of the labels at random."""
+    from scipy.stats import binom  # takes a second to import, which pages that only read a label map need not wait for
+
     return labels > 1 and bool(binom.cdf(right, answers, 1 / labels) < LEVEL)
 
 
@@ -137,6 +183,8 @@ def try_orders(counts: Ints) -> Tried:
     its share of these is one half or more, so the best one's is tested against one half (the sign test), and its
     p-value against each other order is corrected for their number (Bonferroni).
     """
+    from scipy.stats import binom
+
     labels = np.arange(counts.shape[1])
     orders = np.array(list(permutations(range(len(counts)), counts.shape[1])))
     hits = counts[orders, labels]  # [order, label]

@@ -47,7 +47,7 @@ def board(choice, loaded, identity, now, results, measured):
         mask = Mask(now.grid, now.kept, identity, now.chosen)
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         asked = mask if mask.removed else None
-        question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker)
+        question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
         with right:
             details = st.container()
             st.caption(READING)

@@ -21,7 +21,7 @@ from headlab.cluster.distributed_game import Setting
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.inputs import label_order
-from headlab.labels import LEVEL, as_stated, by_name, nameless, try_orders
+from headlab.labels import LEVEL, as_stated, by_name, nameless, read_map, same_classes, try_orders, write_map
 from headlab.methods.run import score
 from headlab.tasks.base import Example, Split, Task
 
@@ -164,6 +164,55 @@ def test_a_helper_elsewhere_gets_the_order_that_was_found(model):
     there = setting.evaluator(model, 24)
     assert (there.evaluate().predicted == here.evaluate().predicted).all()
     assert label_order(model, there.task).columns == ORDER
+
+
+def test_what_was_assumed_and_a_model_worse_than_guessing_are_said_beside_figures(model):
+    task = labelled(model, ORDER, 0.2)
+    assert Evaluator(model, task, "xx", "dev", 24).note == ""  # it has the labels' names
+    stated = replace(task, label_map={label: str(at) for at, label in enumerate(task.labels)})
+    wrong = Evaluator(model, stated, "xx", "dev", None)
+    assert wrong.note == ""  # the same classes as by name
+    with pytest.warns(UserWarning, match="surely fewer than guessing"):
+        wrong.evaluate()
+    assert "surely fewer than guessing one of 5 labels" in wrong.note
+    without_names(model)
+    with pytest.warns(UserWarning, match="a = LABEL_3"):
+        found = Evaluator(model, task, "xx", "dev", None)
+    found.evaluate()
+    assert found.note == label_order(model, task).note
+    assert Evaluator(model, stated, "xx", "dev", 24).note == "Label map: " + ", ".join(
+        f"{label} = LABEL_{at}" for at, label in enumerate(task.labels)
+    )
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,"])
+def test_a_malformed_label_map_is_refused(text):
+    with raises("label_map.malformed"):
+        read_map(text)
+
+
+def test_a_label_map_is_read_as_it_is_written():
+    told = {"a": "LABEL_0", "b c": "x=y", "d": "1"}
+    assert read_map(write_map(told)) == told
+    assert read_map(" a = LABEL_0 , b c=x=y,d=1") == told
+
+
+@pytest.mark.parametrize(
+    ("classes", "told", "same"),
+    [
+        (None, {"a": "a", "b": "b"}, True),
+        (None, {"a": "b", "b": "a"}, False),
+        (None, {"a": "A", "b": "B"}, True),
+        ({"a": "LABEL_1", "b": "LABEL_0"}, None, True),
+        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "1", "b": "0"}, True),
+        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "0", "b": "1"}, False),
+        ({"a": "good", "b": "bad"}, {"a": "1", "b": "0"}, True),  # a number says nothing against a name
+        ({"a": "good", "b": "bad"}, {"a": "bad", "b": "good"}, False),
+        ({"a": "good", "b": "bad"}, {"a": "good"}, False),
+    ],
+)
+def test_whether_a_result_has_the_classes_of_a_label_map(classes, told, same):
+    assert same_classes({} if classes is None else {"classes": classes}, told) is same
 
 
 def test_what_cannot_be_told_is_refused_and_may_be_stated(model):

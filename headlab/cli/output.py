@@ -122,22 +122,10 @@ def split_languages(text: str) -> list[str] | str:
 
 def chosen_task(name: str, languages: list[str] | str, data: Path | None, label_map: str | None) -> Task:
     """The task of a command. Raises HeadlabError for one that is unknown, and for a malformed label map."""
+    from headlab.labels import read_map
     from headlab.tasks.resolve import task
 
-    return task(name, languages, data=data, label_map=None if label_map is None else pairs_of(label_map))
-
-
-def pairs_of(text: str) -> dict[str, str]:
-    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...". Raises HeadlabError for any other form."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    found = {label.strip(): told.strip() for label, _, told in pairs}
-    if len(found) < len(pairs) or not all(label and told for label, told in found.items()):
-        raise HeadlabError(
-            f"--label-map is {text!r:.100}; write each label once with its class, like "
-            "entailment=LABEL_2,neutral=LABEL_1",
-            code="label_map.malformed",
-        )
-    return found
+    return task(name, languages, data=data, label_map=None if label_map is None else read_map(label_map))
 
 
 def check_ablation(name: str) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from headlab.errors import HeadlabError
+from headlab.labels import write_map
 from headlab.masks import Mask
 from headlab.methods.table import METHODS
 from headlab.options import option_words
@@ -54,12 +55,7 @@ def sized(size: int | None) -> str:
     return str(ALL_EXAMPLES if size is None else size)
 
 
-def mapped(classes: Mapping[str, str]) -> str:
-    """A label map as one word."""
-    return ",".join(f"{label}={told}" for label, told in classes.items())
-
-
-CLASSES = Flag("label_map", "--label-map", None, mapped)
+CLASSES = Flag("label_map", "--label-map", None, write_map)
 WHERE = (Flag("model", "--model"), Flag("task", "--task"), CLASSES, Flag("languages", LANGUAGES, say=listed))
 SEED = Flag("seed", "--seed", 0)
 HOW = (SEED, Flag("ablation", "--ablation", "zero"))

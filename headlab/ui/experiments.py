@@ -135,8 +135,7 @@ class Plan:
         own = {name: state.get(self.method_key(name), method[name].default) for name in self.method_options()}
         return {
             "experiment": self.experiment,
-            "model": self.choice.model,
-            "task": self.choice.task,
+            **self.choice.about,
             "languages": list(self.choice.languages),
             **({"method": self.choice.method} if self.uses_method else {}),
             **({"method_options": own} if METHOD_OPTIONS in options and own else {}),
@@ -242,7 +241,8 @@ def matching(
         same = weights is None or model[WEIGHTS] == weights
         return same, "dtype" not in model, made_at(result), result.key
 
-    return sorted((r for r in results if _about(r) == wanted), key=rank, reverse=True)
+    fit = (r for r in results if _about(r) == wanted and choice.fits(r.record.spec))
+    return sorted(fit, key=rank, reverse=True)
 
 
 def _about(result: Result[Report]) -> tuple[Any, ...]:

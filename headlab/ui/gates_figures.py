@@ -122,7 +122,7 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     language, fingerprint = sweep.first.language, part(sweep.first.spec, "model", "fingerprint")
     out = {}
     for method in METHODS:
-        results = matching(listing().results, choice.model, choice.task, method)
+        results = matching(listing().results, choice.model, choice.task, method, choice.label_map)
         same = [r for r in results if part(r.record.spec, "model", "fingerprint") == fingerprint]
         scores = select(same, [language]).first
         if scores is not None and scores.grid == sweep.first.grid:
@@ -214,8 +214,9 @@ def questions(
             fingerprint = str(part(own.spec, "model", "fingerprint"))
             asked = mask if mask.removed else None
             out[run.key, method] = Sized(
-                choice.model, fingerprint, choice.task, split, asked, asker, examples=int(found.examples)
-            )
+                choice.model, fingerprint, choice.task, split, asked, asker, choice.label_map,
+                examples=int(found.examples),
+            )  # fmt: skip
     return out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,7 @@ def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights:
 def _prune(choice: Choice, model: str, mask: Mask) -> None:
     """Make this the current mask of its model, then open the Prune page."""
     history(str(mask.model["fingerprint"]), mask.grid).put(mask.kept, mask.chosen)
-    go("prune", Choice(model, choice.task, choice.languages, choice.method))
+    go("prune", replace(choice, model=model))
 
 
 # Roles of the heads kept, run by run (Voita et al. 2019, figure 8).

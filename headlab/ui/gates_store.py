@@ -256,8 +256,7 @@ class Plan:
         """
         known = GateOptions.table()
         return {
-            "model": self.choice.model,
-            "task": self.choice.task,
+            **self.choice.about,
             "languages": list(self.languages),
             "weights": weights_from(str(state.get(key("weights"), WEIGHTS))),
             "options": {name: state.get(key(name), known[name].default) for name in others()},
@@ -338,7 +337,11 @@ def shelf(choice: Choice) -> Shelf[Sweep]:
     for result in found.results:
         spec, language = result.record.spec, result.record.language
         about = (part(spec, "model", "name"), part(spec, "task", "name"))
-        if about == (choice.model, choice.task) and (language in choice.languages or language not in offered):
+        if (
+            about == (choice.model, choice.task)
+            and choice.fits(spec)
+            and (language in choice.languages or language not in offered)
+        ):
             runs.setdefault(language, []).append(result)
     made = {name: sorted(sweeps(own), key=lambda sweep: not _same(sweep, weights)) for name, own in runs.items()}
     return shelved(choice, made, found.problems, weights)

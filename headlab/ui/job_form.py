@@ -41,6 +41,7 @@ class Draft:
     task: str
     languages: tuple[str, ...]
     method: str
+    label_map: Mapping[str, str] | None = None  # of this model on this task
 
     def key(self, name: str, *of: str) -> str:
         """Key of a widget. of: what else its value depends on."""
@@ -75,6 +76,8 @@ class Draft:
             "seed": seed,
             "ablation": state.get(self.key("ablation")) or ABLATIONS[0],
         }
+        if self.label_map is not None and (about["model"], task) == (self.model, self.task):
+            about["label_map"] = dict(self.label_map)
         if kind == "curve":
             return {
                 **about,
@@ -115,7 +118,7 @@ PLACES = {"here": "this worker"}
 
 def draw(choice: Choice) -> None:
     """The form, starting from the sidebar's choice."""
-    draft = Draft(choice.model, choice.task, choice.languages, choice.method)
+    draft = Draft(choice.model, choice.task, choice.languages, choice.method, choice.label_map)
     with st.container(border=True, key="new-job"):
         st.subheader("New job")
         kind = st.radio("What", list(ABOUT), format_func=KINDS.__getitem__, horizontal=True, key=draft.key("kind"))

@@ -42,7 +42,7 @@ def ask_all(worker: Client, spec: Mapping[str, Any]) -> Generator[str]:
     options = {name: value for name, value in spec["options"].items() if name in ASKED}
     for language in spec["languages"]:
         yield language
-        worker.gradient(spec["model"], spec["task"], language, **options)
+        worker.gradient(spec["model"], spec["task"], language, label_map=spec.get("label_map"), **options)
     yield ""
 
 
@@ -103,8 +103,14 @@ def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -
     else:
         options = {name: v for name, v in settings(like).items() if name in METHODS[choice.method].options}
         seed, ablation = spec_of(like, "seed") or 0, spec_of(like, "ablation") or "zero"
-    about = {"model": choice.model, "task": choice.task, "method": choice.method}
-    return {**about, "languages": list(languages), "options": options, "seed": seed, "ablation": ablation}
+    return {
+        **choice.about,
+        "method": choice.method,
+        "languages": list(languages),
+        "options": options,
+        "seed": seed,
+        "ablation": ablation,
+    }
 
 
 def panel(choice: Choice, results: Found, what_for: str) -> None:

@@ -186,7 +186,18 @@ def choice_of(job: Job) -> Choice | None:
     params = job.get("params") or {}
     if job.get("kind") != "score" or params.get("method") not in METHODS:
         return None
-    return Choice(params["model"], params["task"], tuple(params["languages"]), params["method"])
+    return _choice(params, params["method"])
+
+
+def _choice(params: Mapping[str, Any], method: str) -> Choice:
+    return Choice(params["model"], params["task"], tuple(params["languages"]), method, params.get("label_map"))
+
+
+def _method(params: Mapping[str, Any]) -> str:
+    """The method of a job, or the one chosen in the sidebar."""
+    before = st.session_state.get("_choice")
+    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
+    return str(params["method"]) if params.get("method") in METHODS else usual
 
 
 def draw_results(job: Job) -> None:
@@ -222,11 +233,8 @@ def offer_report(job: Job, keys: Sequence[str]) -> None:
 
 def _open_report(job: Job) -> None:
     params, keys = job.get("params") or {}, (job.get("result") or {}).get("keys") or [""]
-    before = st.session_state.get("_choice")
-    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
-    method = params.get("method") if params.get("method") in METHODS else usual
     experiments.remember(str(params["experiment"]), str(keys[0]))
-    go("experiments", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
+    go("experiments", _choice(params, _method(params)))
 
 
 def _open_roles(job: Job) -> None:
@@ -242,25 +250,20 @@ def _open_roles(job: Job) -> None:
 
 def _open_gates(job: Job) -> None:
     """Open the Gates page at the job's last run; gates have no method."""
-    params, before = job.get("params") or {}, st.session_state.get("_choice")
-    if not isinstance(before, Choice):
-        return
-    languages = tuple(params["languages"])
-    give("focus", languages[0])
+    params = job.get("params") or {}
+    give("focus", params["languages"][0])
     if keys := (job.get("result") or {}).get("keys"):
         gates_store.remember(str(keys[-1]))
-    go("gates", Choice(params["model"], params["task"], languages, before.method))
+    go("gates", _choice(params, _method(params)))
 
 
 def _open_prune(job: Job) -> None:
     """Open the Prune page, with the job's mask if it has one."""
-    params, before = job.get("params") or {}, st.session_state.get("_choice")
-    usual = before.method if isinstance(before, Choice) else next(iter(METHODS))
-    method = params.get("method") if params.get("method") in METHODS else usual
+    params = job.get("params") or {}
     if params.get("mask") is not None:
         mask = mask_from_json(params["mask"], "the job's mask")
         history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
-    go("prune", Choice(params["model"], params["task"], tuple(params["languages"]), str(method)))
+    go("prune", _choice(params, _method(params)))
 
 
 def _trained(result: Mapping[str, Any]) -> None:

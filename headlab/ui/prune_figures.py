@@ -13,6 +13,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from headlab.masks import Mask
+from headlab.records import canonical_json
 from headlab.stats import holm
 from headlab.ui.names import language_title
 from headlab.ui.presses import button, follow
@@ -37,6 +38,7 @@ class Asks(Protocol):
         size: int = 512,
         *,
         session: str | None = None,
+        label_map: Mapping[str, str] | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Records with the fields of `Figure` and more; the last one is `done`."""
         ...
@@ -47,7 +49,8 @@ class Figure:
     """Accuracy in one language on the first `n` of `total` examples.
 
     baseline to flipped_wrong: against the unpruned model on the same examples, None if nothing is
-    switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.
+    switched off.  difference, low, high: 0.01 = one point; low and high of the paired 95 % interval.  note: what to
+    know beside it, such as which class was taken for which label.
     """
 
     language: str
@@ -62,6 +65,7 @@ class Figure:
     p: float | None = None
     flipped_right: int | None = None
     flipped_wrong: int | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Question:
     """Everything an accuracy depends on except the language.
 
     mask: None for the unpruned model.  session: who asks; a newer question of the same session cancels this one.
+    label_map: {label: class of the model}, where it is stated.
     """
 
     model: str
@@ -77,6 +82,7 @@ class Question:
     split: str
     mask: Mask | None
     session: str | None = None
+    label_map: Mapping[str, str] | None = None
 
     @property
     def size(self) -> int:
@@ -85,7 +91,8 @@ class Question:
 
     def key(self, language: str) -> tuple[str, ...]:
         """Cache key: questions with equal keys have equal answers."""
-        return self.fingerprint, self.task, self.split, str(self.size), self.mask.digest if self.mask else "", language
+        mask = self.mask.digest if self.mask else ""
+        return self.fingerprint, self.task, canonical_json(self.label_map), self.split, str(self.size), mask, language
 
 
 Known = MutableMapping[tuple[str, ...], Figure]
@@ -119,8 +126,9 @@ def _ask(client: Asks, question: Question, language: str) -> Generator[Figure]:
     if question.mask is None:
         names -= {"low", "high"}  # those of the accuracy, not of a difference
     answers = client.evaluate(
-        question.model, question.task, language, question.mask, question.split, question.size, session=question.session
-    )
+        question.model, question.task, language, question.mask, question.split, question.size,
+        session=question.session, label_map=question.label_map,
+    )  # fmt: skip
     try:
         for answer in answers:
             yield Figure(language, **{name: answer[name] for name in names if name in answer})
@@ -199,7 +207,8 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
         name: {
             field.name: value
             for field in fields(row)
-            if field.name not in ("language", "done", "total") and (value := getattr(row, field.name)) is not None
+            if field.name not in ("language", "done", "total", "note")
+            and (value := getattr(row, field.name)) is not None
         }
         for name, row in rows.items()
         if row.done
@@ -292,6 +301,8 @@ def _draw(
         height = HEADER + ROW * len(languages)
         st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height, placeholder="…")
         st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
+        for note in dict.fromkeys(row.note for row in rows.values() if row.note):
+            st.caption(note)
 
 
 def _forget() -> None:

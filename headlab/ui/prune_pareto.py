@@ -224,7 +224,7 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
         "by": state.get("front-by", BOUND) if smallest else BOUND,
     }
     return {
-        "model": choice.model, "task": choice.task, "languages": list(choice.languages), "method": choice.method,
+        **choice.about, "languages": list(choice.languages), "method": choice.method,
         "options": options, "dev_size": state.get("front-dev", DEV_SIZE), "test_size": state.get("front-test"),
     }  # fmt: skip
 
@@ -266,7 +266,8 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
     st.markdown(INTRO)
     ask(choice, now.grid.size)
     listing = experiments.listing()
-    found = matching(listing.results, fingerprint, choice.task, choice.languages)
+    fitting = [result for result in listing.results if choice.fits(result.record.spec)]
+    found = matching(fitting, fingerprint, choice.task, choice.languages)
     if not found:
         st.caption("No front of this model and task is in the cache yet.")
         return

@@ -85,7 +85,7 @@ def spec_of(choice: Choice, mask: Mask) -> dict[str, Any]:
     """The spec of the job that measures a mask: only its effect, so that equal masks make the same job."""
     alone = Mask(mask.grid, mask.kept, mask.model, {}, {}, "2000-01-01T00:00:00+00:00")
     return {
-        "model": choice.model, "task": choice.task, "languages": list(choice.languages), "mask": alone.to_json(),
+        **choice.about, "languages": list(choice.languages), "mask": alone.to_json(),
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headlab.labels import same_classes
 from headlab.masks import RISKY_SHARE
 from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
@@ -45,13 +46,18 @@ class Found:
 
 
 def matching(
-    results: Iterable[Result[HeadScores]], model: str | None = None, task: str | None = None, method: str | None = None
+    results: Iterable[Result[HeadScores]],
+    model: str | None = None,
+    task: str | None = None,
+    method: str | None = None,
+    label_map: Mapping[str, str] | None = None,
 ) -> list[Result[HeadScores]]:
-    """The results of a model, task and method; None matches all."""
+    """The results of a model, task, method and label map; None matches all."""
     wanted = ((model, ("model", "name")), (task, ("task", "name")), (method, ("method", "name")))
     return [
         result for result in results
         if all(value is None or spec_of(result.record, *path) == value for value, path in wanted)
+        and same_classes(result.record.spec.get("task", {}), label_map)
     ]  # fmt: skip
 
 

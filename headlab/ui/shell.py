@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,14 +19,16 @@ import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
+from headlab.labels import same_classes
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
-from headlab.tasks import names, problems, source, task
+from headlab.tasks import names, task
 from headlab.ui import presses
 from headlab.ui.presses import Button, follow, give, row, uninterrupted
 from headlab.ui.results import Found, matching, select
+from headlab.ui.task_notes import CLASSES, as_text, label_map, notes, recall, stop_if_refused, unreadable
 from headlab.worker import process
 from headlab.worker.client import Client
 
@@ -280,25 +282,6 @@ def _stamp(root: Path) -> Stamp:
     return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
 
 
-# The sidebar's notes on a task: whether it can be built, and what is missing before its examples can be read.
-
-
-def unreadable(name: str) -> str:
-    """Why a task cannot be built; empty if it can."""
-    try:
-        task(name)
-    except HeadlabError as error:
-        return str(error)
-    return ""
-
-
-def notes(name: str) -> list[str]:
-    """Notes on a task's examples: what is missing, and declarations that were left out."""
-    known = name in names()
-    found = [unreadable(name) or source(name).advice if known else "", *problems()]
-    return [note for note in found if note]
-
-
 # The frame of every page.
 
 # Streamlit leaves six empty lines at the top; its rows of containers do not share columns.
@@ -317,18 +300,32 @@ STYLE = """<style>
 # A link may name any model on the hub, but no folder on this machine.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
-LINKED = ("model", "task", "method", "langs")  # the choice's keys, in the link and of the widgets
+LINKED = ("model", "task", "method", "langs", CLASSES)  # the choice's keys, in the link and of the widgets
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What all pages show: one model, task and method, and some of the task's languages."""
+    """What all pages show: one model, task and method, and some of the task's languages.
+
+    label_map: {label: class of the model}, where it is stated.
+    """
 
     model: str
     task: str
     languages: tuple[str, ...]
     method: str
+    label_map: Mapping[str, str] | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every job on this choice says of it."""
+        stated = {} if self.label_map is None else {"label_map": dict(self.label_map)}
+        return {"model": self.model, "task": self.task, **stated}
+
+    def fits(self, spec: Mapping[str, Any]) -> bool:
+        """Whether a result of this spec has the classes of this choice."""
+        return same_classes(spec.get("task") or {}, self.label_map)
 
 
 def boot() -> None:
@@ -379,6 +376,7 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
         st.markdown(intro)
     for notice in st.session_state.get("_notices", ()):
         st.warning(notice)
+    stop_if_refused()
     with guarded():
         yield choose()
         for param, notice in _page_notices().items():
@@ -397,7 +395,7 @@ def listing() -> Listing[HeadScores]:
 
 def found(choice: Choice, method: str | None = None) -> Found:
     """The cached results of a choice; `method` overrides the choice's."""
-    results = matching(listing().results, choice.model, choice.task, method or choice.method)
+    results = matching(listing().results, choice.model, choice.task, method or choice.method, choice.label_map)
     return select(results, choice.languages)
 
 
@@ -503,11 +501,12 @@ def _name_model() -> None:
     if name:
         _know(name)
         give("model", name)
+        recall()
 
 
 def _pick_model(options: list[str]) -> str:
     _note("model", "model", options)
-    model = st.selectbox("Model", options, key="model", bind="query-params")
+    model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
     with st.expander("Another model"):
         st.text_input(
             "Hub id or folder",
@@ -563,7 +562,7 @@ def _arrive() -> None:
 
 
 def _widgets(choice: Choice) -> dict[str, Any]:
-    values = (choice.model, choice.task, choice.method, list(choice.languages))
+    values = (choice.model, choice.task, choice.method, list(choice.languages), as_text(choice.label_map))
     return dict(zip(LINKED, values, strict=True))
 
 
@@ -576,9 +575,10 @@ def sidebar() -> Choice:
     with st.sidebar:
         model = _pick_model(known_models())
         _note("task", "task", tasks)
-        name = st.selectbox("Task", tasks, key="task", bind="query-params")
+        name = st.selectbox("Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall))
         for note in notes(name):
             st.caption(note)
+        stated = label_map(model, name)
         _note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
@@ -587,7 +587,7 @@ def sidebar() -> Choice:
         _pick_languages(options)
         status_line()
     chosen = st.session_state["langs"]
-    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method))
+    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method, stated))
 
 
 def _settle(choice: Choice) -> Choice:

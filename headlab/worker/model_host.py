@@ -328,7 +328,7 @@ class Resident:
             figures = paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
         for seen in figures:
             self._make_room()  # many languages may be under way at once
-            yield seen
+            yield seen.model_copy(update={"note": evaluator.note})
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, cut to 64 tokens."""

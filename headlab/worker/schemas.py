@@ -198,7 +198,8 @@ class Figure(Strict):
     """Accuracy over the examples seen so far, one line of the answer to an evaluate request.
 
     Without a mask, low and high are the 95 % interval of the accuracy; with one, the paired
-    bootstrap interval of `difference` = accuracy - baseline.
+    bootstrap interval of `difference` = accuracy - baseline.  note: which class was taken for which label, and
+    whether the untouched model is surely worse than guessing; empty if there is nothing to say.
     """
 
     language: str
@@ -213,6 +214,7 @@ class Figure(Strict):
     p: float | None = None
     flipped_right: int | None = None
     flipped_wrong: int | None = None
+    note: str = ""
 
 
 class Weights(Strict):

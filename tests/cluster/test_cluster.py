@@ -364,7 +364,7 @@ def hand(model: Model) -> Hand:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.soak) for size in (1, 7))])
 def test_any_number_of_devices_gives_the_bits_of_a_local_run(
     model: Model, method: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

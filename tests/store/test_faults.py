@@ -352,12 +352,18 @@ def test_a_damaged_result_is_a_sentence_and_is_not_computed_over(
             assert content(broken.folder / name) == before
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(6, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("name", ["checkpoint.npz", "spec.json", "log.txt", ".checkpoint.npz.1.0a1b2c3d.tmp"])
 def test_with_a_damaged_checkpoint_the_run_ends_with_the_same_bits(
-    model: Model, whole: HeadScores, tmp_path: Path, name: str, damage: Callable[[Path, np.random.Generator], None]
+    model: Model,
+    whole: HeadScores,
+    tmp_path: Path,
+    name: str,
+    damage: Callable[[Path, np.random.Generator], None],
+    times: int,
 ) -> None:
-    for broken in damaged_runs(model, tmp_path, name, damage, 6, finish=False):
+    for broken in damaged_runs(model, tmp_path, name, damage, times, finish=False):
         Store(broken.folder.parent).scan()
         got = attempt(model, broken)
         if isinstance(got, str):

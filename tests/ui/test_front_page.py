@@ -42,7 +42,7 @@ class Worker(FakeClient):
     def model(self, name):
         return dict(LOADED)
 
-    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None):
+    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None, label_map=None):
         row = {"language": language, "n": size, "total": size, "accuracy": 0.8, "low": 0.7, "high": 0.9, "done": True}
         more = {"baseline": 0.8, "difference": 0.0, "p": 1.0, "flipped_right": 0, "flipped_wrong": 0}
         yield row if mask is None else row | more

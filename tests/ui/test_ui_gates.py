@@ -427,7 +427,9 @@ def test_a_run_that_cannot_be_read_is_a_sentence(cache, what):
 def answers(asked: list[Any]) -> Any:
     """A worker's evaluate: two figures, the last one final."""
 
-    def evaluate(model: str, task: str, language: str, mask: Any, split: str, size: int, session: str) -> Any:
+    def evaluate(
+        model: str, task: str, language: str, mask: Any, split: str, size: int, session: str, label_map: Any
+    ) -> Any:
         asked.append((model, task, language, len(mask.removed), split, size))
         for n, done in ((32, False), (size, True)):
             yield {"language": language, "n": n, "total": size, "accuracy": 0.7, "done": done, "baseline": 0.9,

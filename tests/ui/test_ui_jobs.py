@@ -414,7 +414,7 @@ def test_missing_gradients_are_asked_for_at_once_and_can_be_stopped():
     assert client.calls == []
     assert list(asked) == ["th", ""]
     assert [call[3] for call in client.calls] == ["de", "th"]
-    assert client.calls[0][4] == {"form": "token", "normalise": True}
+    assert client.calls[0][4] == {"form": "token", "normalise": True, "label_map": None}
     assert job_offer.fits(spec)
     for other in ({"seed": 1}, {"ablation": "mean"}, {"method": "confidence"}, {"options": {"batch_size": 8}}):
         assert not job_offer.fits({**spec, **other})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
 from headlab.ui.history import History
 from headlab.ui.mask_pages import mask_text, take
-from headlab.ui.prune_figures import Figure, Question, figures, mean_figure, progress_words, table
+from headlab.ui.prune_figures import Figure, Question, evaluated, figures, mean_figure, progress_words, table
 from headlab.ui.results import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.shell import Latest
 
@@ -48,7 +49,7 @@ class FakeClient:
     def __init__(self, broken=None):
         self.log, self.closed, self.broken = [], [], broken
 
-    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None):
+    def evaluate(self, model, task, language, mask=None, split="dev", size=512, *, session=None, label_map=None):
         try:
             for n in (64, size):
                 self.log.append((language, n))
@@ -173,6 +174,20 @@ def test_a_language_without_a_figure_is_a_row_that_waits():
     frame = table({"de": figure()}, ["de", "th"])
     assert frame["Examples"].tolist() == ["512", "…"]
     assert table({}, ["de"])["Examples"].tolist() == ["…"]
+
+
+def test_figures_of_other_classes_are_another_question_and_bring_what_was_assumed():
+    told = {"a": "LABEL_1", "b": "LABEL_0"}
+    assert len({replace(question(), label_map=stated).key("de") for stated in (None, told)}) == 2
+
+    class Noting(FakeClient):
+        def evaluate(self, *given, label_map=None, **more):
+            for row in super().evaluate(*given, **more):
+                yield row | {"note": f"Label map: {label_map}"}
+
+    seen = list(figures(Noting(), replace(question(mask(0)), label_map=told), ["de"], {}))
+    assert seen[-1]["de"].note == f"Label map: {told}"
+    assert "note" not in evaluated(seen[-1], question())["languages"]["de"]
 
 
 def test_means_and_progress():

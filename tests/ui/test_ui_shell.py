@@ -22,14 +22,17 @@ from streamlit.testing.v1 import AppTest
 from waiting import until
 
 from headlab.errors import HeadlabError
+from headlab.labels import write_map
 from headlab.methods.table import METHODS
 from headlab.records import Head
 from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.store import Result, Store
+from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import head_card, headgrid, heads_live, job_offer, names, overview_coverage, shell
+from headlab.ui.job_form import Draft
 from headlab.ui.results import matching, select
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
@@ -440,6 +443,52 @@ def test_the_command_computes_exactly_what_is_missing():
     assert (beside["options"]["estimand"], beside["seed"], beside["ablation"]) == ("shapley", 3, "mean")
     assert "samples" not in beside["options"]
     assert shell_lines("score", beside).endswith("--method shapley -o estimand=shapley --seed 3 --ablation mean")
+
+
+# The label map: which class of the model stands for which label.
+
+LABELS = task("intents").labels
+OWN = dict(zip(LABELS, LABELS, strict=True))
+TURNED = dict(zip(LABELS, (*LABELS[1:], LABELS[0]), strict=True))
+
+
+def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache):
+    app = run(langs=["de"], classes=write_map(OWN))
+    assert app.session_state["_choice"].label_map == OWN
+    assert "estimand `shapley-top50`" in said(app)  # results say nothing where the names are the labels
+    app = run(langs=["de"], classes=write_map(TURNED))
+    assert "has no shapley results" in said(app)
+    assert f"--label-map {write_map(TURNED)}" in app.code[0].value
+    choice = app.session_state["_choice"]
+    assert job_offer.work_of(choice, ("de",), None)["label_map"] == TURNED
+    assert Draft(choice.model, choice.task, ("de",), "shapley", TURNED).spec({})["label_map"] == TURNED
+
+
+@pytest.mark.parametrize("text", ["turn_on", "turn_on=LABEL_0", "turn_on=0,turn_on=1", write_map({**OWN, "zz": "0"})])
+@pytest.mark.parametrize("path", ["", "heads", "jobs"])
+def test_a_label_map_that_is_refused_ends_the_page_and_stays_in_its_field(cache, path, text):
+    app = run(path, langs=["de"], classes=text)
+    assert not app.exception
+    assert len(app.error) == 1
+    assert "label map" in app.error[0].value
+    assert not app.dataframe
+    assert not app.code
+    assert app.text_input(key="classes").value == text
+    app.text_input(key="classes").set_value("").run()
+    assert not app.error
+
+
+def test_a_label_map_goes_with_its_model_and_task(cache):
+    app = run(langs=["de"], classes=write_map(TURNED))
+    app.text_input(key="_named").set_value("owner/other").run()
+    assert (app.session_state["_choice"].model, app.session_state["_choice"].label_map) == ("owner/other", None)
+    app.selectbox(key="model").select("e5-small-intents").run()
+    assert app.session_state["_choice"].label_map == TURNED
+    app.selectbox(key="task").select("translation").run()
+    assert app.session_state["_choice"].label_map is None
+    assert "classes" not in {field.key for field in app.text_input}  # it has no labels
+    app.selectbox(key="task").select("intents").run()
+    assert app.session_state["_choice"].label_map == TURNED
 
 
 def test_a_method_that_cannot_be_run_is_not_offered(cache):

@@ -77,6 +77,7 @@ def test_figures_are_those_of_the_stated_classes(worker: Running, model: Model, 
     task = tiny_task().mapped(told)
     by_hand = Evaluator(model, task, "xx", "dev", 24).evaluate()
     assert (figure["n"], figure["accuracy"]) == (24, by_hand.accuracy)
+    assert figure["note"].startswith(f"Label map: a = {told['a']}, ")
     gradient = worker.client.gradient(model.name, "tiny", "xx", size=24, label_map=told)
     assert gradient.spec["task"]["classes"] == told
     assert (

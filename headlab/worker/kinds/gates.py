@@ -10,6 +10,7 @@ from pydantic import Field
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
+from headlab.labels import same_classes
 from headlab.records import content_key
 from headlab.store import Result, Store
 from headlab.tasks import task
@@ -25,7 +26,6 @@ from headlab.worker.kinds.kind import (
     about,
     measured,
     named,
-    same_classes,
     task_of,
     total,
 )
@@ -212,7 +212,7 @@ def _same(
     own = result.record.spec
     got = (result.record.language, own.get("seed"), own.get("options"), own.get("task", {}).get("size"))
     want = (language, spec.seed, of(spec, weight).record(), sizes[language])
-    return got == want and same_classes(own.get("task", {}), spec)
+    return got == want and same_classes(own.get("task", {}), spec.label_map)
 
 
 GATES: Kind[GatesSpec] = Kind(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from headlab.errors import HeadlabError
 from headlab.extensions import implementation
-from headlab.labels import check_map
+from headlab.labels import check_map, same_classes
 from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.table import method
@@ -148,17 +148,6 @@ def about(spec: OnTask) -> dict[str, Any]:
     return {"task": spec.task, "label_map": spec.label_map}
 
 
-def same_classes(stored: Mapping[str, Any], spec: OnTask) -> bool:
-    """Whether a result's classes are those that a spec states. One that states none takes whichever were found.
-
-    stored: the task in the result's spec.
-    """
-    if spec.label_map is None:
-        return True
-    classes = stored.get("classes") or {label: label for label in spec.label_map}
-    return bool(dict(classes) == spec.label_map)
-
-
 def named(languages: list[str] | str) -> list[str]:
     """The languages of a filled-in spec. Raises HeadlabError for "all" in place of a list."""
     if isinstance(languages, str):
@@ -278,6 +267,6 @@ def _same(scores: HeadScores, asked: ScoreSpec) -> bool:
     same = (*by, got["seed"], got["ablation"], of["split"])
     want = (asked.method, dict(asked.options), asked.seed, asked.ablation, asked.split)
     # A split may have fewer examples than were asked for; then all of them were taken.
-    if same != want or not same_classes(of, asked):
+    if same != want or not same_classes(of, asked.label_map):
         return False
     return bool(of["size"] == len(task(asked.task).examples(of["language"], asked.split, asked.size)))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from headlab.labels import same_classes
 from headlab.methods.table import method
 from headlab.records import content_key
 from headlab.scores import Curve
@@ -25,7 +26,6 @@ from headlab.worker.kinds.kind import (
     measured,
     named,
     reporter,
-    same_classes,
     scores_part,
     task_of,
     told,
@@ -198,7 +198,7 @@ def _same(curve: Curve, spec: CurveSpec, language: str) -> bool:
     order = curve.spec["order"]
     got = (curve.language, curve.split, order["method"], order["options"], order["seed"], curve.spec["ablation"])
     want = (language, spec.split, spec.method, dict(spec.options), spec.seed, spec.ablation)
-    if not _of(curve, spec) or got != want or not same_classes(curve.spec["task"], spec):
+    if not _of(curve, spec) or got != want or not same_classes(curve.spec["task"], spec.label_map):
         return False
     if (spec.points or curve.grid.size + 1) != len(curve.removed):
         return False

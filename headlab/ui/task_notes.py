@@ -1,0 +1,75 @@
+"""What the sidebar says of a task: what is missing to read it, and which class of the model stands for which label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from headlab.errors import HeadlabError
+from headlab.labels import check_map, read_map, write_map
+from headlab.tasks import names, problems, source, task
+from headlab.ui.presses import give
+
+CLASSES = "classes"  # the field of the label map, in the link too
+STATED = "_stated"  # {(model, task): what was typed for them in this session}
+REFUSED = "_refused"  # why the label map is
+HELP = (
+    "For each label the class of the model that stands for it, by its name in the model's config.json or its number. "
+    "Empty: classes are matched by name, or all orders are tried on dev examples."
+)
+
+
+def unreadable(name: str) -> str:
+    """Why a task cannot be built; empty if it can."""
+    try:
+        task(name)
+    except HeadlabError as error:
+        return str(error)
+    return ""
+
+
+def notes(name: str) -> list[str]:
+    """Notes on a task's examples: what is missing, and declarations that were left out."""
+    known = name in names()
+    found = [unreadable(name) or source(name).advice if known else "", *problems()]
+    return [note for note in found if note]
+
+
+def label_map(model: str, name: str) -> Mapping[str, str] | None:
+    """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
+    st.session_state[REFUSED] = None
+    labels = task(name).labels if name in names() and not unreadable(name) else ()
+    if not labels:
+        return None
+    with st.expander("Label map"):
+        like = ", ".join(f"{label}=LABEL_{at}" for at, label in enumerate(labels[:2]))
+        text = st.text_input("Label map", key=CLASSES, bind="query-params", placeholder=like, help=HELP).strip()
+    st.session_state.setdefault(STATED, {})[model, name] = text
+    if not text:
+        return None
+    try:
+        stated = read_map(text)
+        check_map(name, labels, stated)
+    except HeadlabError as error:
+        st.session_state[REFUSED] = str(error)
+        return None
+    return stated
+
+
+def stop_if_refused() -> None:
+    """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
+    if refused := st.session_state.get(REFUSED):
+        st.error(refused)
+        st.stop()
+
+
+def recall() -> None:
+    """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
+    chosen = st.session_state.get("model"), st.session_state.get("task")
+    give(CLASSES, st.session_state.get(STATED, {}).get(chosen, ""))
+
+
+def as_text(stated: Mapping[str, str] | None) -> str:
+    """A label map as the field shows it."""
+    return "" if stated is None else write_map(stated)
