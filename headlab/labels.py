@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,21 +82,38 @@ def nameless(names: Sequence[str]) -> bool:
 
 
 def read_map(text: str) -> dict[str, str]:
-    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...". Raises HeadlabError for any other form."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    found = {label.strip(): told.strip() for label, _, told in pairs}
-    if len(found) < len(pairs) or not all(label and told for label, told in found.items()):
+    """{"entailment": "LABEL_2", ...} from "entailment=LABEL_2,...", or from a JSON object, for names with commas.
+
+    Raises HeadlabError for any other form.
+    """
+    pairs = _pairs(text)
+    found = dict(pairs)
+    if not pairs or len(found) < len(pairs) or not all(label and told for label, told in pairs):
         raise HeadlabError(
             f"the label map is {text!r:.100}; write each label once with its class, like "
-            "entailment=LABEL_2,neutral=LABEL_1",
+            "entailment=LABEL_2,neutral=LABEL_1, or as a JSON object of texts where names have commas",
             code="label_map.malformed",
         )
     return found
 
 
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Labels and classes of a text; of JSON that is not an object of texts, one that is refused."""
+    if text.lstrip().startswith("{"):
+        try:
+            pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            return []
+        return pairs if all(isinstance(told, str) for _, told in pairs) else []
+    parts = (part.partition("=") for part in text.split(","))
+    return [(label.strip(), told.strip()) for label, _, told in parts]
+
+
 def write_map(told: Mapping[str, str]) -> str:
     """A label map as `read_map` takes it."""
-    return ",".join(f"{label}={name}" for label, name in told.items())
+    plain_text = ",".join(f"{label}={name}" for label, name in told.items())
+    simple = not plain_text.lstrip().startswith("{") and _pairs(plain_text) == list(told.items())
+    return plain_text if simple else json.dumps(dict(told), ensure_ascii=False)
 
 
 def same_classes(stored: Mapping[str, Any], told: Mapping[str, str] | None) -> bool:

@@ -77,7 +77,7 @@ with page("Prune", INTRO) as choice:
     if loaded.get("note"):
         st.caption(loaded["note"])
     if choice.languages:
-        results = found(choice)
+        results = prune_board.fitting(found(choice), now.grid)
         board(choice, loaded, identity, now, results, prune_savings.jobs())
         job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:

@@ -185,15 +185,33 @@ def test_what_was_assumed_and_a_model_worse_than_guessing_are_said_beside_figure
     )
 
 
-@pytest.mark.parametrize("text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,"])
+BROKEN = (
+    "{}",
+    '{"a": 1}',
+    '{"a": "0"',
+    '{"a": "0", "a": "1"}',
+    '{"a": ""}',
+    '{"a": {"b": "0"}}',
+    '["a"]',
+    "{" * 10_000,
+)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=", "=0", "a=0,a=1", "a=0,,b=1", "a=0;b=1,", *BROKEN])
 def test_a_malformed_label_map_is_refused(text):
     with raises("label_map.malformed"):
         read_map(text)
 
 
-def test_a_label_map_is_read_as_it_is_written():
-    told = {"a": "LABEL_0", "b c": "x=y", "d": "1"}
+@given(some.dictionaries(some.text(min_size=1), some.text(min_size=1), min_size=1, max_size=4))
+def test_any_label_map_is_read_as_it_is_written(told):
     assert read_map(write_map(told)) == told
+
+
+def test_a_label_map_is_text_where_it_can_be():
+    told = {"a": "LABEL_0", "b c": "x=y", "d": "1"}
+    assert write_map(told) == "a=LABEL_0,b c=x=y,d=1"
+    assert read_map('{"a, b": "LABEL_0", "c": "1"}') == {"a, b": "LABEL_0", "c": "1"}
     assert read_map(" a = LABEL_0 , b c=x=y,d=1") == told
 
 

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import typer
 from errors import raises
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headlab.cli.main import build
+from headlab.labels import read_map
 from headlab.methods.table import METHODS
 from headlab.options import Option, option_words, parse_options
+from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS as ROLES
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.training.l0_options import GateOptions
@@ -62,6 +66,84 @@ def test_every_option_goes_through_a_command_line_and_back(table: str, name: str
         assert found == {name: value}
         assert type(found[name]) is type(value)
     assert list(option_words("-o", {name: known[name].default}, known)) == []
+
+
+# Every job, whatever its names and numbers, through the command that is printed for it.
+
+NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
+TASKS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
+LANGUAGES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True).filter(lambda name: name != "all")
+OWN_FLAGS = ("weight", "trained", "stacks")  # options of gates that have a flag of their own
+COUNTS, SEEDS, RATES = st.integers(1, 100_000), st.integers(0, 2**63 - 1), st.floats(1e-6, 0.999)
+MAPS = st.none() | st.dictionaries(NAMES, NAMES, min_size=1, max_size=4)
+WHERE = {"model": NAMES, "task": TASKS, "label_map": MAPS, "languages": st.lists(LANGUAGES, min_size=1, max_size=3)}
+HOW = {"seed": SEEDS, "ablation": st.sampled_from(["zero", "mean"])}
+SIZES = {"dev_size": COUNTS, "test_size": st.none() | COUNTS}
+
+
+def values_of(table: Mapping[str, Option]) -> st.SearchStrategy[dict[str, Any]]:
+    """Some options of a table, with their defaults or other values."""
+    each = {name: st.sampled_from([option.default, *others(option)]) for name, option in table.items()}
+    return st.fixed_dictionaries({}, optional=each)
+
+
+def with_method(of: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """A job with the options of one method."""
+    return st.one_of(
+        st.fixed_dictionaries({**of, "method": st.just(key), "options": values_of(method.options)})
+        for key, method in METHODS.items()
+    )
+
+
+JOBS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "score": with_method({**WHERE, **HOW, "size": COUNTS}),
+    "curve": with_method(
+        {**WHERE, **HOW, "size": st.none() | COUNTS, "split": st.sampled_from(["test", "dev"]),
+         "points": st.none() | st.integers(2, 4096)}
+    ),
+    "gates": st.fixed_dictionaries(
+        {**WHERE, "weights": st.lists(st.floats(0, 10), min_size=1, max_size=3, unique=True), "seed": SEEDS,
+         "options": values_of({k: v for k, v in GateOptions.table().items() if k not in OWN_FLAGS})}
+    ),
+    "worth": st.fixed_dictionaries(
+        {**WHERE, "seed": SEEDS, "rounds": st.integers(6, 99), "batch_sizes": st.lists(COUNTS, min_size=1, max_size=3)}
+    ),
+    "finetune": st.fixed_dictionaries({"task": TASKS, "steps": COUNTS, "learning_rate": RATES, "seed": SEEDS}),
+}  # fmt: skip
+
+
+def check_job(kind: str, details: dict[str, Any]) -> None:
+    """What each printed line says is what the job was given."""
+    languages = details.get("languages")
+    for at, line in enumerate(shell_lines(kind, details).splitlines()):
+        found = asked(line)
+        if kind == "gates":
+            assert (found["language"], found["weight"]) == (languages[at], details["weights"])
+            known = GateOptions.table()
+        elif languages is not None:
+            assert found["languages"] == ",".join(languages)
+            known = METHODS[details["method"]].options if "method" in details else {}
+        if "options" in details:
+            given = {k: v for k, v in details["options"].items() if v != known[k].default}
+            read = parse_options(found["option"] or (), known)
+            assert (read, [type(v) for v in read.values()]) == (given, [type(v) for v in given.values()])
+        if details.get("label_map") is not None:
+            assert read_map(found["label_map"]) == details["label_map"]
+        if kind == "worth":
+            assert found["batch_sizes"] == ",".join(map(str, details["batch_sizes"]))
+        same = set(details) & set(found) - {"languages", "options", "label_map", "batch_sizes"}
+        assert {name: found[name] for name in same} == {name: details[name] for name in same}
+
+
+@pytest.mark.parametrize("cases", [60, pytest.param(2000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", JOBS)
+def test_every_job_is_read_back_from_its_command(kind: str, cases: int) -> None:
+    @settings(max_examples=cases, deadline=None)
+    @given(JOBS[kind])
+    def check(details: dict[str, Any]) -> None:
+        check_job(kind, details)
+
+    check()
 
 
 def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -72,7 +73,16 @@ def prune(
         )
     loaded = headlab.load(model, device=device)
     store = open_store(cache)
-    results = latest(store, loaded, chosen, method_of(method).key)
+    key = method_of(method).key
+    asked = {
+        "--model": model,
+        "--task": task,
+        "--data": data,
+        "--label-map": label_map,
+        "--method": key,
+        "--cache": cache,
+    }
+    results = latest(store, loaded, chosen, asked)
     _tell(results)
     rows: dict[str, tuple[Mask, Comparison]] = {}
     with progress_bar("pruning") as show:
@@ -87,15 +97,12 @@ def prune(
             if out is not None:
                 place = out if out.suffix == ".json" else out / f"{language}.json"
                 told(mask, loaded, comparison, chosen.name, split, ablation).save(place)
-    if json:
-        print_json(
-            {
-                "split": split,
-                "languages": {name: {"removed": len(m.removed)} | record(c) for name, (m, c) in rows.items()},
-            }
-        )
-    else:
-        typer.echo(table(rows, split))
+    print_json(_as_json(rows, split)) if json else typer.echo(table(rows, split))
+
+
+def _as_json(rows: dict[str, tuple[Mask, Comparison]], split: str) -> dict[str, Any]:
+    languages = {name: {"removed": len(mask.removed)} | record(seen) for name, (mask, seen) in rows.items()}
+    return {"split": split, "languages": languages}
 
 
 def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, ablation: str) -> Mask:
@@ -105,19 +112,20 @@ def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, abla
     return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
 
 
-def latest(store: Store, model: Model, task: Task, method: str) -> Chosen:
+def latest(store: Store, model: Model, task: Task, asked: Mapping[str, Any]) -> Chosen:
     """One dev result per language of a task, for exactly this model, its classes and the current examples.
 
-    Chosen by `headlab.methods.costs.select`, as in the pages. Raises HeadlabError for a language without any.
+    Chosen by `headlab.methods.costs.select`, as in the pages.  asked: options of the command that makes them, without
+    the language; None for one that was not given. Raises HeadlabError for a language without any.
     """
     listing = store.scan()
-    named = [r for r in listing.results if matches(r, None, task.name, method, None)]
+    named = [r for r in listing.results if matches(r, None, task.name, asked["--method"], None)]
     named = [r for r in named if r.record.language in task.languages]
     chosen = select([r for r in named if fits(r, model, task)], task.languages)
     lacking = [language for language in task.languages if language not in chosen.results]
     if lacking:
         raise HeadlabError(
-            _missing(store, listing, named, chosen, lacking[0], (model.name, task.name, method)),
+            _missing(store, listing, named, chosen, lacking[0], asked),
             code="score.missing",
         )
     return chosen
@@ -132,6 +140,7 @@ def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
     same = classes_of(model, task, examples).get("classes") == spec["task"].get("classes")
+    same &= result.record.grid == model.grid
     return bool(same and spec["task"]["data_hash"] == task.data_hash(examples))
 
 
@@ -141,18 +150,17 @@ def _missing(
     named: Sequence[Result[HeadScores]],
     chosen: Chosen,
     language: str,
-    what: tuple[str, str, str],
+    asked: Mapping[str, Any],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
-    model, task, method = what
     older = sum(r.record.language == language for r in named)
     kind = "settings than the other languages' or " if chosen.results else ""
     others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
     torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
-    return (
-        f"no {method} scores of {model} for {language} in {store.root}{others}{torn}; run: headlab score "
-        f"--model {model} --task {task} --method {method} --languages {language}"
-    )
+    words = [str(word) for option, value in asked.items() if value is not None for word in (option, value)]
+    command = shlex.join(["headlab", "score", *words, "--languages", language])
+    what = f"{asked['--method']} scores of {asked['--model']} for {language}"
+    return f"no {what} in {store.root}{others}{torn}; run: {command}"
 
 
 def _tell(chosen: Chosen) -> None:

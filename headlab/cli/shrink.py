@@ -17,9 +17,11 @@ from headlab.cli.output import (
     DataFolder,
     Device,
     Dtype,
+    LabelMap,
     Languages,
     ModelName,
     Seed,
+    chosen_task,
     print_json,
     progress_bar,
     split_languages,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 # `headlab shrink`: from a mask to a smaller model in a folder, verified to give the same answers.
 
+EVERY = "all"  # languages
 ROWS, TIMED = 16, 2  # examples per batch, for comparison and timing, and number of batches timed
 WeightsDtype = Annotated[
     str | None,
@@ -54,7 +57,8 @@ def shrink(
         str | None, typer.Option(help="task whose examples are compared; default: the embedded task's sentences")
     ] = None,
     data: DataFolder = None,
-    languages: Languages = "all",
+    label_map: LabelMap = None,
+    languages: Languages = EVERY,
     size: Annotated[int, typer.Option(min=1, help="examples that are compared, drawn over the languages' dev")] = 128,
     repeats: Annotated[int, typer.Option(min=6, help="rounds in which both models are timed")] = 15,
     onnx: Annotated[bool, typer.Option("--onnx", help="write model.onnx too, and compare it (extra onnx)")] = False,
@@ -76,7 +80,7 @@ def shrink(
         from headlab.shrink.onnx import require_onnx
 
         require_onnx("float32")
-    chosen = _task(task, languages, data)
+    chosen = _task(task, languages, data, label_map)
     loaded = _loaded(model, device, dtype)
     shrunk = shrink_model(loaded, loaded_mask)
     inputs = _inputs(loaded, chosen, size, seed)
@@ -106,15 +110,19 @@ def _loaded(name: str, device: str | None, dtype: str | None) -> Model:
     return headlab.load(name, device=device, dtype="float64") if stored(found) == "float64" != found.dtype else found
 
 
-def _task(name: str | None, languages: str, data: Path | None) -> Task | None:
-    """The task whose examples are compared; None if none is named. Raises HeadlabError for its options alone."""
-    import headlab
+def _task(name: str | None, languages: str, data: Path | None, label_map: str | None) -> Task | None:
+    """The task whose examples are run; None if none is named.
 
+    Raises HeadlabError for options about a task without one, where they would have no effect.
+    """
     if name is not None:
-        return headlab.task(name, split_languages(languages), data=data)
-    if data is not None or languages != "all":
+        return chosen_task(name, split_languages(languages), data, label_map)
+    about = {"--data": data, "--label-map": label_map, "--languages": None if languages == EVERY else languages}
+    if given := " and ".join(flag for flag, value in about.items() if value is not None):
         raise HeadlabError(
-            "--data and --languages belong to a task; name it with --task, or leave them out", code="option.needs_task"
+            f"{given} would choose examples of a task, but no task is given; add --task, like --task {TASK}, or leave "
+            f"{given} out",
+            code="option.needs_task",
         )
     return None
 
@@ -199,8 +207,6 @@ def _rounding(record: Mapping[str, Any]) -> list[str]:
 
 # `headlab worth`: what a mask saves in parameters, multiply-accumulates, and time on this machine.
 
-EVERY = "all"  # languages
-
 
 def worth(
     mask: Annotated[Path, typer.Option(help="mask file")],
@@ -209,6 +215,7 @@ def worth(
         str | None, typer.Option(help="task whose examples are run; default: the embedded task's sentences")
     ] = None,
     data: DataFolder = None,
+    label_map: LabelMap = None,
     languages: Languages = EVERY,
     batch_sizes: Annotated[str, typer.Option(help="examples in a batch, comma-separated")] = "1,8,32",
     rounds: Annotated[int, typer.Option(min=6, help="rounds in each of which all models have their turn")] = 15,
@@ -221,28 +228,14 @@ def worth(
 
     Without --device, the CPU is timed, and a GPU too if there is one.
     """
-    import headlab
-
-    _check_asked(task, data, languages)
+    chosen = _task(task, languages, data, label_map)
     found, sizes = load_mask(mask), _sizes(batch_sizes)
-    chosen = None if task is None else headlab.task(task, split_languages(languages), data=data)
     worths = [
         _on(place, found, model, chosen, sizes, rounds, seed, dtype)
         for place in ([device] if device is not None else _devices())
     ]
     every = replace(worths[0], speeds=tuple(speed for one in worths for speed in one.speeds))
     print_json(every.to_json()) if json else typer.echo(markdown(every.report()))
-
-
-def _check_asked(task: str | None, data: Path | None, languages: str) -> None:
-    """Raise HeadlabError for --data or --languages without a task, where they would have no effect."""
-    given = " and ".join(["--data"] * (data is not None) + ["--languages"] * (languages != EVERY))
-    if task is None and given:
-        raise HeadlabError(
-            f"{given} would choose examples of a task, but no task is given; add --task, like --task {TASK}, or leave "
-            f"{given} out",
-            code="option.needs_task",
-        )
 
 
 def _on(

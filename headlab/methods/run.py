@@ -276,21 +276,33 @@ def score(
     evaluator = Evaluator(model, task, only_language(task, language), split, size)
     spec = make_spec(evaluator, chosen, resolved, seed, ablation)
     run = store.run(spec) if store is not None else None
-    done = stored(run) if run is not None else None
+    done = stored(run, model.grid) if run is not None else None
     if done is not None:
         return done.record
     evaluator.tick = tick or evaluator.tick
     return _compute(evaluator, chosen, spec, run, on_progress or (lambda _: None), helpers)
 
 
-def stored(run: Run) -> Result[HeadScores] | None:
-    """The finished result of a run, or that of an earlier version of its method with the same settings."""
+def stored(run: Run, grid: HeadGrid) -> Result[HeadScores] | None:
+    """The finished result of a run, or that of an earlier version of its method with the same settings.
+
+    grid: of the run's model.  Raises HeadlabError for a result of other heads: earlier versions of headlab found fewer
+    of them in some architectures, or numbered the layers otherwise.
+    """
     method = run.spec["method"]
     plain = {name: value for name, value in method.items() if name != "version"}
     for version in range(int(method.get("version", 1)), 0, -1):
         spec = {**run.spec, "method": {**plain, **_version(version)}}
-        if (found := Run(run.folder.parent / content_key(spec), spec).result(HeadScores)) is not None:
-            return found
+        earlier = Run(run.folder.parent / content_key(spec), spec)
+        if (found := earlier.result(HeadScores)) is None:
+            continue
+        if found.record.grid != grid:
+            raise HeadlabError(
+                f"the scores in {earlier.folder} are of other heads than this model's: an earlier version of headlab "
+                "missed some of them or numbered their layers otherwise; delete that folder and run the score again",
+                code="result.grid_mismatch",
+            )
+        return found
     return None
 
 

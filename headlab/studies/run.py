@@ -151,7 +151,7 @@ class Pieces:
             if method == CHANCE:
                 work = Work(self.evaluator(language, "dev"), spec["seed"], {}, self.ablation)
                 self._scores[key] = outcome_of(METHODS[CHANCE], work).scores(self.model.grid, spec, 0, 0.0)
-            elif self.store is not None and (kept := stored(self.store.run(spec))) is not None:
+            elif self.store is not None and (kept := stored(self.store.run(spec), self.model.grid)) is not None:
                 self._scores[key] = kept.record
         return self._scores.get(key)
 

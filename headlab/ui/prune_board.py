@@ -34,6 +34,17 @@ class Board:
         return self.now.grid
 
 
+def fitting(results: Found, grid: HeadGrid) -> Found:
+    """The results if they are of these heads; else none, and a sentence that says so."""
+    if results.grid in (None, grid):
+        return results
+    st.warning(
+        f"The scores of {', '.join(results.scores)} in the cache are of other heads than this model's: an earlier "
+        "version of headlab missed some of them or numbered their layers otherwise. They are not used here."
+    )
+    return Found(missing=(*results.scores, *results.missing))
+
+
 def pick_scores(found: Found) -> HeadScores | None:
     """The widget that chooses whose scores colour the grid; not drawn if there is no choice."""
     if len(found.scores) < 2:
@@ -61,9 +72,7 @@ def toolbar(now: History) -> None:
 def switches(board: Board) -> None:
     """The grid itself, coloured by the scores if there are any."""
     now, scores = board.now, board.scores
-    shown = head_map(np.full(board.grid.size, np.nan), board.grid)
-    if scores is not None and scores.grid.to_json() == board.grid.to_json():
-        shown = map_of(scores)
+    shown = head_map(np.full(board.grid.size, np.nan), board.grid) if scores is None else map_of(scores)
     head_switches(shown, now.kept, key=GRID, on_switch=now.switch)
     st.caption(
         "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "

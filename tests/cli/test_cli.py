@@ -351,6 +351,14 @@ def test_prune_uses_scores_of_this_very_model_however_its_folder_is_spelled(fold
     refused(*prune, "--model", again, words=("1 of another model", f"headlab score --model {again}"))
 
 
+def test_the_command_that_makes_missing_scores_says_all_that_was_given(folder, tmp_path, answer, refused):
+    (tmp_path / "a b").mkdir()
+    own = ",".join(f"{label}={label}" for label in LABELS)
+    asked = ["--model", folder, "--cache", tmp_path / "a b", "--label-map", own]
+    words = ("run: headlab score", f"--label-map {own}", f"--cache '{tmp_path / 'a b'}' --languages en")
+    refused("prune", *asked, "--languages", "en,de", "--rule", "bottom", "--k", 1, words=words)
+
+
 def test_a_rule_that_removes_most_heads_comes_with_one_note(folder, tmp_path, answer, run):
     answer("score", "--model", folder, "--languages", "de,en", "--cache", tmp_path, *SHAPLEY)
     command = ["prune", "--model", folder, "--cache", tmp_path, "--size", 8, "--rule", "bottom", "--k", 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -12,7 +13,7 @@ import pytest
 import reference
 import torch
 from errors import raises
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 from torch.nn.functional import cross_entropy
@@ -24,7 +25,7 @@ from headlab.methods import gradient
 from headlab.methods.model_game import ROUND
 from headlab.methods.run import Arrays, Saver, Work, make_spec, saving, score
 from headlab.methods.table import ALIASES, BUILT_IN, METHODS, method
-from headlab.records import Progress, content_key
+from headlab.records import HeadGrid, Progress, content_key
 from headlab.store import Store
 from headlab.tasks.base import Example, Split, Task
 
@@ -201,6 +202,26 @@ def test_what_an_earlier_version_of_a_method_stored_stands(
     other = score(model, tiny_task(), **ask, seed=1)
     assert other.spec["method"]["version"] == 3
     assert {r.record.spec["seed"] for r in Store(tmp_path).scan().results} == {0, 1}
+
+
+def test_stored_scores_of_other_heads_are_not_taken_for_this_models(model: Model, tmp_path: Path) -> None:
+    """As those of LongT5 were, before its encoder had heads here: the fingerprint and so the key are the same."""
+    ask = {"language": "xx", "size": 8, "method": "leave-one-out", "store": Store(tmp_path)}
+    scores = score(model, tiny_task(), **ask)
+    (folder,) = Store(tmp_path).folders()
+    (folder / "result.npz").unlink()
+    fewer = HeadGrid((replace(model.grid.stacks[0], heads=model.grid.stacks[0].heads[:-1]),))
+    old = replace(
+        scores,
+        grid=fewer,
+        values=scores.values[: fewer.size],
+        **dict.fromkeys(("low", "high", "samples", "p_values", "halves")),
+    )
+    Store(tmp_path).run(scores.spec).finish(old, {"versions": {}})
+    with raises("result.grid_mismatch", str(folder)):
+        score(model, tiny_task(), **ask)
+    shutil.rmtree(folder)
+    assert_array_equal(score(model, tiny_task(), **ask).values, scores.values)
 
 
 def test_options_take_their_defaults_and_their_type() -> None:

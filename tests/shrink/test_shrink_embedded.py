@@ -26,7 +26,7 @@ def whole():
     return headlab.load("e5-small-intents", device="cpu")
 
 
-@pytest.fixture(params=["adapter", pytest.param("changes", marks=pytest.mark.soak)])
+@pytest.fixture(params=["adapter", "changes"])
 def model(request, whole, tmp_path):
     """The same model, as it comes with headlab and as a folder of what differs from the base."""
     if request.param == "adapter":
@@ -40,14 +40,22 @@ def model(request, whole, tmp_path):
     return headlab.load(str(folder), device="cpu")
 
 
-@pytest.mark.slow
-def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
+def mask_of(model):
     kept = np.arange(144) % 3 > 0
     kept[24:36] = False
-    mask = Mask(model.grid, kept, model.identity())
+    return Mask(model.grid, kept, model.identity())
+
+
+def test_an_adapter_loses_the_parameters_of_the_heads_that_go(whole):
+    shrunk = shrink_model(whole, mask_of(whole))
+    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (4 * 384 * 32 + 3 * 32)
+
+
+@pytest.mark.soak  # it writes and reads 117 million parameters
+def test_what_is_kept_as_a_part_becomes_a_whole_smaller_model(model, tmp_path):
+    mask = mask_of(model)
     evaluator = Evaluator(model, headlab.task("intents", ["de"]), "de", size=16)
     shrunk = shrink_model(model, mask)
-    assert shrunk.parameters_before - shrunk.parameters_after == shrunk.gone * (4 * 384 * 32 + 3 * 32)
     written = write_shrunk(model, shrunk, tmp_path / "m", [evaluator.tensors(np.arange(8))], of={"task": "intents"})
     assert written.proof.holds
     assert written.proof.mask_changes > 0.01

@@ -18,7 +18,8 @@ from headlab.scores import HeadScores
 from headlab.ui.history import History
 from headlab.ui.mask_pages import mask_text, take
 from headlab.ui.prune_figures import Figure, Question, evaluated, figures, mean_figure, progress_words, table
-from headlab.ui.results import MEAN, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.prune_board import fitting
+from headlab.ui.results import MEAN, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.shell import Latest
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
@@ -287,3 +288,10 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.kept).tolist() == [2]
     assert (len(now.steps), now.stamp) == (2, 1)
+
+
+def test_scores_of_other_heads_colour_nothing_and_suggest_nothing():
+    mine, other = Found({"de": scores("de")}, missing=("th",)), HeadGrid((Stack("encoder", (2, 2, 2)),))
+    assert fitting(mine, GRID) is mine
+    assert fitting(Found(missing=("th",)), other) == Found(missing=("th",))
+    assert fitting(mine, other) == Found(missing=("de", "th"))

@@ -97,10 +97,10 @@ def alone(model: Model, language: str, mask: Mask | None, size: int = SIZE) -> d
     evaluator = Evaluator(model, toy("intents"), language, "dev", size)
     whole = evaluator.evaluate(None)
     if mask is not None:
-        return {**asdict(compare(whole, evaluator.evaluate(mask))), "done": True}
+        return {**asdict(compare(whole, evaluator.evaluate(mask))), "done": True, "note": ""}
     low, high = accuracy_interval(whole)
     told = {"language": language, "n": whole.n, "total": whole.total, "accuracy": whole.accuracy}
-    return {**told, "low": low, "high": high, "done": True}
+    return {**told, "low": low, "high": high, "done": True, "note": ""}
 
 
 def ask(run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None) -> list[Any]:

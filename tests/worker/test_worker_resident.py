@@ -86,7 +86,7 @@ def worker(tmp_path: Path) -> Iterator[Running]:
 def expected(model: Model, language: str, mask: Mask) -> dict[str, Any]:
     evaluator = Evaluator(model, toy("intents"), language, "dev", 320)
     both = compare(evaluator.evaluate(None), evaluator.evaluate(mask))
-    return {**both.__dict__, "done": True}
+    return {**both.__dict__, "done": True, "note": ""}
 
 
 def ask(worker: Running, language: str, mask: Mask | None) -> list[dict[str, Any]]:
