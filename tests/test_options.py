@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -153,10 +154,17 @@ def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused(
             parse_options([pair], {})
 
 
+@cache
+def commands() -> Mapping[str, Any]:
+    """The commands of headlab, by name."""
+    group: Any = typer.main.get_command(build())
+    return dict(group.commands)
+
+
 def asked(line: str) -> dict[str, Any]:
     """The arguments of a command as the command line reads them."""
     words = shlex.split(line)
-    command = typer.main.get_command(build()).commands[words[1]]  # type: ignore[attr-defined] # a group
+    command = commands()[words[1]]
     return dict(command.make_context(words[1], words[2:]).params)
 
 

@@ -17,8 +17,8 @@ from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
 from headlab.ui.history import History
 from headlab.ui.mask_pages import mask_text, take
-from headlab.ui.prune_figures import Figure, Question, evaluated, figures, mean_figure, progress_words, table
 from headlab.ui.prune_board import fitting
+from headlab.ui.prune_figures import Figure, Question, evaluated, figures, mean_figure, progress_words, table
 from headlab.ui.results import MEAN, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.shell import Latest
 
