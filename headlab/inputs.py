@@ -290,8 +290,7 @@ class Words:
 
     def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
         """Labels at the words' first tokens, int [row, token]."""
-        left = self.model.tokenizer.padding_side == "left"
-        return padded([self._labels[i] for i in rows], IGNORED, left, width).to(self.model.device)
+        return padded([self._labels[i] for i in rows], IGNORED, width).to(self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the task's labels, [row, token, label]."""
@@ -341,7 +340,7 @@ class Pairs:
         return found
 
     def _padded(self, rows: Ints, width: int = 0) -> torch.Tensor:
-        return padded([self._targets[i] for i in rows], IGNORED, width=width).to(self.model.device)
+        return padded([self._targets[i] for i in rows], IGNORED, width).to(self.model.device)
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Scores of the next token, [row, token, vocabulary]."""
@@ -364,11 +363,10 @@ def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     return before.masked_fill(before == IGNORED, padding)
 
 
-def padded(rows: Rows, filler: int, left: bool = False, width: int = 0) -> torch.Tensor:
+def padded(rows: Rows, filler: int, width: int = 0) -> torch.Tensor:
     """Rows of different lengths as one tensor, int [row, token], at least this wide."""
     width = max(width, *(len(row) for row in rows))
-    fill = [[filler] * (width - len(row)) for row in rows]
-    return torch.tensor([more + row if left else row + more for row, more in zip(rows, fill, strict=True)])
+    return torch.tensor([row + [filler] * (width - len(row)) for row in rows])
 
 
 def lengths(rows: Rows) -> Ints:
@@ -455,10 +453,16 @@ def positions(config: Any) -> int:
     return found
 
 
+# Whatever a tokenizer's files say: positions count from the first token, and a classifier reads its answer there or at
+# the last token before the padding. Padded on the left, a row's answer would depend on its batch.
+PADDED = "right"
+
+
 def pad(model: Model, tokens: Mapping[str, Rows], rows: Ints) -> dict[str, torch.Tensor]:
     """Model inputs of some examples, padded to the longest of them, on the model's device."""
     picked = {name: [values[i] for i in rows] for name, values in tokens.items()}
-    return {name: t.to(model.device) for name, t in model.tokenizer.pad(picked, return_tensors="pt").items()}
+    found = model.tokenizer.pad(picked, return_tensors="pt", padding_side=PADDED)
+    return {name: t.to(model.device) for name, t in found.items()}
 
 
 def require(model: Model, task: Task, ending: str, kind: str) -> None:

@@ -6,6 +6,7 @@ from headlab.studies.table import EXPERIMENTS
 from headlab.ui import experiments, experiments_report
 from headlab.ui.experiments import Plan
 from headlab.ui.figures import skipped
+from headlab.ui.names import plain
 from headlab.ui.shell import page
 
 INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, download it."
@@ -35,8 +36,8 @@ def answer(plan, wanted):
         experiments_report.draw(result, {**wanted, "fingerprint": weights})
     else:
         st.info(
-            f"There is no report yet on {plan.choice.model} and task {plan.choice.task}. **Start** makes one: figures, "
-            "tables to download, and what to know before believing them."
+            f"There is no report yet on {plain(f'{plan.choice.model} and task {plan.choice.task}')}. **Start** makes "
+            "one: figures, tables to download, and what to know before believing them."
         )
     skipped(listing.problems, "report")
     experiments.write(plan.experiment, shown)

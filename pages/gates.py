@@ -77,8 +77,8 @@ with page("Gates", INTRO) as choice:
         body(choice, shelf)
     elif choice.languages:
         st.info(
-            f"No gates of {choice.model} have been learned on task {choice.task} in these languages yet. **Start** "
-            "learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
+            f"No gates of {plain(choice.model)} have been learned on task {plain(choice.task)} in these languages yet. "
+            "**Start** learns them: a map that shows them open and close, the accuracy at each λ, and masks to export."
         )
     gates_page.draw_form(choice, shelf)
     skipped(shelf.problems, "run")

@@ -4,7 +4,7 @@ import streamlit as st
 
 from headlab.pictures import common_limit
 from headlab.ui import head_card, headgrid, heads_live, job_offer
-from headlab.ui.names import head_from, head_key, language_title
+from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.presses import give
 from headlab.ui.shell import found, keep_known, page
 
@@ -78,7 +78,7 @@ def body(choice, results, confidence):
         missing=heads_live.in_place_of_maps(choice, results),
     )
     if results.missing:
-        st.caption(f"Not cached: {', '.join(map(language_title, results.missing))}.")
+        st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
         job_offer.offer(choice, results.missing, results.first)
     tables(choice, scores, confidence, head)
 
@@ -88,7 +88,7 @@ with page("Heads") as choice:
     if not choice.languages:
         st.info("No language is chosen. Pick some in the sidebar, or press All.")
     elif not results.scores:
-        st.info(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages.")
+        st.info(plain(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages."))
         known = st.session_state.get("head")
         sharpening(choice, {}, head_from(known) if known else None)
         headgrid.small_multiples({}, 1.0, key="small", missing=heads_live.in_place_of_maps(choice, results))

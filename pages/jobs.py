@@ -3,6 +3,7 @@
 import streamlit as st
 
 from headlab.ui import job_actions, job_form, job_views
+from headlab.ui.names import plain
 from headlab.ui.shell import page
 
 INTRO = "What the worker computes, what waits for it, and what a new job will cost before it starts."
@@ -12,7 +13,7 @@ def asked():
     """The job of the link, if it names one."""
     text = job_actions.shown()
     if text and not (text.isascii() and text.isdigit() and len(text) < 12):
-        st.warning(f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs.")
+        st.warning(plain(f"The link asks for job {text[:40]!r}, which is not a job number; here are all jobs."))
     elif text:
         return int(text)
     return None

@@ -9,7 +9,7 @@ from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
 from headlab.ui import languages_tables as tables
 from headlab.ui.figures import figure, show
-from headlab.ui.names import language_title, page_link
+from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import give
 from headlab.ui.shell import found, page
 from headlab.value_functions import shown_unit
@@ -78,7 +78,9 @@ def listed(table, otherwise):
 def body(scores):
     first = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    st.caption(f"{len(scores)} languages: {names}. {tables.sample_note(scores)} Values in {shown_unit(first.unit)[1]}.")
+    st.caption(
+        f"{len(scores)} languages: {plain(names)}. {tables.sample_note(scores)} Values in {shown_unit(first.unit)[1]}."
+    )
     matrix(scores)
     top, agnostic = shared(scores)
     if is_signed(first):

@@ -6,7 +6,7 @@ from headlab.methods.table import METHODS
 from headlab.pictures import common_limit
 from headlab.store import default_root
 from headlab.ui import headgrid, job_actions, job_offer, overview_coverage
-from headlab.ui.names import head_key, page_link
+from headlab.ui.names import head_key, page_link, plain
 from headlab.ui.shell import found, listing, page
 
 INTRO = (
@@ -21,10 +21,8 @@ def open_head(language, head):
 
 def maps(choice, results):
     if not results.scores:
-        st.info(
-            f"The cache folder ({default_root()}) has no {choice.method} results of {choice.model} on {choice.task} "
-            "for these languages. Compute them below, or choose another method."
-        )
+        what = f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
+        st.info(f"The cache folder {plain(what)} for these languages. Compute them below, or choose another method.")
         return
     st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
     limit = common_limit(results.scores.values())
@@ -61,7 +59,7 @@ def cached(choice, results):
     problems = listing().problems
     if problems:
         with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
-            st.markdown("\n".join(f"- {problem}" for problem in problems))
+            st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
 
 
 def onward():

@@ -8,6 +8,7 @@ from headlab.masks import Mask
 from headlab.records import HeadGrid
 from headlab.ui import job_actions, job_offer, mask_pages, prune_board, prune_figures, prune_pareto, prune_savings
 from headlab.ui.history import follow_link, history, write_link
+from headlab.ui.names import plain
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page, waited
 
@@ -73,7 +74,7 @@ with page("Prune", INTRO) as choice:
     now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
     # A widget's state is dropped with its page: without it, the user has just arrived.
     if sentence := follow_link(now, arrived=prune_board.GRID not in st.session_state):
-        st.warning(sentence)
+        st.warning(plain(sentence))
     if loaded.get("note"):
         st.caption(loaded["note"])
     if choice.languages:

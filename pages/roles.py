@@ -96,8 +96,8 @@ with page("Roles", INTRO) as choice:
         body(choice, shelf)
     elif choice.languages:
         st.info(
-            f"There is no report yet on what the heads of {choice.model} do in these languages. **Start** makes one: "
-            "the map of heads by role, tables to download, examples, and what to know before believing them."
+            f"There is no report yet on what the heads of {plain(choice.model)} do in these languages. **Start** makes "
+            "one: the map of heads by role, tables to download, examples, and what to know before believing them."
         )
     roles_form.draw_form(choice, shelf)
     skipped(shelf.problems, "report")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import pytest
 import streamlit as st
@@ -56,6 +57,11 @@ def run_page(path: str, **query) -> AppTest:
 
 
 def said(app: AppTest) -> str:
-    """All that a page tells in words."""
+    """All that a page tells in words, as they are shown."""
     kinds = (app.error, app.warning, app.info, app.success, app.caption, app.markdown, app.subheader)
-    return "\n".join(element.value for kind in kinds for element in kind)
+    return "\n".join(shown(element) for kind in kinds for element in kind)
+
+
+def shown(element: Any) -> str:
+    """The text of an element without the backslashes that keep Markdown from acting on it."""
+    return re.sub(r"\\([^\w\s])", r"\1", element.value)

@@ -269,6 +269,8 @@ def unpack_answers(packed: Array, points: int, answers: int) -> Bools:
 
 
 def _pack_curve(curve: Curve) -> Content:
+    """Raises HeadlabError if an interval or p-value is impossible."""
+    _check_intervals(curve, "point")
     arrays = {name: getattr(curve, name) for name in (*CURVE_FLOATS, "order", "removed", "groups")}
     return {**arrays, "correct": pack_answers(curve.correct)}, _about_record(curve, CURVE_FIELDS)
 

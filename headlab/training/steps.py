@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlab.errors import HeadlabError
 from headlab.files import write_atomic
-from headlab.inputs import IGNORED, Rows, first_tokens, padded, positions
+from headlab.inputs import IGNORED, PADDED, Rows, first_tokens, padded, positions
 from headlab.parallel import TOO_LARGE, out_of_memory
 from headlab.records import Ints
 from headlab.tasks.base import Example
@@ -142,12 +142,12 @@ class Encoded:
     def inputs(self, rows: Ints, device: torch.device) -> dict[str, torch.Tensor]:
         """Model inputs of the given examples, padded to the longest of them."""
         picked = {name: [values[i] for i in rows] for name, values in self.tokens.items()}
-        return {name: t.to(device) for name, t in self.tokenizer.pad(picked, return_tensors="pt").items()}
+        found = self.tokenizer.pad(picked, return_tensors="pt", padding_side=PADDED)
+        return {name: t.to(device) for name, t in found.items()}
 
     def labels(self, rows: Ints, device: torch.device) -> torch.Tensor:
         """Correct answers, int [row, 1] or [row, token]."""
-        left = self.words and self.tokenizer.padding_side == "left"
-        return padded([self.targets[i] for i in rows], IGNORED, left).to(device)
+        return padded([self.targets[i] for i in rows], IGNORED).to(device)
 
     def loss(self, logits: torch.Tensor, rows: Ints) -> torch.Tensor:
         """Summed cross-entropy of the answers, nats."""

@@ -20,7 +20,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.records import Floats, Head, HeadGrid
-from headlab.ui.names import head_from, head_key, head_words, language_title
+from headlab.ui.names import head_from, head_key, head_words, language_title, plain
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
 from headlab.ui.shell import Choice, notify
@@ -400,7 +400,7 @@ def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     """Draw the panels in one of VIEWS. names: display name of each head."""
     {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
     if told := separator_words(panels, names):
-        st.caption(f"Tokens whose largest weight goes to a separator. {_plain('; '.join(told))}.")
+        st.caption(f"Tokens whose largest weight goes to a separator. {plain('; '.join(told))}.")
     if any(panel.cut for panel in panels):
         st.caption(f"Sentences are cut after {MAX_TOKENS} tokens.")
 
@@ -437,7 +437,7 @@ def _looking(panel: Panel, query: int) -> str:
 def _table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     head = st.selectbox("Head", list(names), format_func=names.__getitem__, key="table-head")
     for panel in panels:
-        st.markdown(f"**{_plain(panel.title)}**")
+        st.markdown(f"**{plain(panel.title)}**")
         frame = weights_table(panel, head)
         st.dataframe(frame.style.format("{:.3f}").map(_shade), key=f"weights-{panel.title}")
         with st.expander(f"{panel.title}: the strongest links of each head"):
@@ -446,7 +446,3 @@ def _table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 
 def _shade(weight: float) -> str:
     return f"background-color: rgba(36, 120, 200, {0.75 * weight:.2f})"
-
-
-def _plain(text: str) -> str:
-    return "".join("\\" + c if c in "\\`*_[]<>$:#" else c for c in text)

@@ -23,6 +23,7 @@ from headlab.ui import form_values
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start, terminal
 from headlab.ui.job_format import spelled
+from headlab.ui.names import plain
 from headlab.ui.presses import give, start_with
 from headlab.ui.shell import Choice, Latest, Stamp, listed, notify, store, supervisor
 
@@ -68,7 +69,7 @@ def report_of(experiment: str, keys: Sequence[str]) -> str | None:
         return None
     fitting = [key for key in keys if key.startswith(short)]
     if not fitting:
-        st.warning(f"The link asks for report {short[:80]!r}, which does not exist for this model and task.")
+        st.warning(plain(f"The link asks for report {short[:80]!r}, which does not exist for this model and task."))
     return fitting[0] if fitting else None
 
 

@@ -18,7 +18,7 @@ from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
 from headlab.ui.figures import figure, how_made, show
-from headlab.ui.names import head_from, head_key, head_words, page_link
+from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import start_with
 
 # From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
@@ -97,9 +97,9 @@ def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
     report = result.record
     st.caption(label(result, wanted.get(WEIGHTS)))
     if other := differences(job_spec(report.spec), wanted):
-        st.info(f"This report was made with other settings than those chosen above: {'; '.join(other)}.")
+        st.info(f"This report was made with other settings than those chosen above: {plain('; '.join(other))}.")
     for note in report.notes:
-        st.markdown(f"- {note}")
+        st.markdown(f"- {plain(note)}")
     _figures(report)
     draw_heads(report.tables)
     for table in report.tables:
@@ -111,7 +111,7 @@ def _figures(report: Report) -> None:
     try:
         figures = report_figures(report)
     except HeadlabError as error:
-        st.warning(f"The figures cannot be drawn: {error}.")
+        st.warning(plain(f"The figures cannot be drawn: {error}."))
         return
     names = list(figures)
     if len(names) > FEW:

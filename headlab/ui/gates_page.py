@@ -32,7 +32,7 @@ from headlab.ui.headgrid import draw_map
 from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
-from headlab.ui.names import language_title, page_link
+from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import button
 from headlab.ui.results import risk
 from headlab.ui.roles_form import stacks
@@ -109,9 +109,8 @@ def _begin(plan: Plan) -> None:
         runs = len(spec["weights"]) * len(plan.languages)
         many = f"{runs} runs" if runs > 1 else "one run"
         at = ", ".join(f"{weight:g}" for weight in spec["weights"])
-        st.markdown(
-            f"**{spelled(plan.languages)}**: {many} of {spec['options']['steps']} steps, one after another; λ = {at}."
-        )
+        names, steps = plain(spelled(plan.languages)), spec["options"]["steps"]
+        st.markdown(f"**{names}**: {many} of {steps} steps, one after another; λ = {at}.")
     end_form("gates", spec, wrong, _start, plan, key="gates-start", form=key(""))
     if not wrong:
         terminal(shell_lines("gates", spec))
@@ -234,13 +233,14 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
     language = sweep.first.language
     reports = roles_store.shelf(choice).by_language.get(language, [])
     if not reports:
-        st.info(f"There is no report yet on what the heads of {choice.model} do in {language_title(language)}.")
+        where = f"the heads of {choice.model} do in {language_title(language)}"
+        st.info(f"There is no report yet on what {plain(where)}.")
         page_link("roles", "Find their roles")
         return
     try:
         table = roles_left(sweep, _fitting(sweep, reports).result.record)
     except HeadlabError as error:
-        st.info(f"These gates cannot be compared with this report of roles: {error}.")
+        st.info(plain(f"These gates cannot be compared with this report of roles: {error}."))
         return
     left, counts = stacks(of_each_size(table))
     fig = stacked(left, counts, "heads with the role")

@@ -17,7 +17,7 @@ from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.ui import figures
 from headlab.ui.history import encode, history
-from headlab.ui.names import head_key, head_words, language_title, page_link
+from headlab.ui.names import head_key, head_words, language_title, page_link, plain
 from headlab.value_functions import shown_unit
 
 # Head scores as tables: every head in every language, or one head across languages.
@@ -151,7 +151,7 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     table = one_head(scores, head, confidence).set_index("language", drop=False)
     st.subheader(head_words(head, several=len(s.grid.stacks) > 1))
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {language_title(focus)} {shown_value(s, head)}, {rank}; {verdict(s, head)}.")
+    st.markdown(f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head)}.")
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")

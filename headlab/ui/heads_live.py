@@ -19,7 +19,7 @@ from headlab.ui.headgrid import one_map
 from headlab.ui.job_actions import bar, known_jobs, refusal, said, start, watch
 from headlab.ui.job_format import Job
 from headlab.ui.job_offer import price, work_of
-from headlab.ui.names import head_words, language_title
+from headlab.ui.names import head_words, language_title, plain
 from headlab.ui.presses import button, follow
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, client, guarded
@@ -142,7 +142,7 @@ def _sharpening(
         pick(scores.language, head)
         st.session_state[PICKED] = True
 
-    st.subheader(f"{language_title(scores.language)}, being computed")
+    st.subheader(f"{plain(language_title(scores.language))}, being computed")
     left, right = st.columns([10, 11], gap="large")
     with left:
         picture(job, scores, stored, selected, clicked)
@@ -163,7 +163,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
             follow(_small, SECONDS)(jobs[0]["id"], language, results.scores)
             return
         with st.container(border=True):
-            st.markdown(f"**{language_title(language)}**")
+            st.markdown(f"**{plain(language_title(language))}**")
             if language in waiting:
                 st.caption("Waiting for the worker.")
             else:
@@ -177,7 +177,7 @@ def _small(job: int, language: str, stored: Mapping[str, HeadScores]) -> None:
     with guarded():
         _, scores = client().snapshot(job)
         if scores is None or scores.language != language:
-            st.markdown(f"**{language_title(language)}**")
+            st.markdown(f"**{plain(language_title(language))}**")
             st.caption("Being computed; the first samples are on their way.")
             return
         small_picture(scores, stored)

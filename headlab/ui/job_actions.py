@@ -16,7 +16,7 @@ from headlab.methods.table import METHODS
 from headlab.records import content_key
 from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, progress_line
 from headlab.ui.job_format import share as share_of
-from headlab.ui.names import page_link
+from headlab.ui.names import page_link, plain
 from headlab.ui.presses import Button, button, follow, row
 from headlab.ui.shell import Choice, Latest, client, guarded, listing, supervisor
 from headlab.worker.client import Client
@@ -71,7 +71,7 @@ def ask(do: Callable[[Client], object]) -> None:
 def said() -> None:
     """Show why this session's last click or job failed, until the next click."""
     if sentence := asked_for().said:
-        st.error(sentence)
+        st.error(plain(sentence))
 
 
 def start(kind: str, spec: Mapping[str, Any], place: str = "here") -> None:
@@ -160,7 +160,7 @@ def end_form(
     widgets.  before: text before the forecast.
     """
     if wrong:
-        st.warning(wrong)
+        st.warning(plain(wrong))
     else:
         draw(kind, spec, before, "")
     button(

@@ -16,7 +16,7 @@ from headlab.tables import duration
 from headlab.ui import job_actions
 from headlab.ui.job_actions import ask, asked_for, heads_of, known_jobs, progress, refusal, start
 from headlab.ui.job_format import spelled
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.ui.presses import button, follow
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, Latest, guarded, listing
@@ -93,7 +93,7 @@ def _look(languages: Sequence[str], live: Latest[str]) -> None:
             st.rerun()
         at = languages[0] if live.value is None else live.value or languages[-1]
         done = languages.index(at)
-        st.progress(done / len(languages), f"{language_title(at)}, {done} of {len(languages)} done")
+        st.progress(done / len(languages), f"{plain(language_title(at))}, {done} of {len(languages)} done")
 
 
 def work_of(choice: Choice, languages: Sequence[str], like: HeadScores | None) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def panel(choice: Choice, results: Found, what_for: str) -> None:
     if not results.missing:
         return
     with st.container(border=True, key="offer"):
-        st.markdown(f"No {choice.method} scores of {spelled(results.missing)} are cached. {what_for}")
+        st.markdown(f"No {choice.method} scores of {plain(spelled(results.missing))} are cached. {what_for}")
         offer(choice, results.missing, results.first, folded=True)
         progress()
 
@@ -129,7 +129,7 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
     like: as in `work_of`.  Languages of live jobs are left out.  folded: the command is in an expander.
     """
     if sentence := refusal(choice):
-        st.warning(sentence)
+        st.warning(plain(sentence))
         return
     busy = {language for job in known_jobs(choice) for language in job["params"]["languages"]}
     missing = [language for language in missing if language not in busy]

@@ -24,7 +24,7 @@ from headlab.ui.heads_live import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.ui.presses import Button, button, follow, give, row
 from headlab.ui.shell import Choice, found, go, guarded, languages_of, supervisor
 from headlab.worker.client import Client
@@ -79,7 +79,7 @@ def reached() -> Client | None:
         return watched.client()
     state = watched.state()
     if state.kind == "away":
-        st.warning(f"{state.line} {GONE}")
+        st.warning(plain(f"{state.line} {GONE}"))
     else:
         st.info("The worker is starting; its jobs appear here in a moment.")
     return None
@@ -112,7 +112,7 @@ def _card(job: Job, line: str) -> None:
         _heading(job)
         st.caption(line)
         if job["state"] == "failed":
-            st.error(trouble(job))
+            st.error(plain(trouble(job)))
         _asking(job)
 
 
@@ -329,7 +329,7 @@ def draw_details(number: int) -> None:
     if job is None:
         follow(_ask_again, AGAIN_SECONDS)(number)
         return
-    st.subheader(f"Job {number}: {title(job)}")
+    st.subheader(f"Job {number}: {plain(title(job))}")
     with guarded():
         job_actions.said()
         if job["state"] not in LIVE:
@@ -386,7 +386,7 @@ def _map(number: int) -> None:
         job, scores = supervisor().client().snapshot(number)
         if scores is not None:
             stored = _stored(job)
-            st.markdown(f"##### {language_title(scores.language)}, being computed")
+            st.markdown(f"##### {plain(language_title(scores.language))}, being computed")
             picture(job, scores, stored, st.session_state.get(HEAD), _pick)
             about_head(scores, stored, st.session_state.get(HEAD))
 
@@ -406,7 +406,7 @@ def _state(worker: Client, job: Job) -> None:
         line = ended_line(job, now)
         st.markdown(f"{line[0].upper()}{line[1:]}.")
     if job["state"] == "failed":
-        st.error(trouble(job))
+        st.error(plain(trouble(job)))
 
 
 def _log(number: int) -> None:

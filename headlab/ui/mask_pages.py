@@ -84,7 +84,7 @@ def _script(mask: Mask, place: Place) -> None:
     try:
         text = snippet(mask, place)
     except HeadlabError as error:
-        st.markdown(f"There is no script for this mask: {error}.")
+        st.markdown(plain(f"There is no script for this mask: {error}."))
         return
     st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
     st.download_button(
@@ -99,7 +99,7 @@ def _others(mask: Mask) -> None:
     try:
         written = convert_out(mask, form)
     except HeadlabError as error:
-        st.markdown(f"{error}.")
+        st.markdown(plain(f"{error}."))
         return
     st.code(written.decode().strip(), language=None, wrap_lines=True, height=160)
     st.caption(
@@ -156,7 +156,7 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
     # A message stays until the mask changes; a click may have arrived with the upload, so count from here.
     message.setdefault("when", (now.at, now.stamp))
     if message["when"] == (now.at, now.stamp):
-        (st.success if message["ok"] else st.error)(message["text"])
+        (st.success if message["ok"] else st.error)(plain(message["text"]))
 
 
 def _uploaded(now: History, fingerprint: str) -> None:
@@ -301,7 +301,7 @@ def maps(names: tuple[str, str], a: Mask, b: Mask) -> Difference | None:
         found = compare(a, b)
     except HeadlabError as error:
         found = None
-        st.warning(f"{error}.")
+        st.warning(plain(f"{error}."))
     places = st.columns(2 if found is None else 3, gap="medium")
     with places[0]:
         _map("A", names[0], a)
@@ -389,7 +389,7 @@ def openers(choice: Choice, masks: Mapping[str, Mask], target: Target) -> None:
             troubles[trouble(mask, target)] = letter
             _opener(choice, f"Open {letter} on the Prune page", f"masks-open-{letter}", mask, target)
     for sentence in filter(None, troubles):
-        st.caption(sentence)
+        st.caption(plain(sentence))
 
 
 def _opener(choice: Choice, label: str, key: str, mask: Mask, target: Target) -> None:
@@ -405,7 +405,7 @@ def trouble(mask: Mask, target: Target) -> str:
     if target.fingerprint is None or (target.grid is None and not made_for):
         return "The chosen model is not known here yet: open the Prune page once, or wait for the worker."
     if made_for and made_for != target.fingerprint:
-        name = plain(str(mask.model.get("name") or "another model"))
+        name = str(mask.model.get("name") or "another model")
         return f"A mask made for {name} ({str(made_for)[:12]}) opens once that model is chosen in the sidebar."
     if target.grid is not None and mask.grid != target.grid:
         return f"A mask of {mask.grid} does not fit the chosen model, which has {target.grid}."
@@ -427,11 +427,11 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
     try:
         made = combine([masks[name] for name in names], how)
     except HeadlabError as error:
-        st.info(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}.")
+        st.info(plain(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}."))
         return
     st.markdown(f"**{len(made.removed)} of {made.grid.size} heads** would be off.")
     if note := made.chosen.get("note"):
-        st.caption(f"{note}.")
+        st.caption(plain(f"{note}."))
     if sentence := risk(made.kept):
         st.warning(sentence)
     with st.container(horizontal=True, gap="small"):
@@ -442,4 +442,4 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
             on_click="ignore", icon=":material/download:",
         )  # fmt: skip
     if sentence := trouble(made, target):
-        st.caption(sentence)
+        st.caption(plain(sentence))

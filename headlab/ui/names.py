@@ -82,7 +82,7 @@ def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | 
 
 # External text, shown verbatim.
 
-MARKS = re.compile(r"([\\`*_\[\]<>~$])")
+MARKS = re.compile(r"([\\`*_\[\]<>~$:#|])")
 
 
 def plain(text: str) -> str:

@@ -12,7 +12,7 @@ from headlab.records import Bools, HeadGrid
 from headlab.scores import HeadScores
 from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
-from headlab.ui.names import head_words, language_title
+from headlab.ui.names import head_words, language_title, plain
 from headlab.ui.presses import Button, button, row
 from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.value_functions import shown_unit
@@ -39,8 +39,8 @@ def fitting(results: Found, grid: HeadGrid) -> Found:
     if results.grid in (None, grid):
         return results
     st.warning(
-        f"The scores of {', '.join(results.scores)} in the cache are of other heads than this model's: an earlier "
-        "version of headlab missed some of them or numbered their layers otherwise. They are not used here."
+        f"The scores of {plain(', '.join(results.scores))} in the cache are of other heads than this model's: an "
+        "earlier version of headlab missed some of them or numbered their layers otherwise. They are not used here."
     )
     return Found(missing=(*results.scores, *results.missing))
 

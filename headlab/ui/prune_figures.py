@@ -15,7 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 from headlab.masks import Mask
 from headlab.records import canonical_json
 from headlab.stats import holm
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.ui.presses import button, follow
 from headlab.ui.shell import Latest, guarded
 
@@ -302,7 +302,7 @@ def _draw(
         st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height, placeholder="…")
         st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
         for note in dict.fromkeys(row.note for row in rows.values() if row.note):
-            st.caption(note)
+            st.caption(plain(note))
 
 
 def _forget() -> None:
@@ -317,7 +317,7 @@ def _metrics(rows: Mapping[str, Figure], languages: Sequence[str]) -> None:
         if len(languages) <= SINGLE_METRICS:
             for name in languages:
                 row = rows.get(name)
-                _metric(language_title(name), row.accuracy if row else None, row.difference if row else None)
+                _metric(plain(language_title(name)), row.accuracy if row else None, row.difference if row else None)
 
 
 def _metric(label: str, accuracy: float | None, difference: float | None) -> None:

@@ -37,6 +37,7 @@ from headlab.ui.figures import CONFIG, show
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, end_form, refusal, terminal
+from headlab.ui.names import plain
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice
@@ -291,13 +292,13 @@ def _readable(result: Result[Report], now: History) -> Front | None:
     try:
         return read_front(result, now.grid)
     except HeadlabError as error:
-        st.warning(f"The front cannot be shown: {error}.")
+        st.warning(plain(f"The front cannot be shown: {error}."))
         return None
 
 
 def _show(front: Front, now: History) -> None:
     for note in front.report.notes:
-        st.markdown(f"- {note}")
+        st.markdown(f"- {plain(note)}")
     left, right = st.columns([7, 5], gap="large")
     with left:
         _figure(front, now)

@@ -21,7 +21,7 @@ from headlab.ui.figures import figure, show
 from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.ui.presses import start_with
 from headlab.ui.roles_store import SOURCES, SPLIT, TEXTS, TREES, Kept, Plan, key, plans, trouble
 from headlab.ui.shell import Choice, found, languages_of
@@ -65,7 +65,7 @@ def _form(choice: Choice, languages: tuple[str, ...]) -> None:
         _begin(plan, lonely=source == TREES and plan.source == TEXTS)
     without = [name for name in chosen if all(name not in plan.languages for plan in made)]
     if without:
-        st.warning(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there.")
+        st.warning(plain(f"Task {choice.task} has no texts in {spelled(without)}; take gold trees there."))
     if made:
         terminal(*(shell_lines("roles", plan.spec(values())) for plan in made))
 
@@ -104,7 +104,7 @@ def treebanks() -> tuple[str, ...]:
 def _begin(plan: Plan, *, lonely: bool) -> None:
     """What one job would do, its forecast and its button. lonely: trees were wanted, but there are none."""
     spec = plan.spec(values())
-    st.markdown(f"**{spelled(plan.languages)}**: {plan.words}.")
+    st.markdown(f"**{plain(spelled(plan.languages))}**: {plain(plan.words)}.")
     if lonely:
         st.caption(
             f"There is no treebank of {spelled(plan.languages)} here; {VARIABLE} names the folder that holds them."
@@ -153,12 +153,14 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
     try:
         table = remaining(kept.result.record, scores, sizes(scores.grid.size))
     except HeadlabError as error:
-        st.info(f"These scores cannot order the heads of this report: {error}.")
+        st.info(plain(f"These scores cannot order the heads of this report: {error}."))
         return
     left, counts = stacks(table)
     fig = stacked(left, counts, "heads with the role")
     figure(fig, f"roles-left-{kept.language}", key="roles-left", alt="Heads left with each role, at every size")
-    st.caption(f"By {choice.method} scores of {language_title(chosen)}. A head with several roles counts in each.")
+    st.caption(
+        f"By {choice.method} scores of {plain(language_title(chosen))}. A head with several roles counts in each."
+    )
     show(table, kept.key)
 
 

@@ -16,7 +16,7 @@ from headlab.plots.heads import in_order, look_of, roles_across_languages
 from headlab.records import Bools, Floats, Head
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, show
-from headlab.ui.names import head_from, head_key, head_words, language_title, page_link
+from headlab.ui.names import head_from, head_key, head_words, language_title, page_link, plain
 from headlab.ui.roles_store import HAS, ROLES, Found, Roles, against, heads_of, words
 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
@@ -105,7 +105,7 @@ def draw_examples(roles: Roles, head: Head) -> None:
     try:
         found = examples(table)
     except HeadlabError as error:
-        st.warning(f"The examples cannot be shown: {error}.")
+        st.warning(plain(f"The examples cannot be shown: {error}."))
         return
     keys = sorted(found, key=lambda key: key[1] != head)
     names = {f"{head_key(other)} · {role}": (role, other) for role, other in keys}
@@ -175,7 +175,7 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
     counts = reports[focus].counts
     kinds = in_order([kind for kind, heads in counts.items() if heads])
     if not kinds:
-        st.info(f"No head has a role in {language_title(focus)}.")
+        st.info(f"No head has a role in {plain(language_title(focus))}.")
         return
     start = kinds.index(FIRST) if FIRST in kinds else 0
     kind = st.selectbox("Role", kinds, index=start, key="roles-kind", format_func=lambda k: f"{k} ({many(counts[k])})")
@@ -189,7 +189,7 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
             "above the baseline of the most frequent offset."
         )
     else:
-        st.info(f"Only {language_title(focus)} has a report; choose more languages, and find their roles below.")
+        st.info(f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below.")
     show(table_of(found, focus, kind), f"across-{focus}-{kind}")
 
 

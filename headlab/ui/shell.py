@@ -26,9 +26,19 @@ from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, task
 from headlab.ui import presses
-from headlab.ui.presses import Button, follow, give, row, uninterrupted
+from headlab.ui.names import plain
+from headlab.ui.presses import follow, give, uninterrupted
 from headlab.ui.results import Found, matching, select
-from headlab.ui.task_notes import CLASSES, as_text, label_map, notes, recall, stop_if_refused, unreadable
+from headlab.ui.task_notes import (
+    CLASSES,
+    as_text,
+    label_map,
+    notes,
+    pick_languages,
+    recall,
+    stop_if_refused,
+    unreadable,
+)
 from headlab.worker import process
 from headlab.worker.client import Client
 
@@ -246,9 +256,9 @@ def _status(every: float | None) -> None:
     if every is not None and state.kind == "ready":
         st.rerun()  # which ends the timer
     if state.kind == "away":
-        st.warning(state.line)
+        st.warning(plain(state.line))
     else:
-        st.caption(f"{SIGNS[state.kind]} {state.line}")
+        st.caption(f"{SIGNS[state.kind]} {plain(state.line)}")
 
 
 # Contents of the cache folder, re-read only when one of its files changed.
@@ -359,10 +369,10 @@ def guarded() -> Iterator[None]:
     try:
         yield
     except HeadlabError as error:
-        st.error(str(error))
+        st.error(plain(str(error)))
     except Exception as error:  # last resort before the user: the traceback goes to the log
         log.exception("page failed")
-        st.error(f"Something went wrong that headlab did not expect ({type(error).__name__}: {error}). "
+        st.error(f"Something went wrong that headlab did not expect ({plain(f'{type(error).__name__}: {error}')}). "
                  "Nothing is lost; reload the page. Details are in the server's log.")  # fmt: skip
 
 
@@ -375,7 +385,7 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
     if intro:
         st.markdown(intro)
     for notice in st.session_state.get("_notices", ()):
-        st.warning(notice)
+        st.warning(plain(notice))
     stop_if_refused()
     with guarded():
         yield choose()
@@ -464,7 +474,7 @@ def notify(param: str, sentence: str | None) -> None:
     elif param in held and held[param].value not in ((), (st.session_state.get(param),)):
         del held[param]
     if param in held:
-        st.warning(held[param].sentence)
+        st.warning(plain(held[param].sentence))
 
 
 def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
@@ -478,17 +488,6 @@ def _note(param: str, what: str, options: Sequence[str]) -> None:
     sentence = unknown_in_link(param, what, options)
     if sentence:
         st.session_state["_notices"] = [*st.session_state.get("_notices", ()), sentence]
-
-
-def _pick_languages(options: list[str]) -> None:
-    def set_all(chosen: list[str]) -> None:
-        give("langs", chosen)
-
-    st.pills("Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params")
-    row(
-        Button("All", "langs-all", set_all, (options,), "tertiary"),
-        Button("None", "langs-none", set_all, ([],), "tertiary"),
-    )
 
 
 def _know(model: str) -> None:
@@ -577,14 +576,14 @@ def sidebar() -> Choice:
         _note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall))
         for note in notes(name):
-            st.caption(note)
+            st.caption(plain(note))
         stated = label_map(model, name)
         _note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
         options = languages_of(name)
         _note("langs", "language", options)
-        _pick_languages(options)
+        pick_languages(options)
         status_line()
     chosen = st.session_state["langs"]
     return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method, stated))

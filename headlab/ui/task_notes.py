@@ -1,7 +1,8 @@
-"""What the sidebar says of a task: what is missing to read it, and which class of the model stands for which label."""
+"""A task in the sidebar: what is missing to read it, which class of the model is which label, and its languages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import streamlit as st
@@ -9,11 +10,13 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.labels import check_map, read_map, write_map
 from headlab.tasks import names, problems, source, task
-from headlab.ui.presses import give
+from headlab.ui.names import plain
+from headlab.ui.presses import Button, give, row
 
 CLASSES = "classes"  # the field of the label map, in the link too
 STATED = "_stated"  # {(model, task): what was typed for them in this session}
 REFUSED = "_refused"  # why the label map is
+CODE = re.compile(r"[\w-]+")
 HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json or its number. "
     "Empty: classes are matched by name, or all orders are tried on dev examples."
@@ -60,8 +63,29 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
 def stop_if_refused() -> None:
     """End the page where the label map is refused, with the reason: its figures would stand on other classes."""
     if refused := st.session_state.get(REFUSED):
-        st.error(refused)
+        st.error(plain(refused))
         st.stop()
+
+
+def pick_languages(options: list[str]) -> None:
+    """Draw the task's languages, to choose from."""
+
+    def set_all(chosen: list[str]) -> None:
+        give("langs", chosen)
+
+    st.pills(
+        "Languages", options, selection_mode="multi", default=options, key="langs", bind="query-params",
+        format_func=_code,
+    )  # fmt: skip
+    row(
+        Button("All", "langs-all", set_all, (options,), "tertiary"),
+        Button("None", "langs-none", set_all, ([],), "tertiary"),
+    )
+
+
+def _code(language: str) -> str:
+    """A language as a label, which is Markdown; usual codes are unchanged, as the link holds labels."""
+    return language if CODE.fullmatch(language) else plain(language)
 
 
 def recall() -> None:

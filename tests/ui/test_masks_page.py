@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from app_pages import app_on, run_page, said
+from app_pages import app_on, run_page, said, shown
 from cached_scores import GRID, HARMFUL, MODEL, fill
 from streamlit.testing.v1 import AppTest
 
@@ -148,7 +148,7 @@ def test_masks_of_other_grids_are_shown_without_a_comparison():
 
     app = AppTest.from_function(body, args=(made(1), made(1, grid=parse_grid("3x4"))), default_timeout=30).run()
     assert not app.exception
-    assert "the masks are for different models" in app.warning[0].value
+    assert "the masks are for different models" in shown(app.warning[0])
     assert not app.metric
 
 
@@ -187,9 +187,9 @@ def test_the_ways_out_give_a_script_a_command_and_other_forms():
     shared = Place(["albert.layer.0.out"] * 12, {"class": "AlbertModel", "model_type": "albert"})
     app = AppTest.from_function(body, args=(made(0, 5), shared), default_timeout=30).run()
     assert not app.exception
-    assert "cannot tell the layers apart" in app.markdown[0].value
+    assert "cannot tell the layers apart" in shown(app.markdown[0])
     app = AppTest.from_function(body, args=(made(), place), default_timeout=30).run()
-    assert "nothing to switch off" in app.markdown[0].value
+    assert "nothing to switch off" in shown(app.markdown[0])
 
 
 def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):

@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 import pytest
-from app_pages import app_on, run_page, said
+from app_pages import app_on, run_page, said, shown
 from cached_reports import KEY_ROWS, keep, made_up
 from fake_client import job
 from streamlit.testing.v1 import AppTest
@@ -110,7 +110,7 @@ def test_a_task_whose_data_are_absent_is_said(worker, monkeypatch):
     app = run(task="xnli", experiment="transfer")
     assert "task xnli needs its files: name their folder with --data or $HEADLAB_DATA" in said(app)
     press(app, "plan-start")
-    assert "task xnli needs its files" in app.error[0].value
+    assert "task xnli needs its files" in shown(app.error[0])
 
 
 def test_without_a_worker_reports_are_shown_and_the_rest_says_so(cache):
@@ -136,7 +136,7 @@ def test_a_link_opens_its_experiment_and_a_choice_changes_the_link(worker):
 
 def test_a_link_to_an_experiment_that_does_not_exist_is_said(worker):
     app = run(experiment="dance")
-    assert "'dance'" in app.warning[0].value
+    assert "'dance'" in shown(app.warning[0])
     assert app.selectbox(key="experiment").value == next(iter(EXPERIMENTS))
 
 

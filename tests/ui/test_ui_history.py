@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from app_pages import shown
 from errors import raises
 from hypothesis import given
 from hypothesis import strategies as some
@@ -192,7 +193,7 @@ def test_a_link_gives_its_mask_and_later_clicks_change_the_link():
 def test_a_broken_link_gives_a_sentence_and_a_whole_model():
     app = run("nonsense")
     assert not app.exception
-    assert "cannot be read" in app.warning[0].value or "does not fit" in app.warning[0].value
+    assert "cannot be read" in shown(app.warning[0]) or "does not fit" in shown(app.warning[0])
     assert app.text[0].value == ""
     assert "m" not in app.query_params
     assert app.run().warning[0].value != "no trouble"

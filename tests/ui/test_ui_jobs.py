@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 import streamlit as st
-from app_pages import app_on, no_worker, run_page, said
+from app_pages import app_on, no_worker, run_page, said, shown
 from cached_scores import GRID, fill, made_up
 from fake_client import SPEC, FakeClient, FakeWorker, job
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -102,7 +102,7 @@ def test_what_the_worker_refuses_is_a_sentence_until_the_next_click(worker):
     app = run()
     worker.rows = [worker.rows[1]]  # someone else deleted it meanwhile
     press(app, "resume-1")
-    assert "there is no job 1" in app.error[0].value
+    assert "there is no job 1" in shown(app.error[0])
     press(app, "resume-2")
     assert "there is no job 1" not in said(app)
 
@@ -123,7 +123,7 @@ def test_a_worker_that_cannot_be_reached_is_a_sentence(worker, query):
     assert worker.trouble in said(app)
     if not query:
         press(app, "new-start")
-        assert worker.trouble in app.error[0].value
+        assert worker.trouble in shown(app.error[0])
 
 
 @pytest.mark.parametrize("query", [{}, {"job": "1"}])
@@ -356,7 +356,7 @@ def test_a_job_of_this_session_that_fails_is_said_on_the_page_that_asked(worker)
     app = press(run("languages", method="leave-one-out", langs=["hu", "ml"]), "compute")
     worker.rows[0] |= {"state": "failed", "error": "it broke"}
     app.run()
-    assert "leave-one-out for hu, ml: failed. it broke" in app.error[0].value
+    assert "leave-one-out for hu, ml: failed. it broke" in shown(app.error[0])
 
 
 @pytest.mark.parametrize("seen", ["starting", "away"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_pages import app_on
+from app_pages import app_on, said
 from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
@@ -59,10 +59,6 @@ def run(**query) -> AppTest:
         app.query_params[name] = value
     app.run()
     return app.switch_page("pages/languages.py").run()
-
-
-def said(app: AppTest) -> str:
-    return "\n".join(e.value for kind in (app.error, app.info, app.caption, app.markdown) for e in kind)
 
 
 def columns(app: AppTest) -> list[list[str]]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import streamlit as st
-from app_pages import NO_WORKER, app_on
+from app_pages import NO_WORKER, app_on, said, shown
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up
 from errors import raises
 from streamlit.runtime.pages_manager import PagesManager
@@ -54,12 +54,6 @@ def run(path: str = "", **query) -> AppTest:
         app.query_params[name] = value
     app.run()
     return app.switch_page(f"pages/{path}.py").run() if path else app
-
-
-def said(app: AppTest) -> str:
-    """Every notice, sentence and table caption of a run."""
-    kinds = (app.error, app.warning, app.info, app.caption, app.markdown)
-    return "\n".join(element.value for kind in kinds for element in kind)
 
 
 @pytest.mark.parametrize("path", ["", "heads", "languages"])
@@ -247,7 +241,7 @@ def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog)
 
     app = AppTest.from_function(body).run()
     assert not app.exception
-    assert "RuntimeError: surprise" in app.error[0].value
+    assert "RuntimeError: surprise" in shown(app.error[0])
     assert "Traceback" in caplog.text
 
 
