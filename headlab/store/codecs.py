@@ -227,18 +227,18 @@ def _scores(arrays: Arrays, about: Mapping[str, Any], spec: Mapping[str, Any]) -
 
 
 def _check_intervals(record: HeadScores | Curve, what: str) -> None:
-    """Raise HeadlabError for an interval whose low end is above its high end, or a p-value that is no share.
+    """Raise HeadlabError for an interval that does not rise from low to high, or a p-value that is no share.
 
     what: each of them belongs to, in a word.
     """
     low, high, p = record.low, record.high, record.p_values
-    if low is not None and high is not None and (wrong := np.flatnonzero(low > high + ROUNDING)).size:
+    if low is not None and high is not None and (wrong := np.flatnonzero(~(low <= high + ROUNDING))).size:
         at = int(wrong[0])
         raise HeadlabError(
             f"the interval of {what} {at} has its low end, {low[at]:g}, above its high end, {high[at]:g}",
             code="result.interval_reversed",
         )
-    if p is not None and (wrong := np.flatnonzero((p < 0) | (p > 1 + ROUNDING))).size:
+    if p is not None and (wrong := np.flatnonzero(~((p >= 0) & (p <= 1 + ROUNDING)))).size:
         at = int(wrong[0])
         raise HeadlabError(f"the p-value of {what} {at} is {p[at]:g}, not from 0 to 1", code="result.p_value_invalid")
 

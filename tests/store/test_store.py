@@ -308,6 +308,17 @@ def test_impossible_intervals_and_p_values_are_neither_read_nor_stored(
     assert not (run.folder / "result.npz").exists()
 
 
+@pytest.mark.parametrize(("name", "value"), [("low", 9.0), ("low", np.nan), ("p_values", 7.0), ("p_values", np.nan)])
+def test_a_curve_with_an_impossible_interval_or_p_value_is_not_stored(tmp_path: Path, name: str, value: float) -> None:
+    curve = curve_of(curve_spec_of())
+    odd = getattr(curve, name).copy()
+    odd[1] = value
+    run = Store(tmp_path).run(curve.spec)
+    with pytest.raises(HeadlabError, match=r"of point 1 "):
+        run.finish(replace(curve, **{name: odd}), {})
+    assert not (run.folder / "result.npz").exists()
+
+
 BAD_ARRAYS = {
     "a head twice": {"order": np.array([0, 1, 2, 3, 3])},
     "a head too few": {"order": np.arange(4)},
