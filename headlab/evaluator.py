@@ -252,7 +252,7 @@ class Evaluator:
             self._below_chance = (
                 f"{self.model.name} gives {right} of {whole.n} right answers on {self.task.name} in {self.language} "
                 f"({self.split}), surely fewer than guessing one of {labels} labels; its classes may be in another "
-                "order than their names say (--label-map)"
+                "order than their names say: a label map can say so"
             )
             warnings.warn(self._below_chance, stacklevel=2)
 

@@ -550,7 +550,7 @@ def _found(model: Model, task: Task, names: Sequence[str]) -> LabelOrder:
                 return _assumed(
                     task, names, tried.columns,
                     f"{model.name} names its classes {_some(names)}; they are taken for {named}, which has {shares}; "
-                    "a label map says otherwise",
+                    "a label map can say otherwise",
                 )  # fmt: skip
         why = f"no order of them is surely the best: one has {shares}"
     raise HeadlabError(

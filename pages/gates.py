@@ -36,7 +36,7 @@ def choose(shelf, focus):
     lines = gates_store.labels(every, shelf.weights)
     names = {sweep.runs[0].key: line for sweep, line in zip(every, lines, strict=True)}
     if len(every) == 1:
-        st.caption(*names.values())
+        st.caption(plain(*names.values()))
         return every[0]
     key = gates_store.sweep_key(focus, every)
     return every[list(names).index(st.selectbox("Made as", list(names), format_func=names.__getitem__, key=key))]

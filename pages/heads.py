@@ -29,7 +29,7 @@ def select(scores):
 
 
 def tables(choice, scores, confidence, head):
-    st.subheader(f"Head {head_key(head)} in numbers")
+    st.subheader(f"Head {plain(head_key(head))} in numbers")
     head_card.details(scores, confidence, head)
     st.subheader("Every head")
     table = head_card.every_head(scores)
@@ -46,7 +46,7 @@ def tables(choice, scores, confidence, head):
     st.dataframe(shown, hide_index=True, height=320)
     unit = table["unit"].iloc[0]
     note = " (0.01 = one point)" if unit == "accuracy" else ""
-    st.caption(f"{len(table):,} rows: every head in every chosen language. Values in {unit}{note}.")
+    st.caption(f"{len(table):,} rows: every head in every chosen language. Values in {plain(unit)}{note}.")
 
 
 def sharpening(choice, scores, head):

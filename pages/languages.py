@@ -24,7 +24,7 @@ def matrix(scores):
     pairs, languages, clusters, *_ = agreement.agreement_tables(compared)
     st.caption(f"Spearman ρ over {compared.heads} heads.")
     if words := agreement.outlier_words(compared):
-        st.markdown(words)
+        st.markdown(plain(words))
     if compared.found.noise is None:
         st.info(f"{tables.noise_note(scores)} {agreement.no_halves()}")
     chart, tree, twin, each, merged = st.tabs(["Chart", "Tree", "Pairs", "Each language", "Clusters"])
@@ -70,7 +70,7 @@ def listed(table, otherwise):
     if table.rows:
         show(table, "languages")
     else:
-        st.markdown(f"##### {table.title}")
+        st.markdown(f"##### {plain(table.title)}")
         st.info(otherwise)
     return table
 

@@ -46,9 +46,9 @@ def cached(choice, results):
         )
     if results.variant:
         st.caption(
-            f"All of one kind: {results.variant}."
+            plain(f"All of one kind: {results.variant}.")
             + " Also cached, not shown: " * bool(results.others)
-            + "; ".join(results.others)
+            + plain("; ".join(results.others))
         )
     if results.missing:
         job_offer.offer(choice, results.missing, results.first)

@@ -76,7 +76,7 @@ with page("Prune", INTRO) as choice:
     if sentence := follow_link(now, arrived=prune_board.GRID not in st.session_state):
         st.warning(plain(sentence))
     if loaded.get("note"):
-        st.caption(loaded["note"])
+        st.caption(plain(loaded["note"]))
     if choice.languages:
         results = prune_board.fitting(found(choice), now.grid)
         board(choice, loaded, identity, now, results, prune_savings.jobs())

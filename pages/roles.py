@@ -74,7 +74,7 @@ def body(choice, shelf):
         roles_store.role_map(kept.roles, key="roles-map", title=language_title(focus), selected=head, on_click=pick)
     with right:
         roles_page.draw_card(kept.roles, head)
-    st.caption(roles_store.label(kept, shelf.weights))
+    st.caption(plain(roles_store.label(kept, shelf.weights)))
     for note in kept.result.record.notes:
         st.markdown(f"- {plain(note)}")
     roles_page.details(kept.roles, head, kept.key)

@@ -64,4 +64,4 @@ def said(app: AppTest) -> str:
 
 def shown(element: Any) -> str:
     """The text of an element without the backslashes that keep Markdown from acting on it."""
-    return re.sub(r"\\([^\w\s])", r"\1", element.value)
+    return re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", element.value)

@@ -222,9 +222,9 @@ def test_a_label_map_is_text_where_it_can_be():
         (None, {"a": "b", "b": "a"}, False),
         (None, {"a": "A", "b": "B"}, True),
         ({"a": "LABEL_1", "b": "LABEL_0"}, None, True),
-        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "1", "b": "0"}, True),
-        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "0", "b": "1"}, False),
-        ({"a": "good", "b": "bad"}, {"a": "1", "b": "0"}, True),  # a number says nothing against a name
+        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "label_1", "b": "label_0"}, True),
+        ({"a": "LABEL_1", "b": "LABEL_0"}, {"a": "1", "b": "0"}, False),  # the model may count otherwise
+        (None, {"a": "1", "b": "0"}, False),
         ({"a": "good", "b": "bad"}, {"a": "bad", "b": "good"}, False),
         ({"a": "good", "b": "bad"}, {"a": "good"}, False),
     ],

@@ -120,8 +120,7 @@ def _task(name: str | None, languages: str, data: Path | None, label_map: str | 
     about = {"--data": data, "--label-map": label_map, "--languages": None if languages == EVERY else languages}
     if given := " and ".join(flag for flag, value in about.items() if value is not None):
         raise HeadlabError(
-            f"{given} would choose examples of a task, but no task is given; add --task, like --task {TASK}, or leave "
-            f"{given} out",
+            f"{given} would be about a task, but none is given; add --task, like --task {TASK}, or leave {given} out",
             code="option.needs_task",
         )
     return None

@@ -97,8 +97,13 @@ class Model:
         return self.checkpoint.identity()
 
     def recorded(self) -> dict[str, Any]:
-        """Identity, and dtype unless float32: other dtypes give other scores, so a run's key includes it."""
-        return self.identity() | ({} if self.dtype == "float32" else {"dtype": self.dtype})
+        """Identity, and what else a run's key includes: a dtype other than float32, and where inputs are padded.
+
+        Earlier versions of headlab padded where a tokenizer said, which on the left made answers depend on their batch.
+        """
+        more = {} if self.dtype == "float32" else {"dtype": self.dtype}
+        more |= {"padded": "right"} if getattr(self.tokenizer, "padding_side", "right") == "left" else {}
+        return self.identity() | more
 
     @contextmanager
     def active(self, active: Active) -> Iterator[Active]:

@@ -426,7 +426,7 @@ def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
         with place:
             queries = [MEAN_QUERY, *range(len(panel.tokens))]
             looking = partial(_looking, panel)
-            query = st.selectbox(f"{panel.title}: who looks", queries, format_func=looking, key=f"query-{i}")
+            query = st.selectbox(f"{plain(panel.title)}: who looks", queries, format_func=looking, key=f"query-{i}")
             st.html(shading(panel, names, query))
 
 
@@ -440,7 +440,7 @@ def _table(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
         st.markdown(f"**{plain(panel.title)}**")
         frame = weights_table(panel, head)
         st.dataframe(frame.style.format("{:.3f}").map(_shade), key=f"weights-{panel.title}")
-        with st.expander(f"{panel.title}: the strongest links of each head"):
+        with st.expander(f"{plain(panel.title)}: the strongest links of each head"):
             st.dataframe(strongest_links(panel, names), hide_index=True)
 
 

@@ -95,7 +95,7 @@ def pick(
 def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
     """Draw a report. wanted: details of the job chosen above; differences from it are stated."""
     report = result.record
-    st.caption(label(result, wanted.get(WEIGHTS)))
+    st.caption(plain(label(result, wanted.get(WEIGHTS))))
     if other := differences(job_spec(report.spec), wanted):
         st.info(f"This report was made with other settings than those chosen above: {plain('; '.join(other))}.")
     for note in report.notes:

@@ -60,7 +60,7 @@ FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 def show(table: Table, key: str) -> None:
     """Draw a table with its notes and a CSV download."""
-    st.markdown(f"##### {table.title}")
+    st.markdown(f"##### {plain(table.title)}")
     formats = dict(zip(table.columns, table.formats, strict=True))
     columns = {
         name: st.column_config.NumberColumn(format=f"%{form}")
@@ -70,7 +70,7 @@ def show(table: Table, key: str) -> None:
     height = min(TALL, 38 + 35 * max(1, len(table.rows)))
     st.dataframe(frame(table), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
     for note in table.notes:
-        st.caption(note)
+        st.caption(plain(note))
     st.download_button(
         "Download this table as CSV", table.csv, f"{table.name}.csv", "text/csv", key=f"csv-{key[:12]}-{table.name}",
         on_click="ignore", icon=":material/download:",

@@ -206,7 +206,7 @@ def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights:
     if made_for == part(result.record.spec, "model", "fingerprint"):
         if weights is None or weights == made_for:
             return choice.model, ""
-        return None, f"{choice.model} has other weights now than those that the gates were learned on."
+        return None, f"{plain(choice.model)} has other weights now than those that the gates were learned on."
     folder = trained_folder(result)
     if folder is None:
         return None, "The mask is of the model that was trained jointly, and that model is not in this cache."

@@ -149,9 +149,9 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     s = scores[focus]
     unit = shown_unit(s.unit)[1]
     table = one_head(scores, head, confidence).set_index("language", drop=False)
-    st.subheader(head_words(head, several=len(s.grid.stacks) > 1))
+    st.subheader(plain(head_words(head, several=len(s.grid.stacks) > 1)))
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head)}.")
+    st.markdown(f"In {plain(language_title(focus))} {plain(shown_value(s, head))}, {rank}; {verdict(s, head)}.")
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")

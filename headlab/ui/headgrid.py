@@ -14,7 +14,7 @@ from headlab.pictures import HeadMap, is_signed, map_of
 from headlab.records import Bools, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.ui import presses
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.value_functions import shown_unit
 
 
@@ -137,7 +137,8 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
     """How to read these maps: estimand, unit, samples, level, what the colours mean."""
     s = next(iter(scores.values()))
     unit = shown_unit(s.unit)[1]
-    words = [f"**{METHODS[s.method].title if s.method in METHODS else s.method}**, estimand `{s.estimand}`, in {unit}."]
+    title = METHODS[s.method].title if s.method in METHODS else s.method
+    words = [f"**{plain(title)}**, estimand `{s.estimand.replace('`', '')}`, in {plain(unit)}."]
     words.append("Rows are layers, columns are heads, both counted from 0; one colour scale for all maps.")
     if is_signed(s):
         words.append("Blue heads help, orange heads harm.")

@@ -194,7 +194,7 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
     # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
     with st.container(key=f"forecast-{_key(kind, spec)[:12]}"):
         if held is not None and held.value is not None:
-            st.caption(f"{before} {words(held, otherwise)}".strip())
+            st.caption(f"{before} {plain(words(held, otherwise))}".strip())
         else:  # a worker may still connect
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
             follow(_poll, every)(kind, spec, before, otherwise)
@@ -207,7 +207,7 @@ def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> No
             st.rerun()
         asking = held is not None and not held.error
         told = "Asking the worker how long it will take …" if asking else words(held, otherwise)
-        st.caption(f"{before} {told}".strip())
+        st.caption(f"{before} {plain(told)}".strip())
 
 
 def words(held: Forecast | None, otherwise: str) -> str:
@@ -316,8 +316,10 @@ def known_jobs(choice: Choice | None = None) -> list[Job]:
 
 def _is_of(job: Job, choice: Choice) -> bool:
     params = job.get("params") or {}
-    asked = tuple(params.get(name) for name in ("model", "task", "method"))
-    return job.get("kind", "score") == "score" and asked == (choice.model, choice.task, choice.method)
+    asked = tuple(params.get(name) for name in ("model", "task", "method", "label_map"))
+    return job.get("kind", "score") == "score" and asked == (
+        choice.model, choice.task, choice.method, choice.label_map,
+    )  # fmt: skip
 
 
 def settle(jobs: Sequence[Job], *, tell: bool = True) -> None:
@@ -373,7 +375,7 @@ def _far(number: int, words: str) -> None:
 
 
 def _bar(job: Job, words: str) -> None:
-    st.progress(share_of(job), " · ".join(word for word in (words, progress_line(job)) if word))
+    st.progress(share_of(job), plain(" · ".join(word for word in (words, progress_line(job)) if word)))
 
 
 # Whether a method can be run on a model.

@@ -110,7 +110,7 @@ def _running(job: Job) -> None:
 def _card(job: Job, line: str) -> None:
     with st.container(border=True, key=f"job-{job['id']}", gap="xsmall"):
         _heading(job)
-        st.caption(line)
+        st.caption(plain(line))
         if job["state"] == "failed":
             st.error(plain(trouble(job)))
         _asking(job)
@@ -245,7 +245,8 @@ def _open_roles(job: Job) -> None:
     task, languages = str(params.get("task") or before.task), list(params["languages"])
     offered = tuple(name for name in languages if name in languages_of(task)) or before.languages
     give("focus", languages[0])
-    go("roles", Choice(params["model"], task, offered, before.method))
+    stated = before.label_map if (params["model"], task) == (before.model, before.task) else None
+    go("roles", Choice(params["model"], task, offered, before.method, stated))
 
 
 def _open_gates(job: Job) -> None:
@@ -271,7 +272,7 @@ def _trained(result: Mapping[str, Any]) -> None:
     rows = [(language_title(name), f"{100 * value:.1f} %") for name, value in result["accuracy"].items()]
     st.table(pd.DataFrame(rows, columns=["language", "accuracy"]), border="horizontal", hide_index=True)
     if result.get("folder"):
-        st.caption(f"The adapter is in `{result['folder']}`, below the cache folder.")
+        st.caption(f"The adapter is in {plain(str(result['folder']))}, below the cache folder.")
 
 
 # Kinds of jobs whose results have their own page: its name, and the function that opens it.
@@ -398,13 +399,13 @@ def _pick(head: Head) -> None:
 def _state(worker: Client, job: Job) -> None:
     now = time.time()
     if job["state"] == "running":
-        st.progress(share(job), progress_line(job))
+        st.progress(share(job), plain(progress_line(job)))
     elif job["state"] == "queued":
         ahead = [other for other in worker.jobs() if other["state"] == "queued" and other["id"] <= job["id"]]
-        st.markdown(f"Waiting: {waiting_line(job, max(1, len(ahead)), now)}.")
+        st.markdown(plain(f"Waiting: {waiting_line(job, max(1, len(ahead)), now)}."))
     else:
         line = ended_line(job, now)
-        st.markdown(f"{line[0].upper()}{line[1:]}.")
+        st.markdown(plain(f"{line[0].upper()}{line[1:]}."))
     if job["state"] == "failed":
         st.error(plain(trouble(job)))
 

@@ -375,7 +375,7 @@ def _only(words: str, heads: tuple[Head, ...], found: Difference) -> None:
     several = len(found.grid.stacks) > 1
     listed = "; ".join(head_words(head, several) for head in heads) or "none"
     with st.expander(f"{words}: {len(heads)}"):
-        st.markdown(f"{listed}.")
+        st.markdown(plain(f"{listed}."))
 
 
 # What to do with compared masks: open one on the Prune page, combine several, export the result.

@@ -82,9 +82,9 @@ def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | 
 
 # External text, shown verbatim.
 
-MARKS = re.compile(r"([\\`*_\[\]<>~$:#|])")
+MARKS = re.compile(r"([\\`*_\[\]<>~$:#|&])")
 
 
 def plain(text: str) -> str:
-    """Markdown that shows a text verbatim, without links, images or formulas."""
+    """A text as Markdown that has no effect: no images, formulas, emphasis or HTML; a bare address may be a link."""
     return MARKS.sub(r"\\\1", text)

@@ -90,7 +90,7 @@ def suggestion(board: Board) -> None:
         wanted = _rule(scores)
         kept = suggest(scores, wanted)
         off = int((~kept).sum())
-        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {_whose(board)}.")
+        st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(_whose(board))}.")
         if sentence := risk(kept):
             st.warning(sentence)
         chosen = how_chosen(scores, wanted, list(board.found.scores))

@@ -14,6 +14,7 @@ from headlab.studies.savings import NO_SPEED, Costs, Left, Worth, saved
 from headlab.ui.figures import show
 from headlab.ui.job_actions import asked, start
 from headlab.ui.job_format import Job
+from headlab.ui.names import plain
 from headlab.ui.presses import button
 from headlab.ui.shell import Choice, client, supervisor
 
@@ -49,7 +50,7 @@ def counts(loaded: Mapping[str, Any], mask: Mask) -> None:
     whole = costs.untouched()
     if not costs.layers:
         _sizes(whole, whole)
-        st.caption(f"{NO_SPEED} No head of this model can be removed: {costs.note.rstrip('.')}.")
+        st.caption(f"{NO_SPEED} No head of this model can be removed: {plain(costs.note.rstrip('.'))}.")
         return
     left = costs.shrunk(mask.kept)
     _sizes(whole, left)

@@ -107,7 +107,7 @@ def _begin(plan: Plan, *, lonely: bool) -> None:
     st.markdown(f"**{plain(spelled(plan.languages))}**: {plain(plan.words)}.")
     if lonely:
         st.caption(
-            f"There is no treebank of {spelled(plan.languages)} here; {VARIABLE} names the folder that holds them."
+            f"There is no treebank of {plain(spelled(plan.languages))} here; {VARIABLE} names the folder of treebanks."
         )
     end_form("roles", spec, trouble(spec), _start, plan, key=f"roles-start-{plan.source}", form=key(""))
 
@@ -133,8 +133,8 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
     results = found(choice)
     if not results.scores:
         st.info(
-            f"The heads' order is that of their {choice.method} scores on task {choice.task}, and none are cached for "
-            "the chosen languages."
+            f"The heads' order is that of their {choice.method} scores on task {plain(choice.task)}, and none are "
+            "cached for the chosen languages."
         )
         if results.missing:
             with st.container(border=True, key="offer"):

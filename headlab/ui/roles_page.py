@@ -31,17 +31,17 @@ COLUMNS = (
 def draw_card(roles: Roles, head: Head) -> None:
     """What the head does, and its attention measures."""
     several = len(roles.grid.stacks) > 1
-    st.subheader(head_words(head, several=several))
+    st.subheader(plain(head_words(head, several=several)))
     own = roles.having(head)
     if not own:
         st.markdown("It has none of the roles." if head in roles.measures else "It was not looked at.")
         closest = roles.by_head.get(head, ())
         if closest:
-            st.caption(f"Closest: {told(closest[0])}.")
+            st.caption(plain(f"Closest: {told(closest[0])}."))
     for row in own:
         look = look_of(row.kind)
         swatch = f'<span style="background:{look.colour};color:{look.ink};padding:0 .4em;border-radius:2px">'
-        st.html(f"{swatch}{look.mark}</span> {told(row)}")
+        st.html(f"{swatch}{escape(look.mark)}</span> {escape(told(row))}")
     measures = roles.measures.get(head, {})
     rows = [(name.capitalize(), _value(name, value)) for name, value in measures.items()]
     st.table(pd.DataFrame(rows, columns=["measure", "value"]), border="horizontal", hide_index=True, hide_header=True)

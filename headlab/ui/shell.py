@@ -37,6 +37,7 @@ from headlab.ui.task_notes import (
     pick_languages,
     recall,
     stop_if_refused,
+    typed,
     unreadable,
 )
 from headlab.worker import process
@@ -525,7 +526,7 @@ def _restore() -> None:
     if not isinstance(before, Choice):
         _return_link()
         return
-    for key, value in _widgets(before).items():
+    for key, value in (_widgets(before) | {CLASSES: typed(before.model, before.task)}).items():
         if key not in st.session_state and not st.query_params.get_all(key):
             st.session_state[key] = value
 

@@ -18,7 +18,7 @@ STATED = "_stated"  # {(model, task): what was typed for them in this session}
 REFUSED = "_refused"  # why the label map is
 CODE = re.compile(r"[\w-]+")
 HELP = (
-    "For each label the class of the model that stands for it, by its name in the model's config.json or its number. "
+    "For each label the class of the model that stands for it, by its name in the model's config.json. "
     "Empty: classes are matched by name, or all orders are tried on dev examples."
 )
 
@@ -44,6 +44,7 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
     st.session_state[REFUSED] = None
     labels = task(name).labels if name in names() and not unreadable(name) else ()
     if not labels:
+        _note_unused(name)
         return None
     with st.expander("Label map"):
         like = ", ".join(f"{label}=LABEL_{at}" for at, label in enumerate(labels[:2]))
@@ -54,10 +55,29 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
     try:
         stated = read_map(text)
         check_map(name, labels, stated)
+        _require_names(stated)
     except HeadlabError as error:
         st.session_state[REFUSED] = str(error)
         return None
     return stated
+
+
+def _note_unused(name: str) -> None:
+    """Say on every page that a link's label map is left out, as the task has no labels here."""
+    asked = st.session_state.get("_link", {}).get(CLASSES)
+    if asked and "_choice" not in st.session_state:
+        sentence = f"The link has a label map, but task {name} has no labels here. It was left out."
+        st.session_state["_notices"] = [*st.session_state.get("_notices", ()), sentence]
+
+
+def _require_names(stated: Mapping[str, str]) -> None:
+    """Raise HeadlabError for a class given by its number: which stored results have it, only the model can tell."""
+    if numbers := [told for told in stated.values() if told.isdigit()]:
+        raise HeadlabError(
+            f"the label map has class {numbers[0]}; here write the class's name in the model's config.json, such as "
+            f"LABEL_{numbers[0]}",
+            code="label_map.number_on_page",
+        )
 
 
 def stop_if_refused() -> None:
@@ -90,8 +110,13 @@ def _code(language: str) -> str:
 
 def recall() -> None:
     """Give the field what was typed for the model and task chosen now: a map of others says nothing of them."""
-    chosen = st.session_state.get("model"), st.session_state.get("task")
-    give(CLASSES, st.session_state.get(STATED, {}).get(chosen, ""))
+    chosen = str(st.session_state.get("model")), str(st.session_state.get("task"))
+    give(CLASSES, typed(*chosen))
+
+
+def typed(model: str, name: str) -> str:
+    """What was typed for a model and a task, refused or not."""
+    return str(st.session_state.get(STATED, {}).get((model, name), ""))
 
 
 def as_text(stated: Mapping[str, str] | None) -> str:

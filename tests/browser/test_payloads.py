@@ -28,9 +28,10 @@ PLACES = (
     "\\{}",
 )  # fmt: skip
 EVERY = [place.format(action) for place, action in product(PLACES, ACTIONS)]
-FEW = [place.format(action) for place, action in zip(PLACES, ACTIONS * 2, strict=True)]
+FEW = [place.format(action) for place, action in zip(PLACES, ACTIONS, strict=False)]
 PAGES = ("", "heads", "languages", "roles", "gates", "experiments")
-GROUP = 10
+GROUP, LONGEST = 10, 380  # in a group; characters of the sentences of one visit, fewer than the field takes
+some = pytest.mark.parametrize("payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
 
 
 def test_there_are_two_hundred_of_them():
@@ -50,45 +51,43 @@ def check(page, width=1440):
 
 
 def stored(name, language):
-    """A result of a model, a task and a language of these names."""
+    """A result of a model, a task, a class and a language of these names."""
     scores = made_up(language, "shapley", name=name)
-    task = {**scores.spec["task"], "name": name, "language": language}
+    task = {**scores.spec["task"], "name": name, "language": language, "classes": {name: name}}
     return replace(scores, spec={**scores.spec, "task": task})
 
 
-@pytest.mark.parametrize("payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
+@some
 def test_names_in_results_stay_text_on_every_page(visit, page, app, payloads):
-    """One name is of the model and the task, all of a group are languages."""
-    for group in groups(payloads):
-        name = group[0][:290]
-        with ExitStack() as kept:
-            for language in group:
-                kept.enter_context(while_cached(app.cache, stored(name, language)))
-            link = urlencode([("model", name), ("task", name), *(("langs", language) for language in group)])
-            for path in PAGES:
-                visit(f"/{path}?{link}")
+    """All of a group are languages; on each page another one is the model and the task."""
+    for number, group in enumerate(groups(payloads)):
+        for turn, path in enumerate(PAGES):
+            name = group[(number + turn) % GROUP][:290]
+            with ExitStack() as kept:
+                for language in group:
+                    kept.enter_context(while_cached(app.cache, stored(name, language)))
+                visit(f"/{path}?{urlencode([('model', name), ('task', name), *(('langs', text) for text in group)])}")
                 expect(page.get_by_test_id("stSidebar").get_by_role("combobox", name="Model")).to_have_value(name)
                 check(page)
-            page.set_viewport_size({"width": 390, "height": 844})
-            check(page, 390)
-            page.set_viewport_size({"width": 1440, "height": 900})
+                page.set_viewport_size({"width": 390, "height": 844})
+                check(page, 390)
+                page.set_viewport_size({"width": 1440, "height": 900})
 
 
-@pytest.mark.parametrize("payloads", [FEW[:GROUP], pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
+@some
 def test_what_a_link_asks_for_stays_text(visit, page, payloads):
     """It is unknown here, so a sentence says it."""
     for group in groups(payloads):
-        link = [(name, group[0]) for name in ("model", "task", "method", "head")]
+        link = [(name, text) for name, text in zip(("method", "model", "task", "head"), group, strict=False)]
         visit(f"/heads?{urlencode([*link, *(('langs', text) for text in group)])}")
         expect(page.get_by_text("The link asks for model")).to_be_visible()
         check(page)
-    for text in payloads:
-        visit(f"/jobs?{urlencode([('job', text)])}")
+        visit(f"/jobs?{urlencode([('job', group[1])])}")
         expect(page.get_by_text("The link asks for job")).to_be_visible()
         check(page)
 
 
-@pytest.mark.parametrize("payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
+@some
 def test_names_of_files_and_what_masks_say_stay_text(visit, page, settled, payloads):
     for group in groups(payloads):
         files = []
@@ -107,12 +106,23 @@ def test_names_of_files_and_what_masks_say_stay_text(visit, page, settled, paylo
         check(page)
 
 
-@pytest.mark.parametrize("payloads", [FEW[:GROUP], pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
+def together(payloads):
+    """Groups of up to four, short enough for the field of sentences."""
+    group = []
+    for text in payloads:
+        if group and (len(group) == 4 or sum(map(len, group)) + len(text) > LONGEST):
+            yield group
+            group = []
+        group.append(text)
+    yield group
+
+
+@some
 def test_sentences_stay_text(visit, page, settled, payloads):
-    for group in groups(payloads):
+    for group in together(payloads):
         visit("/attention?langs=de&heads=encoder.3.7&source=my+own")
-        page.get_by_label("one sentence a line").fill("\n".join(group[:4]))
+        page.get_by_label("one sentence a line").fill("\n".join(group))
         page.get_by_label("one sentence a line").press("Control+Enter")
-        expect(page.frame_locator('[data-testid="stIFrame"]').locator("#bertviz-0")).to_be_visible()
+        expect(page.frame_locator('[data-testid="stIFrame"]').locator(f"#bertviz-{len(group) - 1}")).to_be_visible()
         settled()
         check(page)

@@ -62,7 +62,7 @@ def test_without_a_task_the_embedded_tasks_sentences_are_compared(place, capsys)
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--languages", "de"), "--languages would choose examples of a task, but no task is given"),
+        (("--languages", "de"), "--languages would be about a task, but none is given"),
         (("--task", "nope"), "nope"),
         (("--dtype", "int8"), "unknown dtype 'int8'; use one of float32"),
     ],

@@ -303,7 +303,7 @@ def test_a_training_shows_its_accuracy(worker):
     result = {"folder": "adapters/1234", "accuracy": {"de": 0.5, "en": 0.99}}
     worker.rows = [job(7, "done", kind="finetune", params=params, result=result)]
     app = run(job="7")
-    assert "`adapters/1234`" in said(app)
+    assert "The adapter is in adapters/1234, below" in said(app)
     assert app.table[0].value["accuracy"].tolist() == ["50.0 %", "99.0 %"]
     assert app.code[-1].value == "headlab finetune intents --steps 40 --learning-rate 0.001 --seed 3"
 

@@ -458,7 +458,11 @@ def test_a_stated_label_map_is_part_of_the_choice_of_jobs_and_of_commands(cache)
     assert Draft(choice.model, choice.task, ("de",), "shapley", TURNED).spec({})["label_map"] == TURNED
 
 
-@pytest.mark.parametrize("text", ["turn_on", "turn_on=LABEL_0", "turn_on=0,turn_on=1", write_map({**OWN, "zz": "0"})])
+NUMBERED = write_map({label: str(at) for at, label in enumerate(LABELS)})
+REFUSED_MAPS = ["turn_on", "turn_on=LABEL_0", "turn_on=0,turn_on=1", write_map({**OWN, "zz": "z"}), NUMBERED]
+
+
+@pytest.mark.parametrize("text", REFUSED_MAPS)
 @pytest.mark.parametrize("path", ["", "heads", "jobs"])
 def test_a_label_map_that_is_refused_ends_the_page_and_stays_in_its_field(cache, path, text):
     app = run(path, langs=["de"], classes=text)
@@ -468,8 +472,18 @@ def test_a_label_map_that_is_refused_ends_the_page_and_stays_in_its_field(cache,
     assert not app.dataframe
     assert not app.code
     assert app.text_input(key="classes").value == text
+    app.switch_page("pages/masks.py").run()
+    assert app.text_input(key="classes").value == text
+    assert "label map" in app.error[0].value
     app.text_input(key="classes").set_value("").run()
     assert not app.error
+
+
+def test_a_label_map_of_a_task_without_labels_is_left_out_and_said(cache):
+    app = run("heads", task="translation", classes="a=b")
+    app.run()
+    assert "The link has a label map, but task translation has no labels here" in said(app)
+    assert app.session_state["_choice"].label_map is None
 
 
 def test_a_label_map_goes_with_its_model_and_task(cache):
