@@ -4,7 +4,8 @@
 
 Each word is a run of the suite, or the 300 presses in a browser (`tests/browser/test_stress.py`, full size, which
 brings busy programs of its own). `benchmarks/results/suite.json` is written after each, so a call that is cut off
-loses only the run under way; runs are added to those that are there as long as nothing changes that the suite runs.
+loses only the run under way; runs are added to those that are there as long as nothing changes that the suite runs,
+or with --add: each run says its commit, and so do the presses.
 """
 
 from __future__ import annotations
@@ -86,22 +87,24 @@ def main(words: Sequence[str] | None = None) -> None:
     """Do what the words ask for, and write the file after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="+", choices=("idle", "busy", "presses"))
+    parser.add_argument("--add", action="store_true", help="keep the runs that are there, though the code has changed")
     asked = parser.parse_args(words)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     at = commit.stdout.strip()
     kept = json.loads(OUT.read_text("utf-8")) if OUT.exists() else {}
-    told = {**kept, "commit": at} if same_code(kept.get("commit")) else {"commit": at, "runs": []}
+    told = {**kept, "commit": at} if asked.add or same_code(kept.get("commit")) else {"commit": at, "runs": []}
     for what in asked.what:
         if what == "presses":
             made = presses()
-            told |= {"presses": made["presses"], "presses_by_kind": made["made"]}
+            told |= {"presses": made["presses"], "presses_by_kind": made["made"], "presses_commit": at}
             told |= {f"presses_{name}": sum(made[name].values()) for name in ("lost", "doubled")}
         else:
             told["runs"].append({**whole_run(2 if what == "busy" else 0), "commit": at})
             for name in ("idle", "busy"):
                 seconds = [run["seconds"] for run in told["runs"] if run["busy"] == (name == "busy")]
                 told[f"{name}_seconds"] = max(seconds, default=None)
-        told["command"] = f"{told.get('command', 'python benchmarks/suite.py')} {what}"
+        add = " --add" * asked.add
+        told["command"] = f"{told.get('command', 'python benchmarks/suite.py')}{add} {what}"
         OUT.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
         print(what, json.dumps(told, indent=1))
 

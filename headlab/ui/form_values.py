@@ -47,8 +47,12 @@ Values = dict[str, Any]
 
 
 def held(prefix: str) -> Values:
-    """Current widget values, by key. prefix: of their keys."""
-    return {str(key): value for key, value in st.session_state.items() if str(key).startswith(prefix)}
+    """Current values of the session state, by key. prefix: of their keys.
+
+    Taken at one moment: the next request's run may begin while an action reads them, and a key that it takes away
+    between a listing and a reading would end the action, so that its press came to nothing.
+    """
+    return {key: value for key, value in st.session_state.to_dict().items() if key.startswith(prefix)}
 
 
 def remembered(place: str, prefix: str) -> Values:

@@ -22,6 +22,7 @@ from headlab.scores import HeadScores
 from headlab.ui import gates_store
 from headlab.ui.experiments import weights_of
 from headlab.ui.figures import show
+from headlab.ui.form_values import held
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import History, history
 from headlab.ui.names import head_words, language_title, plain
@@ -248,8 +249,8 @@ def _identity(scores: HeadScores) -> dict[str, Any]:
 def _of_the_prune_page(choice: Choice, fingerprint: str | None) -> dict[str, Mask]:
     """The current mask of every model pruned in this session, if any head is off."""
     made = {}
-    for key, now in st.session_state.items():
-        if not (isinstance(key, str) and key.startswith(HISTORY) and isinstance(now, History)) or now.kept.all():
+    for key, now in held(HISTORY).items():
+        if not isinstance(now, History) or now.kept.all():
             continue
         whose = key.removeprefix(HISTORY)
         name = NOW if whose == fingerprint else f"{NOW}, another model ({whose[:8]})"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import streamlit as st
 from hypothesis import given
 from hypothesis import strategies as some
+from streamlit.runtime.state.session_state_proxy import SessionStateProxy
 
-from headlab.ui.form_values import class_of, entered, number
+from headlab.ui.form_values import class_of, entered, held, number, pressed
 from headlab.ui.job_form import Draft
 
 
@@ -51,6 +53,25 @@ def test_values_that_were_lost_come_back_with_the_press() -> None:
     spec = draft.spec(entered(drawn, typed))
     assert (spec["seed"], spec["size"], spec["method"]) == (1013, 512, "monte-carlo")
     assert entered(drawn, None) == drawn
+
+
+def test_a_key_that_the_next_run_takes_away_meanwhile_ends_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a component's did in a browser: it was listed, and gone when it was read."""
+    monkeypatch.setitem(st.session_state, "row-open-15", 1)
+    monkeypatch.setitem(st.session_state, "new-seed-", 1017)
+    read = SessionStateProxy.__getitem__
+
+    def gone(state: SessionStateProxy, key: str) -> Any:
+        if key == "row-open-15":
+            raise KeyError(key)
+        return read(state, key)
+
+    monkeypatch.setattr(SessionStateProxy, "__getitem__", gone)
+    with pytest.raises(KeyError):
+        dict(st.session_state.items())
+    assert held("new-") == {"new-seed-": 1017}
+    assert pressed("new-", {}, {"new-seed-": "7"}) == {"new-seed-": 7}
+    monkeypatch.undo()
 
 
 def test_a_key_is_found_by_its_class() -> None:
