@@ -141,7 +141,7 @@ def shown_value(s: HeadScores, head: Head) -> str:
     i, (factor, unit) = s.grid.index(head), shown_unit(s.unit)
     # Seldom symmetric, so no ± here.
     ends = "" if s.low is None or s.high is None else f" [{factor * s.low[i]:+.2f}, {factor * s.high[i]:+.2f}]"
-    return f"**{factor * s.values[i]:{_sign(s)}.2f} {unit}**{ends}"
+    return f"**{factor * s.values[i]:{_sign(s)}.2f} {plain(unit)}**{ends}"
 
 
 def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str) -> None:
@@ -151,7 +151,7 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     table = one_head(scores, head, confidence).set_index("language", drop=False)
     st.subheader(plain(head_words(head, several=len(s.grid.stacks) > 1)))
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {plain(language_title(focus))} {plain(shown_value(s, head))}, {rank}; {verdict(s, head)}.")
+    st.markdown(f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head)}.")
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")

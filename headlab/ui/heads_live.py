@@ -47,7 +47,7 @@ def about_head(scores: HeadScores, stored: Mapping[str, HeadScores], selected: H
     """The scores so far of the selected head, or of the highest one if none is selected."""
     head = known(scores, selected) or scores.grid.heads[int(scores.values.argmax())]
     name = head_words(head, several=len(scores.grid.stacks) > 1)
-    st.markdown(plain(f"{name}, so far: {shown_value(scores, head)}; {verdict(scores, head)}."))
+    st.markdown(f"{plain(name)}, so far: {shown_value(scores, head)}; {verdict(scores, head)}.")
     if scores.language in stored:
         st.caption("The stored result stands until this one is done.")
 

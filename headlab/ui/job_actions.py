@@ -194,7 +194,7 @@ def draw(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> Non
     # Room for all its lines, so that no button below moves as it is pressed. A page may show several.
     with st.container(key=f"forecast-{_key(kind, spec)[:12]}"):
         if held is not None and held.value is not None:
-            st.caption(f"{before} {plain(words(held, otherwise))}".strip())
+            st.caption(f"{before} {words(held, otherwise)}".strip())
         else:  # a worker may still connect
             every = AGAIN_SECONDS if held is None else POLL_SECONDS
             follow(_poll, every)(kind, spec, before, otherwise)
@@ -207,16 +207,16 @@ def _poll(kind: str, spec: Mapping[str, Any], before: str, otherwise: str) -> No
             st.rerun()
         asking = held is not None and not held.error
         told = "Asking the worker how long it will take …" if asking else words(held, otherwise)
-        st.caption(f"{before} {plain(told)}".strip())
+        st.caption(f"{before} {told}".strip())
 
 
 def words(held: Forecast | None, otherwise: str) -> str:
-    """A forecast in words; if there is none, `otherwise` or else the reason."""
+    """A forecast in words, as Markdown; if there is none, `otherwise` or else the reason."""
     if held is not None and held.value is not None:
         return forecast_line(held.value)
     if otherwise or held is None:
         return otherwise or "not known, as no worker could be asked."
-    return f"not known: {held.error or 'the worker has not answered yet'}."
+    return plain(f"not known: {held.error or 'the worker has not answered yet'}.")
 
 
 def at_once(kind: str, spec: Mapping[str, Any], otherwise: str) -> str:

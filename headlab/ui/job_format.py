@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headlab.methods.table import METHODS
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import duration
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 
 Job = Mapping[str, Any]
 LIVE = ("queued", "running")
@@ -167,10 +167,11 @@ def clock(seconds: float, now: float) -> str:
 
 
 def forecast_line(forecast: Mapping[str, Any]) -> str:
-    """The cost of a job, as the worker forecasts it: time, forward passes, and the basis of both."""
+    """The cost of a job, as the worker forecasts it, in Markdown: time, forward passes, and the basis of both."""
     seconds, forwards, basis = (forecast.get(name) for name in ("seconds", "forwards", "basis"))
+    basis = plain(str(basis or "").rstrip("."))
     if seconds == 0 and not forwards:
-        return f"**No time**: {str(basis).rstrip('.')}."
+        return f"**No time**: {basis}."
     words = "How long it takes is not known" if seconds is None else f"**About {duration(seconds)}**"
     words += f", {forwards:,} forwards" if forwards else ""
-    return f"{words}: {str(basis).rstrip('.')}." if basis else f"{words}."
+    return f"{words}: {basis}." if basis else f"{words}."
