@@ -269,5 +269,5 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         last = list(figures)[-1]
         assert last["done"]
         assert last["baseline"] == whole["accuracy"]
-        assert run.client.cancel(number)["state"] == "running"
+        assert run.client.cancel(number)["state"] in ("running", "cancelled")  # it may end at once
         until(lambda: run.client.job(number)["state"] == "cancelled")
