@@ -42,8 +42,7 @@ def notes(name: str) -> list[str]:
 def label_map(model: str, name: str) -> Mapping[str, str] | None:
     """Draw the field for the label map of a model on a task; None if it is empty or refused, or there are no labels."""
     st.session_state[REFUSED] = None
-    labels = task(name).labels if name in names() and not unreadable(name) else ()
-    if not labels:
+    if not (labels := _labels(name)):
         _note_unused(name)
         return None
     with st.expander("Label map"):
@@ -60,6 +59,14 @@ def label_map(model: str, name: str) -> Mapping[str, str] | None:
         st.session_state[REFUSED] = str(error)
         return None
     return stated
+
+
+def _labels(name: str) -> tuple[str, ...]:
+    """A task's labels; none if it has none, is unknown here or cannot be built."""
+    try:
+        return task(name).labels if name in names() else ()
+    except HeadlabError:  # `notes` says why
+        return ()
 
 
 def _note_unused(name: str) -> None:
