@@ -9,7 +9,8 @@ from headlab.ui import gates_figures, gates_page, gates_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.gates_store import accuracy_name, every_gate
 from headlab.ui.names import plain
-from headlab.ui.shell import keep_known, page
+from headlab.ui.notices import keep_known
+from headlab.ui.shell import page
 
 INTRO = (
     "Gates that learn, after Voita et al. (ACL 2019): each head has a gate that is open with a probability, and λ is "

@@ -5,8 +5,9 @@ import streamlit as st
 from headlab.pictures import common_limit
 from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
+from headlab.ui.notices import keep_known
 from headlab.ui.presses import give
-from headlab.ui.shell import found, keep_known, page
+from headlab.ui.shell import found, page
 
 
 def pick(language, head, languages):

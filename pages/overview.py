@@ -47,7 +47,7 @@ def cached(choice, results):
     if results.variant:
         st.caption(
             plain(f"All of one kind: {results.variant}.")
-            + " Also cached, not shown: " * bool(results.others)
+            + " Also cached (see Settings in the sidebar): " * bool(results.others)
             + plain("; ".join(results.others))
         )
     if results.missing:

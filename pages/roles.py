@@ -8,8 +8,9 @@ from headlab.report.commands import shell_lines
 from headlab.ui import roles_form, roles_page, roles_store
 from headlab.ui.figures import how_made, show, skipped
 from headlab.ui.names import head_from, head_key, language_title, plain
+from headlab.ui.notices import keep_known
 from headlab.ui.presses import give
-from headlab.ui.shell import keep_known, page
+from headlab.ui.shell import page
 
 INTRO = (
     "What heads do, after Voita et al. (ACL 2019): keep to an offset, follow a relation of syntax, find the rare word."

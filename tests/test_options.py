@@ -14,13 +14,14 @@ from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headlab.cli.experiment import options_of
 from headlab.cli.main import build
 from headlab.labels import read_map
 from headlab.methods.table import METHODS
 from headlab.options import Option, option_words, parse_options
 from headlab.report.commands import shell_lines
 from headlab.roles.table import OPTIONS as ROLES
-from headlab.studies.table import EXPERIMENTS, FRONT
+from headlab.studies.table import EXPERIMENTS, FRONT, METHOD, METHOD_OPTIONS, Experiment
 from headlab.training.l0_options import GateOptions
 from headlab.ui import job_views
 
@@ -69,7 +70,7 @@ def test_every_option_goes_through_a_command_line_and_back(table: str, name: str
     assert list(option_words("-o", {name: known[name].default}, known)) == []
 
 
-# Jobs of most kinds, whatever their names and numbers, through the command that is printed for them.
+# Jobs of every kind, whatever their names and numbers, through the command that is printed for them.
 
 NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=12)
 TASKS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
@@ -95,7 +96,51 @@ def with_method(of: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+SIZES = {"dev_size": st.just(512) | COUNTS, "test_size": st.none() | COUNTS}
+
+
+def of_study(about: Experiment, method: str | None) -> st.SearchStrategy[dict[str, Any]]:
+    """A job of an experiment, or of the front, with the method that it uses, if any."""
+    plain = {n: o for n, o in about.options.items() if n not in (METHOD, METHOD_OPTIONS, "within", "heads")}
+    own = {name: st.sampled_from([o.default, *others(o)]) for name, o in plain.items() if o.kind is not dict}
+    own |= {name: values_of(METHODS[key].options) for name, key in about.options_of.items() if name in plain}
+    own |= {
+        name: st.lists(st.sampled_from(allowed), min_size=about.fewest.get(name, 1), unique=True).map(",".join)
+        for name, allowed in about.lists.items()
+    }
+    key = method or about.options_of.get(METHOD_OPTIONS)
+    return st.fixed_dictionaries(
+        {**WHERE, **HOW, **SIZES, "experiment": st.just(about.key), "options": st.fixed_dictionaries(own),
+         **({} if method is None else {METHOD: st.just(method)}),
+         **({} if key is None else {METHOD_OPTIONS: values_of(METHODS[key].options)})}
+    )  # fmt: skip
+
+
+def of_experiments() -> st.SearchStrategy[dict[str, Any]]:
+    """A job of any experiment with any method that it may use."""
+    return st.one_of(
+        of_study(about, method)
+        for about in EXPERIMENTS.values()
+        for method in (about.options[METHOD].choices if METHOD in about.options else [None])
+    )
+
+
+def of_fronts() -> st.SearchStrategy[dict[str, Any]]:
+    """A job of a front, which asks for a loss or for a number of heads."""
+    asked = st.fixed_dictionaries({"within": st.floats(0, 100), "heads": st.none()}) | st.fixed_dictionaries(
+        {"within": st.none(), "heads": st.integers(0, 500)}
+    )
+    jobs = st.one_of(of_study(FRONT, method) for method in FRONT.options[METHOD].choices)
+    return st.tuples(jobs, asked).map(lambda pair: {**pair[0], "options": {**pair[0]["options"], **pair[1]}})
+
+
 JOBS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "experiment": of_experiments(),
+    "front": of_fronts(),
+    "roles": st.fixed_dictionaries(
+        {"model": NAMES, "task": st.none() | TASKS, "languages": st.lists(LANGUAGES, min_size=1, max_size=3),
+         "split": st.sampled_from(["dev", "test", "train"]), "size": st.none() | COUNTS, "options": values_of(ROLES)}
+    ),
     "score": with_method({**WHERE, **HOW, "size": COUNTS}),
     "curve": with_method(
         {**WHERE, **HOW, "size": st.none() | COUNTS, "split": st.sampled_from(["test", "dev"]),
@@ -112,6 +157,25 @@ JOBS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def check_study(kind: str, details: dict[str, Any]) -> None:
+    """The printed line asks for the same options of the experiment and of its method, by whatever flags."""
+    about = FRONT if kind == "front" else EXPERIMENTS[details["experiment"]]
+    found = asked(shell_lines(kind, details))
+    beside = {name: details[name] for name in (METHOD, METHOD_OPTIONS) if name in details}
+    if kind == "front":
+        given = {name: found[name] for name in ("orders", "within", "heads", "by", METHOD)}
+        of_method = parse_options(found["option"] or (), METHODS[details[METHOD]].options)
+        given |= {"points": None if found["every"] else found["points"], METHOD_OPTIONS: of_method}
+        read = FRONT.resolve(given)
+    else:
+        read = options_of(about, found["method"], found["method_option"] or [], found["option"] or [])
+    assert read == about.resolve({**details["options"], **beside})
+    assert found["languages"] == ",".join(details["languages"])
+    assert details["label_map"] is None or read_map(found["label_map"]) == details["label_map"]
+    assert (found["size"], found["test_size"]) == (details["dev_size"], details["test_size"])
+    assert {name: found[name] for name in ("model", "task", *HOW)} == {n: details[n] for n in ("model", "task", *HOW)}
+
+
 def check_job(kind: str, details: dict[str, Any]) -> None:
     """What each printed line says is what the job was given."""
     languages = details.get("languages")
@@ -120,6 +184,9 @@ def check_job(kind: str, details: dict[str, Any]) -> None:
         if kind == "gates":
             assert (found["language"], found["weight"]) == (languages[at], details["weights"])
             known = GateOptions.table()
+        elif kind == "roles":
+            assert found["language"] == languages[at]
+            known = ROLES
         elif languages is not None:
             assert found["languages"] == ",".join(languages)
             known = METHODS[details["method"]].options if "method" in details else {}
@@ -141,7 +208,7 @@ def test_a_job_is_read_back_from_its_command(kind: str, cases: int) -> None:
     @settings(max_examples=cases, deadline=None)
     @given(JOBS[kind])
     def check(details: dict[str, Any]) -> None:
-        check_job(kind, details)
+        (check_study if kind in ("experiment", "front") else check_job)(kind, details)
 
     check()
 

@@ -31,8 +31,10 @@ from headlab.cli.output import (
 )  # fmt: skip
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods.costs import Chosen, caution, select
+from headlab.methods.costs import Chosen, caution, select, spec_of
+from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
+from headlab.options import option_words, parse_options
 from headlab.records import Comparison
 from headlab.scores import HeadScores
 from headlab.store import Listing, Result, Store, matches
@@ -49,6 +51,10 @@ def prune(
     label_map: LabelMap = None,
     languages: Languages = "all",
     method: Annotated[str, typer.Option(help="method whose scores choose the heads")] = "shapley",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="name=value that the scores were made with, e.g. estimand=shapley"),
+    ] = None,
     rule: Annotated[str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")] = "harmful",
     k: Annotated[int | None, typer.Option(help="rule bottom: heads to remove")] = None,
     threshold: Annotated[float | None, typer.Option(help="rule threshold: remove scores below it")] = None,
@@ -73,16 +79,14 @@ def prune(
         )
     loaded = headlab.load(model, device=device)
     store = open_store(cache)
-    key = method_of(method).key
+    about = method_of(method)
+    options = parse_options(option or [], about.options)
+    about.resolve(options)  # raises for what its scores cannot have been made with
     asked = {
-        "--model": model,
-        "--task": task,
-        "--data": data,
-        "--label-map": label_map,
-        "--method": key,
+        "--model": model, "--task": task, "--data": data, "--label-map": label_map, "--method": about.key,
         "--cache": cache,
-    }
-    results = latest(store, loaded, chosen, asked)
+    }  # fmt: skip
+    results = latest(store, loaded, chosen, asked, options)
     _tell(results)
     rows: dict[str, tuple[Mask, Comparison]] = {}
     with progress_bar("pruning") as show:
@@ -112,23 +116,33 @@ def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, abla
     return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
 
 
-def latest(store: Store, model: Model, task: Task, asked: Mapping[str, Any]) -> Chosen:
+def latest(store: Store, model: Model, task: Task, asked: Mapping[str, Any], options: Mapping[str, Any]) -> Chosen:
     """One dev result per language of a task, for exactly this model, its classes and the current examples.
 
     Chosen by `headlab.methods.costs.select`, as in the pages.  asked: options of the command that makes them, without
-    the language; None for one that was not given. Raises HeadlabError for a language without any.
+    the language; None for one that was not given.  options: of the method, that the scores were made with; others are
+    as they come. Raises HeadlabError for a language without any.
     """
     listing = store.scan()
     named = [r for r in listing.results if matches(r, None, task.name, asked["--method"], None)]
     named = [r for r in named if r.record.language in task.languages]
-    chosen = select([r for r in named if fits(r, model, task)], task.languages)
+    usable = [r for r in named if made_with(r, options) and fits(r, model, task)]
+    chosen = select(usable, task.languages)
     lacking = [language for language in task.languages if language not in chosen.results]
     if lacking:
         raise HeadlabError(
-            _missing(store, listing, named, chosen, lacking[0], asked),
+            _missing(store, listing, named, chosen, lacking[0], asked, options),
             code="score.missing",
         )
     return chosen
+
+
+def made_with(result: Result[HeadScores], options: Mapping[str, Any]) -> bool:
+    """Whether scores were made with these options of their method."""
+    known = METHODS[result.record.method].options
+    usual = {name: option.default for name, option in known.items()}
+    own = {**usual, **(spec_of(result.record, "method", "options") or {})}
+    return all(own[name] == value for name, value in options.items())
 
 
 def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
@@ -151,6 +165,7 @@ def _missing(
     chosen: Chosen,
     language: str,
     asked: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
     older = sum(r.record.language == language for r in named)
@@ -158,6 +173,7 @@ def _missing(
     others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
     torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
     words = [str(word) for option, value in asked.items() if value is not None for word in (option, value)]
+    words += option_words("-o", options, METHODS[asked["--method"]].options)
     command = shlex.join(["headlab", "score", *words, "--languages", language])
     what = f"{asked['--method']} scores of {asked['--model']} for {language}"
     return f"no {what} in {store.root}{others}{torn}; run: {command}"

@@ -80,23 +80,23 @@ def _usual(result: Result[HeadScores]) -> bool:
     return settings(result.record) == defaults
 
 
-def select(results: Iterable[Result[HeadScores]], languages: Sequence[str]) -> Chosen:
+def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], wanted: str | None = None) -> Chosen:
     """The best result of each language, from the variant that covers the most languages.
 
     Between results that differ only in precision (`PRECISION`), the one on more examples wins, then the
     one with the smaller median half-width, then the later `created`. Between variants that cover equally
     many languages, the method's default settings win, then the better result by the same rule.  results:
-    of one model name, task and method.
+    of one model name, task and method.  wanted: key of the variant to take instead.
     """
     variants: dict[str, dict[str, Result[HeadScores]]] = {}
     for result in sorted(results, key=_rank):
         if result.record.language in languages:
             variants.setdefault(variant(result.record), {})[result.record.language] = result
-    ranked = sorted(variants.values(), key=_merit, reverse=True)
+    ranked = sorted(variants, key=lambda key: (key == wanted, _merit(variants[key])), reverse=True)
     if not ranked:
         return Chosen()
-    best = ranked[0]
-    others = tuple(max(group.values(), key=_rank) for group in ranked[1:])
+    best = {} if wanted not in (None, ranked[0]) else variants[ranked[0]]
+    others = tuple(max(variants[key].values(), key=_rank) for key in ranked if variants[key] is not best)
     return Chosen({name: best[name] for name in languages if name in best}, others)
 
 

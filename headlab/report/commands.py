@@ -437,7 +437,10 @@ def _pruned(mask: Mask, model: str, file: str) -> Again:
         return Again(made.commands, (*made.notes, NO_COMMAND))
     words = ["headlab", "prune", "--model", model, "--task", str(part(spec, "task", "name")), LANGUAGES, str(language)]
     words += said({"label_map": part(spec, "task", "classes")}, CLASSES)
-    words += ["--method", METHODS[chosen["method"]].key, "--rule", str(chosen["rule"])]
+    method = METHODS[chosen["method"]]
+    options = part(spec, "method", "options") or part(spec, "order", "options") or {}
+    options = {name: value for name, value in options.items() if name in method.options}
+    words += ["--method", method.key, *option_words("-o", options, method.options), "--rule", str(chosen["rule"])]
     words += ["--k", str(int(chosen["k"]))] if "k" in chosen else []
     words += [f"--threshold={chosen['threshold']}"] if "threshold" in chosen else []
     return Again((*made.commands, (*words, "--out", file)), (*made.notes, CACHE))

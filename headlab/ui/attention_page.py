@@ -21,9 +21,10 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.records import Floats, Head, HeadGrid
 from headlab.ui.names import head_from, head_key, head_words, language_title, plain
+from headlab.ui.notices import notify
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
-from headlab.ui.shell import Choice, notify
+from headlab.ui.shell import Choice
 from headlab.worker.client import Client
 
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.

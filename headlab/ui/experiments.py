@@ -24,8 +24,9 @@ from headlab.ui.form_values import entered, remembered
 from headlab.ui.job_actions import asked, end_form, progress, refusal, start, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import plain
+from headlab.ui.notices import notify
 from headlab.ui.presses import give, start_with
-from headlab.ui.shell import Choice, Latest, Stamp, listed, notify, store, supervisor
+from headlab.ui.shell import Choice, Latest, Stamp, listed, store, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
 

@@ -12,13 +12,14 @@ from headlab.labels import same_classes
 from headlab.masks import RISKY_SHARE
 from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
-from headlab.records import Bools, Floats, HeadGrid
+from headlab.methods.table import METHODS
+from headlab.records import Bools, Floats, HeadGrid, content_key
 from headlab.scores import HeadScores
 from headlab.store import Result
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
 
-__all__ = ["Found", "describe_variant", "matching", "select", "spec_of"]
+__all__ = ["Found", "describe_variant", "matching", "select", "spec_of", "variants"]
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,41 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
     return ", ".join(words) + ("" if len(same) == len(PRECISION) else "; how precise differs by language")
 
 
-def select(results: Iterable[Result[HeadScores]], languages: Sequence[str]) -> Found:
-    """The results that represent these languages; the rule is `headlab.methods.costs.select`."""
-    chosen = costs.select(results, languages)
+def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
+    """{name: key} of the variants of one model, task and method, the one shown by default first.
+
+    A name says the estimand and what differs from the method's defaults, so that it stays as others are computed.
+    """
+    every = list(results)
+    chosen = costs.select(every, sorted({result.record.language for result in every}))
+    firsts = [result.record for result in (*list(chosen.results.values())[:1], *chosen.others)]
+    names = [_name(scores) for scores in firsts]
+    keys = [costs.variant(scores) for scores in firsts]
+    return {
+        name if names.count(name) == 1 else f"{name}, {content_key([key])[:8]}": key
+        for name, key in zip(names, keys, strict=True)
+    }
+
+
+def _name(scores: HeadScores) -> str:
+    known = METHODS.get(scores.method)
+    usual = {} if known is None else {name: option.default for name, option in known.options.items()}
+    own = {name: value for name, value in settings(scores).items() if name != "estimand" and name in usual}
+    words = [f"{name} {value}" for name, value in sorted(own.items()) if value != usual[name]]
+    words += [f"{spec_of(scores, 'ablation')} ablation"] if spec_of(scores, "ablation") != "zero" else []
+    words += [f"{split} split"] if (split := spec_of(scores, "task", "split")) != "dev" else []
+    words += [f"seed {seed}"] if (seed := spec_of(scores, "seed")) else []
+    return ", ".join([scores.estimand, *words])
+
+
+def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], variant: str = "") -> Found:
+    """The results that represent these languages; the rule is `headlab.methods.costs.select`.
+
+    variant: a name of `variants`, in place of the variant that the rule chooses; ignored if there is none of it.
+    """
+    every = list(results)
+    key = variants(every).get(variant) if variant else None
+    chosen = costs.select(every, languages, key)
     if not chosen.results:
         return Found(missing=tuple(languages))
     return Found(

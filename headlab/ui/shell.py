@@ -8,7 +8,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -25,16 +25,18 @@ from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, task
-from headlab.ui import presses
+from headlab.ui import notices
 from headlab.ui.names import plain
 from headlab.ui.presses import follow, give, uninterrupted
-from headlab.ui.results import Found, matching, select
-from headlab.ui.task_notes import (
+from headlab.ui.results import Found, matching, select, variants
+from headlab.ui.sidebar import (
     CLASSES,
+    VARIANT,
     as_text,
     label_map,
     notes,
     pick_languages,
+    pick_variant,
     recall,
     stop_if_refused,
     typed,
@@ -311,7 +313,7 @@ STYLE = """<style>
 # A link may name any model on the hub, but no folder on this machine.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
-LINKED = ("model", "task", "method", "langs", CLASSES)  # the choice's keys, in the link and of the widgets
+LINKED = ("model", "task", "method", "langs", CLASSES, VARIANT)  # the choice's keys, in the link and of the widgets
 log = logging.getLogger(__name__)
 
 
@@ -319,7 +321,8 @@ log = logging.getLogger(__name__)
 class Choice:
     """What all pages show: one model, task and method, and some of the task's languages.
 
-    label_map: {label: class of the model}, where it is stated.
+    label_map: {label: class of the model}, where it is stated.  variant: name of the method's results that are shown,
+    where the cache has several (`headlab.ui.results.variants`).
     """
 
     model: str
@@ -327,6 +330,7 @@ class Choice:
     languages: tuple[str, ...]
     method: str
     label_map: Mapping[str, str] | None = None
+    variant: str = ""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -385,13 +389,11 @@ def page(title: str, intro: str = "") -> Iterator[Choice]:
     st.title(title)
     if intro:
         st.markdown(intro)
-    for notice in st.session_state.get("_notices", ()):
-        st.warning(plain(notice))
+    notices.draw()
     stop_if_refused()
     with guarded():
         yield choose()
-        for param, notice in _page_notices().items():
-            notice.value = notice.value or (st.session_state.get(param),)
+        notices.settle()
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -406,8 +408,9 @@ def listing() -> Listing[HeadScores]:
 
 def found(choice: Choice, method: str | None = None) -> Found:
     """The cached results of a choice; `method` overrides the choice's."""
-    results = matching(listing().results, choice.model, choice.task, method or choice.method, choice.label_map)
-    return select(results, choice.languages)
+    asked = method or choice.method
+    results = matching(listing().results, choice.model, choice.task, asked, choice.label_map)
+    return select(results, choice.languages, choice.variant if asked == choice.method else "")
 
 
 def choose() -> Choice:
@@ -435,62 +438,6 @@ def languages_of(name: str) -> list[str]:
     return sorted({r.record.language for r in matching(listing().results, task=name)})
 
 
-def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:
-    """A sentence about link values that are not options, else None; call before the widget drops them."""
-    unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
-    if not unknown:
-        return None
-    known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
-    named = ", ".join(repr(value[:80]) for value in unknown[:5])
-    return f"The link asks for {what} {named}, which is unknown here; choose from {known}. It was left out."
-
-
-@dataclass
-class Notice:
-    """A sentence about a link.  page: that it stands on.  value: that the widget then showed, in a tuple once known."""
-
-    sentence: str
-    page: str
-    value: tuple[Any, ...] = ()
-
-
-def _page_notices() -> dict[str, Notice]:
-    """The notices of this page; those of another page are gone once this one is drawn."""
-    held: dict[str, Notice] = st.session_state.get("_page_notices", {})
-    mine = {param: notice for param, notice in held.items() if notice.page == presses.log().page}
-    st.session_state["_page_notices"] = mine
-    return mine
-
-
-def notify(param: str, sentence: str | None) -> None:
-    """Show a sentence about a link until another value is chosen in the widget of this name, or the page is left.
-
-    Streamlit takes a value that is not an option out of the link, so that later runs no longer see it.
-
-    sentence: None shows the one that still stands.
-    """
-    held = _page_notices()
-    if sentence:
-        held[param] = Notice(sentence, presses.log().page)
-    elif param in held and held[param].value not in ((), (st.session_state.get(param),)):
-        del held[param]
-    if param in held:
-        st.warning(plain(held[param].sentence))
-
-
-def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
-    """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none."""
-    notify(param, unknown_in_link(param, what, options))
-    if st.session_state.get(param) not in options:
-        st.session_state.pop(param, None)  # from a link, or from another page with other options
-
-
-def _note(param: str, what: str, options: Sequence[str]) -> None:
-    sentence = unknown_in_link(param, what, options)
-    if sentence:
-        st.session_state["_notices"] = [*st.session_state.get("_notices", ()), sentence]
-
-
 def _know(model: str) -> None:
     """Add a model to those that this session can choose."""
     st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
@@ -505,7 +452,7 @@ def _name_model() -> None:
 
 
 def _pick_model(options: list[str]) -> str:
-    _note("model", "model", options)
+    notices.note("model", "model", options)
     model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
     with st.expander("Another model"):
         st.text_input(
@@ -562,7 +509,8 @@ def _arrive() -> None:
 
 
 def _widgets(choice: Choice) -> dict[str, Any]:
-    values = (choice.model, choice.task, choice.method, list(choice.languages), as_text(choice.label_map))
+    stated = as_text(choice.label_map)
+    values = (choice.model, choice.task, choice.method, list(choice.languages), stated, choice.variant)
     return dict(zip(LINKED, values, strict=True))
 
 
@@ -574,26 +522,27 @@ def sidebar() -> Choice:
     tasks = list(dict.fromkeys([*names(), *_cached(results, "task")]))
     with st.sidebar:
         model = _pick_model(known_models())
-        _note("task", "task", tasks)
+        notices.note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall))
         for note in notes(name):
             st.caption(plain(note))
         stated = label_map(model, name)
-        _note("method", "method", list(METHODS))
+        notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
+        variant = pick_variant(list(variants(matching(results.results, model, name, method, stated))))
         options = languages_of(name)
-        _note("langs", "language", options)
+        notices.note("langs", "language", options)
         pick_languages(options)
         status_line()
     chosen = st.session_state["langs"]
-    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method, stated))
+    return _settle(Choice(model, name, tuple(o for o in options if o in chosen), method, stated, variant))
 
 
 def _settle(choice: Choice) -> Choice:
     """Store the choice for the pages; a changed choice clears notices about the link."""
     before = st.session_state.get("_choice")
     if before is not None and before != choice:
-        st.session_state["_notices"] = []
+        notices.clear()
     st.session_state["_choice"] = choice
     return choice

@@ -225,7 +225,9 @@ def test_prune_takes_the_narrowest_of_several_results_as_the_pages_do(folder, mo
 
 
 @pytest.mark.filterwarnings("default")  # as outside of pytest
-def test_prune_says_which_of_several_kinds_of_results_it_used(folder, tmp_path, run, answer):
+def test_prune_says_which_of_several_kinds_of_results_it_used_and_takes_those_asked_for(
+    folder, tmp_path, run, answer, refused
+):
     command = ["--model", folder, "--languages", "de", "--cache", tmp_path]
     answer("score", *command, *SHAPLEY)
     answer("score", *command, *SHAPLEY, "-o", "estimand=shapley", "-o", "samples=96")
@@ -233,6 +235,11 @@ def test_prune_says_which_of_several_kinds_of_results_it_used(folder, tmp_path, 
     assert code == 0
     assert "used: shapley-top50, zero ablation, seed 1; results of other settings are left aside" in err
     assert load_mask(tmp_path / "mask.json").chosen["estimand"] == "shapley-top50"
+    prune = ["prune", *command, "--size", 8, "--rule", "bottom", "--k", 1, "--out", tmp_path / "mask.json"]
+    answer(*prune, "-o", "estimand=shapley")
+    assert load_mask(tmp_path / "mask.json").chosen["estimand"] == "shapley"
+    refused(*prune, "-o", "estimand=shapley", "-o", "samples=97", words="-o estimand=shapley -o samples=97")
+    refused(*prune, "-o", "estimand=none", words="estimand")
 
 
 class Bar:

@@ -19,7 +19,7 @@ from headlab.cli.main import build
 from headlab.inputs import IGNORED, Words
 from headlab.tasks import TASKS, names
 from headlab.tasks.base import Example, Split, Task
-from headlab.ui import shell, task_notes
+from headlab.ui import shell, sidebar
 from headlab.worker import catalogue
 from headlab.worker.kinds.table import CHECKS
 from headlab.worker.schemas import SentencesRequest
@@ -125,10 +125,10 @@ def test_the_command_line_lists_where_examples_come_from(declare: Declare, monke
 def test_the_dashboard_offers_declared_tasks_and_says_what_is_missing(declare: Declare) -> None:
     declare()
     assert shell.languages_of("mine") == ["de"]
-    assert "is not valid TOML" in " ".join(task_notes.notes("mine"))
-    assert "set HEADLAB_DATA" in task_notes.notes("xnli")[0]
+    assert "is not valid TOML" in " ".join(sidebar.notes("mine"))
+    assert "set HEADLAB_DATA" in sidebar.notes("xnli")[0]
     declare("t,l\nja\n")
-    assert "line 2: 1 fields" in task_notes.notes("mine")[0]
+    assert "line 2: 1 fields" in sidebar.notes("mine")[0]
     assert names()[-1] == "mine"
 
 

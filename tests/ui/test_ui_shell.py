@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 import pytest
 import streamlit as st
 from app_pages import NO_WORKER, app_on, said, shown
-from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up
+from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
 from errors import raises
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest
@@ -33,7 +34,7 @@ from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import head_card, headgrid, heads_live, job_offer, names, overview_coverage, shell
 from headlab.ui.job_form import Draft
-from headlab.ui.results import matching, select
+from headlab.ui.results import matching, select, variants
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -310,6 +311,56 @@ def test_select_takes_the_variant_of_most_languages_and_names_the_rest():
     assert len(found.others) == 2
     assert any("samples 9" in variant for variant in found.others)
     assert select([], ("de",)).missing == ("de",)
+
+
+EVERY_SIZE = {"method": {"options": {"estimand": "shapley"}}}
+
+
+def of_every_size(language):
+    made = respecced(language, **EVERY_SIZE)
+    return dataclasses.replace(made, record=dataclasses.replace(made.record, estimand="shapley"))
+
+
+def test_a_variant_is_named_by_its_estimand_and_by_what_is_not_default():
+    every = [respecced("de", **EVERY_SIZE, seed=5), respecced("de", ablation="mean"), result("de"), result("th")]
+    assert list(variants(every)) == ["shapley-top50", "shapley-top50, mean ablation", "shapley-top50, seed 5"]
+    twins = [result("de"), respecced("de", model={"fingerprint": "1" * 64})]
+    names = list(variants(twins))
+    assert [name.split(", ")[0] for name in names] == ["shapley-top50"] * 2
+    assert len(set(names)) == 2
+    assert variants([]) == {}
+
+
+def test_a_variant_that_is_asked_for_is_shown_though_another_covers_more():
+    every = [result("de"), result("th"), of_every_size("de")]
+    found = select(every, ("de", "th"), "shapley")
+    assert ({name: s.estimand for name, s in found.scores.items()}, found.missing) == ({"de": "shapley"}, ("th",))
+    assert [text.split(",")[0] for text in found.others] == ["shapley-top50"]
+    assert select(every, ("th",), "shapley").missing == ("th",)  # none of it there, so none of another in its place
+    assert select(every, ("de", "th"), "unheard of").scores["th"].estimand == "shapley-top50"
+
+
+def test_several_variants_are_chosen_from_in_the_sidebar_and_in_the_link(cache):
+    with ExitStack() as kept:
+        for language in ("de", "th"):
+            kept.enter_context(while_cached(cache, of_every_size(language).record))
+        app = run(langs=["de", "th", "fi"])
+        assert app.selectbox(key="settings").options == ["shapley-top50", "shapley"]
+        assert app.session_state["_choice"].variant == "shapley-top50"
+        assert "the missing language" not in "".join(button.label for button in app.button)
+        app = run(langs=["de", "th", "fi"], settings="shapley")
+        assert app.selectbox(key="settings").value == "shapley"
+        assert "estimand `shapley`" in said(app)
+        assert "-o estimand=shapley" in app.code[0].value  # what is missing is computed with the same settings
+        app.switch_page("pages/languages.py").run()
+        assert app.session_state["_choice"].variant == "shapley"
+        app.selectbox(key="method").select("gradient").run()
+        assert "settings" not in {box.key for box in app.selectbox}
+        app.selectbox(key="method").select("shapley").run()
+        assert app.session_state["_choice"].variant == "shapley-top50"
+        assert "The link asks" not in said(app)
+        app = run(langs=["de"], settings="unheard of")
+        assert "'unheard of', which are not cached; the cache has shapley-top50 or shapley" in said(app)
 
 
 def test_select_prefers_more_examples_of_one_variant():

@@ -1,21 +1,23 @@
-"""A task in the sidebar: what is missing to read it, which class of the model is which label, and its languages."""
+"""Parts of the sidebar: what a task lacks, which class is which label, its languages, and the settings of results."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.labels import check_map, read_map, write_map
 from headlab.tasks import names, problems, source, task
+from headlab.ui import notices
 from headlab.ui.names import plain
 from headlab.ui.presses import Button, give, row
 
 CLASSES = "classes"  # the field of the label map, in the link too
 STATED = "_stated"  # {(model, task): what was typed for them in this session}
 REFUSED = "_refused"  # why the label map is
+VARIANT = "settings"  # the list of variants of a method's results, in the link too
 CODE = re.compile(r"[\w-]+")
 HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json. "
@@ -74,7 +76,7 @@ def _note_unused(name: str) -> None:
     asked = st.session_state.get("_link", {}).get(CLASSES)
     if asked and "_choice" not in st.session_state:
         sentence = f"The link has a label map, but task {name} has no labels here. It was left out."
-        st.session_state["_notices"] = [*st.session_state.get("_notices", ()), sentence]
+        notices.add(sentence)
 
 
 def _require_names(stated: Mapping[str, str]) -> None:
@@ -92,6 +94,24 @@ def stop_if_refused() -> None:
     if refused := st.session_state.get(REFUSED):
         st.error(plain(refused))
         st.stop()
+
+
+def pick_variant(names: Sequence[str]) -> str:
+    """Draw the list of variants of the cached results, where there are several; empty where there are not.
+
+    names: the one that is shown by default first.
+    """
+    asked = st.session_state.get("_link", {}).get(VARIANT)
+    if asked and asked[0] not in names and "_choice" not in st.session_state:
+        known = f"; the cache has {' or '.join(names)}" if names else ""
+        sentence = f"The link asks for scores with the settings {asked[0][:80]!r}, which are not cached{known}."
+        notices.add(sentence)
+    if st.session_state.get(VARIANT) not in names:
+        st.session_state.pop(VARIANT, None)
+    if len(names) < 2:
+        return ""
+    about = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
+    return st.selectbox("Settings", names, key=VARIANT, bind="query-params", help=about)
 
 
 def pick_languages(options: list[str]) -> None:

@@ -1,0 +1,98 @@
+"""Sentences about a link: what it asks for and is not there. On every page until the choice changes, or on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from headlab.ui import presses
+from headlab.ui.names import plain
+
+EVERYWHERE, HERE = "_notices", "_page_notices"
+
+
+def unknown_in_link(param: str, what: str, options: Sequence[str]) -> str | None:
+    """A sentence about link values that are not options, else None; call before the widget drops them."""
+    unknown = [value for value in st.query_params.get_all(param) if value and value not in options]
+    if not unknown:
+        return None
+    known = ", ".join(options[:20]) + (f" and {len(options) - 20} more" if len(options) > 20 else "")
+    named = ", ".join(repr(value[:80]) for value in unknown[:5])
+    return f"The link asks for {what} {named}, which is unknown here; choose from {known}. It was left out."
+
+
+# About the choice in the sidebar: shown on every page.
+
+
+def note(param: str, what: str, options: Sequence[str]) -> None:
+    """Before a widget of the sidebar is drawn: say on every page that the link's value is not an option."""
+    if sentence := unknown_in_link(param, what, options):
+        add(sentence)
+
+
+def add(sentence: str) -> None:
+    """Show a sentence on every page, until another choice is made."""
+    st.session_state[EVERYWHERE] = [*st.session_state.get(EVERYWHERE, ()), sentence]
+
+
+def clear() -> None:
+    """The choice has changed."""
+    st.session_state[EVERYWHERE] = []
+
+
+def draw() -> None:
+    """Show what was added."""
+    for sentence in st.session_state.get(EVERYWHERE, ()):
+        st.warning(plain(sentence))
+
+
+# About a widget of one page: shown on that page.
+
+
+@dataclass
+class Notice:
+    """A sentence about a link.  page: that it stands on.  value: that the widget then showed, in a tuple once known."""
+
+    sentence: str
+    page: str
+    value: tuple[Any, ...] = ()
+
+
+def _of_page() -> dict[str, Notice]:
+    """The notices of this page; those of another page are gone once this one is drawn."""
+    held: dict[str, Notice] = st.session_state.get(HERE, {})
+    mine = {param: notice for param, notice in held.items() if notice.page == presses.log().page}
+    st.session_state[HERE] = mine
+    return mine
+
+
+def notify(param: str, sentence: str | None) -> None:
+    """Show a sentence about a link until another value is chosen in the widget of this name, or the page is left.
+
+    Streamlit takes a value that is not an option out of the link, so that later runs no longer see it.
+
+    sentence: None shows the one that still stands.
+    """
+    held = _of_page()
+    if sentence:
+        held[param] = Notice(sentence, presses.log().page)
+    elif param in held and held[param].value not in ((), (st.session_state.get(param),)):
+        del held[param]
+    if param in held:
+        st.warning(plain(held[param].sentence))
+
+
+def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
+    """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none."""
+    notify(param, unknown_in_link(param, what, options))
+    if st.session_state.get(param) not in options:
+        st.session_state.pop(param, None)  # from a link, or from another page with other options
+
+
+def settle() -> None:
+    """The page is drawn: its widgets show what they made of the link."""
+    for param, notice in _of_page().items():
+        notice.value = notice.value or (st.session_state.get(param),)
