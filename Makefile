@@ -28,7 +28,8 @@ check: install-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(TWO) -m "not slow and not browser and not soak"
 
-soak: install-dev
+soak:
+	@PYTHON="$(PYTHON)" sh tools/install.sh "$(VENV)" requirements.txt requirements-dev.txt requirements-soak.txt
 	@sh tools/chromium.sh
 	@$(BIN)/python -m pytest -m soak --soak-out=benchmarks/results/soak.json
 

@@ -35,7 +35,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with _held(temporary) as file:
             file.write(data)
             file.flush()
@@ -83,6 +83,14 @@ def sweep(folder: Path) -> None:
                     left.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, so that their names survive a power failure."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a rename survive a power failure."""
     with suppress(OSError):  # not every file system supports this; the file is in place either way
@@ -96,7 +104,7 @@ def _sync_folder(folder: Path) -> None:
 def append_line(path: Path, line: str) -> None:
     """Append a line to a text file. Raises HeadlabError if it cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         # Non-blocking: opening a pipe without a reader would wait for ever.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666)
         with open(descriptor, "a", encoding="utf-8") as file:  # noqa: PTH123 - opens a descriptor

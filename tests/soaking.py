@@ -17,7 +17,7 @@ import pytest
 
 
 class Kept:
-    """Outcome and seconds of every test of a run, set-up and tear-down included."""
+    """Outcome and seconds of every test of a run, set-up and tear-down included, and what it counted."""
 
     def __init__(self, out: Path, command: str) -> None:
         self._out, self._command, self._commit = out, command, commit()  # as it is when the run begins
@@ -26,6 +26,7 @@ class Kept:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         row = self._tests.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
         row["seconds"] += report.duration
+        row["counts"] = {name: value for name, value in report.user_properties if isinstance(value, int)}
         outcome = str(report.outcome)
         if outcome == "failed" or (outcome == "skipped" and row["outcome"] == "passed"):
             row["outcome"] = outcome
@@ -33,6 +34,7 @@ class Kept:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         rows = [
             {"test": name, "outcome": row["outcome"], "seconds": round(row["seconds"], 1)}
+            | ({"counts": row["counts"]} if row["counts"] else {})
             for name, row in sorted(self._tests.items())
         ]
         found = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -204,13 +204,16 @@ def check_job(kind: str, details: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("cases", [60, pytest.param(2000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", JOBS)
-def test_a_job_is_read_back_from_its_command(kind: str, cases: int) -> None:
+def test_a_job_is_read_back_from_its_command(
+    kind: str, cases: int, record_property: Callable[[str, object], None]
+) -> None:
     @settings(max_examples=cases, deadline=None)
     @given(JOBS[kind])
     def check(details: dict[str, Any]) -> None:
         (check_study if kind in ("experiment", "front") else check_job)(kind, details)
 
     check()
+    record_property("commands", cases)
 
 
 def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused() -> None:

@@ -13,22 +13,22 @@ from soaking import Kept
 ROOT = Path(__file__).parents[1]
 
 
-def report(test: str, outcome: str, seconds: float) -> Any:
-    return SimpleNamespace(nodeid=test, outcome=outcome, duration=seconds)
+def report(test: str, outcome: str, seconds: float, *counts: tuple[str, object]) -> Any:
+    return SimpleNamespace(nodeid=test, outcome=outcome, duration=seconds, user_properties=counts)
 
 
 def test_a_soak_run_is_written_with_outcome_and_seconds_of_every_test(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "new" / "soak.json", "pytest -m soak")
     for row in [
         ("b", "passed", 1.0), ("b", "failed", 2.0), ("b", "passed", 0.5),
-        ("a", "passed", 0.25), ("a", "passed", 4.0), ("a", "passed", 0.0),
+        ("a", "passed", 0.25), ("a", "passed", 4.0), ("a", "passed", 0.0, ("cases", 7)),
         ("c", "skipped", 0.0), ("c", "passed", 0.0),
     ]:  # fmt: skip
         kept.pytest_runtest_logreport(report(*row))
     kept.pytest_sessionfinish(1)
     found = json.loads((tmp_path / "new" / "soak.json").read_text())
     assert found["tests"] == [
-        {"test": "a", "outcome": "passed", "seconds": 4.2},
+        {"test": "a", "outcome": "passed", "seconds": 4.2, "counts": {"cases": 7}},
         {"test": "b", "outcome": "failed", "seconds": 3.5},
         {"test": "c", "outcome": "skipped", "seconds": 0.0},
     ]

@@ -198,7 +198,9 @@ def _tokenizer(folder: Path, name: str) -> Any:
             "pip install 'headlab[translation]'",
             code="tokenizer.package_missing",
         ) from error
-    except UNREADABLE as error:
+    except Exception as error:
+        if not isinstance(error, UNREADABLE) and type(error) is not Exception:  # as the package tokenizers raises it
+            raise
         raise HeadlabError(
             f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder",
             code="tokenizer.unreadable",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import math
 import tokenize
@@ -20,6 +21,7 @@ from headlab.records import HeadGrid, content_key
 # Arrays as npz files, as numpy.savez writes them; objects are never unpickled.
 
 MAX_ARRAY_BYTES = 64 << 20
+LONGEST_HEADER = 10_000  # as in numpy
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
@@ -59,8 +61,10 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not the version of the npy format that headlab writes")
     try:
+        # numpy would take a torn header for one of Python 2's, which headlab never wrote, and warn.
+        ast.literal_eval(data[10 : 10 + min(int.from_bytes(data[8:10], "little"), LONGEST_HEADER)].decode())
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except (SyntaxError, TypeError, tokenize.TokenError) as error:  # from the parser numpy uses for the header
+    except (SyntaxError, TypeError, MemoryError, tokenize.TokenError) as error:  # from the parser of the header
         raise ValueError("a header that is not numpy's") from error
     # numpy allocates what the header claims before it reads.
     if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - file.tell():

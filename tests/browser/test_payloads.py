@@ -30,9 +30,16 @@ PLACES = (
 EVERY = [place.format(action) for place, action in product(PLACES, ACTIONS)]
 FEW = [place.format(action) for place, action in zip(PLACES, ACTIONS, strict=False)]
 PAGES = ("", "heads", "languages", "roles", "gates", "experiments")
-FEWER = ("", "heads", "languages", "experiments")  # in the suite: these show the names of results most
+FEWER = ("", "heads", "languages")  # in the suite: these show the names of results most
 GROUP, LONGEST = 10, 380  # in a group; characters of the sentences of one visit, fewer than the field takes
 some = pytest.mark.parametrize("payloads", [FEW, pytest.param(EVERY, marks=pytest.mark.soak)], ids=["few", "every"])
+
+
+@pytest.fixture(autouse=True)
+def counted(request, record_property):
+    """How many each test has tried, for the page that `benchmarks/reliability.py` makes."""
+    if hasattr(request.node, "callspec"):
+        record_property("payloads", len(request.node.callspec.params["payloads"]))
 
 
 def test_there_are_two_hundred_of_them():

@@ -193,6 +193,40 @@ def test_a_log_that_cannot_grow_is_a_sentence(model: Model, tmp_path: Path) -> N
         run(model, Store(tmp_path))
 
 
+def test_a_cache_that_is_read_only_is_read_and_what_it_lacks_is_refused_in_a_sentence(
+    model: Model, whole: HeadScores, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 256):
+        cache = tmp_path / "disk" / "cache"
+        run(model, Store(cache))
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "disk")], check=True)
+        assert run(model, Store(cache)).values_sha256() == whole.values_sha256()
+        assert [found.record.language for found in Store(cache).scan().results] == ["xx"]
+        with raises("file.unwritable", "Read-only file system"):
+            run(model, Store(cache), "yy")
+
+
+def test_what_is_written_is_there_after_a_loss_of_power(model: Model, tmp_path: Path, monkeypatch: Any) -> None:
+    """A name is on the disk once its folder is synced, and a content once its file is; the rest may be lost."""
+    names, contents, sync = set[Path](), set[int](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        sync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        names.update(path.iterdir() if path.is_dir() else ())
+        contents.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    root = tmp_path / "new" / "cache"
+    begun = interrupted(model, root)
+    for _ in range(2):
+        kept = [path for path in begun.folder.iterdir() if path.name != "log.txt"]
+        assert {path.name for path in kept} & {"checkpoint.npz", "result.npz"}
+        assert names >= {root.parent, root, begun.folder, *kept}
+        assert contents >= {path.stat().st_ino for path in kept}
+        run(model, Store(root))
+
+
 @dataclass(frozen=True)
 class Long:
     """A nursery, a model for it, and the hash of a job's scores: long enough to be met in its middle."""

@@ -10,7 +10,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -550,7 +550,12 @@ def http() -> Iterator[httpx.Client]:
 @pytest.mark.parametrize("many", [10, pytest.param(200, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("path", BODIED)
 def test_no_body_makes_a_route_crash_or_talk(
-    worker: Running, http: httpx.Client, logged: list[str], path: str, many: int
+    worker: Running,
+    http: httpx.Client,
+    logged: list[str],
+    path: str,
+    many: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
     @settings(max_examples=many, deadline=None)
     @given(body=bodies(path))
@@ -566,6 +571,7 @@ def test_no_body_makes_a_route_crash_or_talk(
             worker.jobs.cancel(job.id)
 
     holds_its_ground()
+    record_property("cases", many)
 
 
 def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(

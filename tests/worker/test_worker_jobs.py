@@ -22,6 +22,7 @@ from worker_fake import MODEL, STEPS, FakeBench
 from worker_running import Running, running
 
 from headlab.store import Run
+from headlab.ui import job_format
 from headlab.worker.jobs import FIRST, LINES, VERSION, Jobs
 from headlab.worker.runner import clear
 from headlab.worker.schemas import Refusal
@@ -402,3 +403,35 @@ def test_a_run_s_checkpoint_is_what_a_run_writes(tmp_path: Path) -> None:
     assert {path.name for path in run.folder.iterdir()} == {"checkpoint.npz", "spec.json", "log.txt"}
     clear(tmp_path, run.folder.name)
     assert not run.folder.exists()
+
+
+def test_a_clock_that_jumps_changes_neither_the_order_of_jobs_nor_their_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back a day, on a century, back again: with every look at it."""
+    clock = deque([1e9, 1e9 - 86_400, 5e9, 1e9])
+
+    def look() -> float:
+        clock.rotate(-1)
+        return clock[0]
+
+    monkeypatch.setattr("headlab.worker.jobs.time.time", look)
+    jobs = Jobs(tmp_path / "jobs.db")
+    made = [jobs.submit("score", {**SPEC, "seed": seed}).id for seed in range(4)]
+    for job in made[:3]:
+        claimed = jobs.claim()
+        assert claimed is not None
+        assert claimed.id == job
+        jobs.tell(job, "at work")
+    jobs.end(made[0], "done", result={"keys": []})
+    jobs.close()
+    jobs = Jobs(tmp_path / "jobs.db")  # a worker that died left the others running
+    assert [(job.id, job.state) for job in jobs.list()] == [
+        *((job, "queued") for job in made[:0:-1]),
+        (made[0], "done"),
+    ]
+    assert [line[21:] for line in jobs.log(made[1])][-2:] == ["at work", "the worker died"]
+    for job in jobs.list():
+        assert "-" not in job_format.ended_line(job.model_dump(), look())
+        assert job_format.waiting_line(job.model_dump(), 1, look())
+    jobs.close()

@@ -1,0 +1,304 @@
+"""Ten minutes of fifty sessions, an hour of jobs, and what `make soak` and faults.py found, in one file and one page.
+
+    python benchmarks/reliability.py sessions jobs    both measurements, 70 minutes; then the file and the page
+    python benchmarks/reliability.py                  only the file and the page, from what is there
+    python benchmarks/reliability.py sessions jobs --minutes 0.2    the same in short; writes nothing
+
+*sessions*: 50 threads, each a session that asks the app's worker for the accuracy of masks of its own on the embedded
+model, one after the other, no mask twice, while a job runs; CHECKED final figures are compared with the library's.
+*jobs*: one job after another on one worker, methods, languages and seeds in turn. In both the worker's memory and open
+files are read every few seconds. Needs Linux. Writes results/reliability.json and docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
+
+from app_speed import installed, machine, write  # noqa: E402 - beside this file
+from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_job  # noqa: E402
+from soaking import commit  # noqa: E402
+
+import headlab  # noqa: E402
+from headlab.errors import HeadlabError  # noqa: E402
+from headlab.masks import Mask  # noqa: E402
+from headlab.records import HeadGrid  # noqa: E402
+from headlab.worker.client import Client  # noqa: E402
+from headlab.worker.process import start_local  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results"
+OUT, PAGE = RESULTS / "reliability.json", ROOT / "docs" / "reliability.md"
+PEOPLE, CHECKED = 50, 100
+MINUTES = {"sessions": 10.0, "jobs": 60.0}
+EVERY = 5.0  # seconds between two readings of memory
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "shapley": {"samples": 512}, "gradient": {}, "leave-one-out": {}, "confidence": {}, "random": {},
+}  # fmt: skip
+
+
+@dataclass
+class Watch:
+    """Memory (MiB) and open files of a process, read every few seconds."""
+
+    process: int
+    memory: list[float] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Read both now."""
+        status = Path(f"/proc/{self.process}/status").read_text()
+        self.memory.append(int(status.split("VmRSS:")[1].split()[0]) / 1024)
+        self.files.append(sum(1 for _ in Path(f"/proc/{self.process}/fd").iterdir()))
+
+    def told(self) -> dict[str, float]:
+        """Means of the first and the last fifth: what was loaded at the start is in both."""
+        fifth = max(1, len(self.memory) // 5)
+        start = len(self.memory) // 5  # after all has been loaded once
+        return {
+            "memory_before_mib": float(np.mean(self.memory[start : start + fifth])),
+            "memory_after_mib": float(np.mean(self.memory[-fifth:])),
+            "memory_most_mib": max(self.memory),
+            "files_before": float(np.mean(self.files[start : start + fifth])),
+            "files_after": float(np.mean(self.files[-fifth:])),
+        }
+
+
+@contextmanager
+def watched(process: int) -> Iterator[Watch]:
+    """Look at a process until the block ends."""
+    watch, ended = Watch(process), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(EVERY):
+            watch.look()
+
+    watch.look()
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        ended.set()
+        thread.join()
+        watch.look()
+
+
+@dataclass
+class Seen:
+    """What the sessions saw: seconds to first and final figures, requests that failed, and the figures themselves."""
+
+    first: list[float] = field(default_factory=list)
+    final: list[float] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    figures: list[tuple[str, Mask, float]] = field(default_factory=list)
+
+
+def use(client: Client, number: int, until: float, seen: Seen) -> None:
+    """One session: one mask after the other until the time is up."""
+    loaded = client.model(MODEL)
+    grid, identity = HeadGrid.from_json(loaded["grid"]), {"name": MODEL, "fingerprint": loaded["fingerprint"]}
+    for turn in count():
+        if time.monotonic() >= until:
+            return
+        language = LANGUAGES[(number + turn) % len(LANGUAGES)]
+        (mask,) = masks(grid, identity, number * 10_000 + turn, 1)
+        begun = time.monotonic()
+        try:
+            figures = client.evaluate(MODEL, TASK, language, mask, session=f"person {number}")
+            next(figures)
+            first = time.monotonic() - begun
+            *_, last = figures
+        except (HeadlabError, StopIteration, ValueError) as error:
+            seen.failed.append(repr(error))
+            continue
+        seen.first.append(first)
+        seen.final.append(time.monotonic() - begun)
+        seen.figures.append((language, mask, last["accuracy"]))
+
+
+def wrong(figures: Sequence[tuple[str, Mask, float]]) -> list[str]:
+    """Those of a sample that differ from the library's."""
+    model, found = headlab.load(MODEL, device="cpu"), []
+    for language, mask, accuracy in random.Random(0).sample(figures, min(CHECKED, len(figures))):
+        seen = headlab.evaluate(model, headlab.task(TASK, [language]), mask, split="dev", size=512)[language]
+        if abs(seen.accuracy - accuracy) > 1e-9:
+            found.append(f"{language}: {accuracy}, not {seen.accuracy}")
+    return found
+
+
+def sessions(minutes: float) -> dict[str, Any]:
+    """Fifty of them, beside a job."""
+    seen = Seen()
+    with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
+        worker = start_local(Path(folder), MODEL)
+        try:
+            client = worker.client()
+            for language in LANGUAGES:
+                list(client.evaluate(MODEL, TASK, language))
+            job = start_job(client, 0)
+            with watched(client.health()["pid"]) as watch, ThreadPoolExecutor(PEOPLE) as people:
+                until = time.monotonic() + 60 * minutes
+                for done in [people.submit(use, client, number, until, seen) for number in range(PEOPLE)]:
+                    done.result()
+            stop_job(client, job)
+        finally:
+            worker.stop()
+    differ = wrong(seen.figures)
+    return {
+        "sessions": PEOPLE, "minutes": minutes, "figures": len(seen.final), "checked": min(CHECKED, len(seen.figures)),
+        "wrong": len(differ), "failed": len(seen.failed), "examples_of_failures": (differ + seen.failed)[:5],
+        **quantiles(seen), **watch.told(),
+    }  # fmt: skip
+
+
+def quantiles(seen: Seen) -> dict[str, float]:
+    """Seconds that half, and 95 of 100, of the figures took at most."""
+    found = {}
+    for name in ("first", "final"):
+        for share in (50, 95):
+            found[f"{name}_p{share}"] = float(np.percentile(getattr(seen, name), share))
+    return found
+
+
+def jobs(minutes: float) -> dict[str, Any]:
+    """One after the other, each to its end."""
+    done, failed, seconds = 0, [], []
+    with tempfile.TemporaryDirectory(prefix="headlab-bench-") as folder:
+        worker = start_local(Path(folder), MODEL)
+        try:
+            client = worker.client()
+            client.model(MODEL)
+            with watched(client.health()["pid"]) as watch:
+                until = time.monotonic() + 60 * minutes
+                while time.monotonic() < until:
+                    method = list(METHODS)[done % len(METHODS)]
+                    spec = {"model": MODEL, "task": TASK, "languages": [LANGUAGES[done % len(LANGUAGES)]], "size": 64,
+                            "method": method, "options": dict(METHODS[method]), "seed": done}  # fmt: skip
+                    begun = time.monotonic()
+                    job = int(client.submit("score", spec)["id"])
+                    while (state := client.job(job)["state"]) in ("queued", "running"):
+                        time.sleep(0.1)
+                    seconds.append(time.monotonic() - begun)
+                    failed += [str(client.job(job)["error"])] if state != "done" else []
+                    done += 1
+        finally:
+            worker.stop()
+    p50, p95 = np.percentile(seconds, [50, 95])
+    return {"jobs": done, "minutes": minutes, "failed": len(failed), "examples_of_failures": failed[:5],
+            "seconds_p50": float(p50), "seconds_p95": float(p95), **watch.told()}  # fmt: skip
+
+
+# From the files of other runs.
+
+
+def counted(tests: Sequence[Mapping[str, Any]], what: str) -> dict[str, Any]:
+    """What the soak's tests of one kind counted, and how many of them failed or were skipped."""
+    own = [test for test in tests if what in test.get("counts", {})]
+    outcomes = [test["outcome"] for test in own]
+    return {"count": sum(test["counts"][what] for test in own), "tests": len(own),
+            "failures": outcomes.count("failed"), "skipped": outcomes.count("skipped")}  # fmt: skip
+
+
+def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, Any]:
+    """Cases, payloads and faults, from the files that `make soak` and faults.py write."""
+    tests = soak["tests"]
+    outcomes = [test["outcome"] for test in tests]
+    return {
+        "cases": counted(tests, "cases"),
+        "payloads": counted(tests, "payloads"),
+        "faults": {"kills": faults["kills"], "identical": faults["all_identical"], "commit": faults["commit"]},
+        "soak": {"tests": len(tests), **{name: outcomes.count(name) for name in ("passed", "failed", "skipped")},
+                 "seconds": soak["seconds"], "commit": soak["commit"]},
+    }  # fmt: skip
+
+
+def page(told: Mapping[str, Any]) -> str:
+    """The document."""
+    cases, payloads, faults, soak = (told[name] for name in ("cases", "payloads", "faults", "soak"))
+    lines = [
+        "# Reliability", "",
+        "What was tried to break headlab, and what came of it. `python benchmarks/reliability.py` makes this page from",
+        "`benchmarks/results/reliability.json`. What is promised: [faults](faults.md), [security](security.md).", "",
+        "| tried | how often | failures | command |", "| --- | ---: | ---: | --- |",
+        f"| files, links and requests spoiled at random | {cases['count']:,} | {cases['failures']} | `make soak` |",
+        f"| scripts and markup as names, sentences and file names, in a browser | {payloads['count']:,} | "
+        f"{payloads['failures']} | `make soak` |",
+        f"| kills at random moments, results compared bit by bit | {faults['kills']:,} | "
+        f"{0 if faults['identical'] else 'some'} | `python benchmarks/faults.py` |",
+        f"| all tests of the soak | {soak['tests']:,} | {soak['failed']} | `make soak` |",
+    ]  # fmt: skip
+    if "sessions" in told:
+        lines += ["", *_sessions(told["sessions"])]
+    if "jobs" in told:
+        lines += ["", *_jobs(told["jobs"])]
+    return "\n".join(lines) + "\n"
+
+
+def _sessions(s: Mapping[str, Any]) -> list[str]:
+    return [
+        f"## {s['sessions']} sessions for {s['minutes']:g} minutes", "",
+        "Each asks for one mask after the other on the embedded model, 512 examples each, beside a job. It got",
+        f"{s['figures']:,} final figures; {s['checked']} were computed again by the library, {s['wrong']} differ;",
+        f"{s['failed']} requests failed.", "",
+        "| | half within | 95 % within |", "| --- | ---: | ---: |",
+        f"| first figure | {s['first_p50']:.1f} s | {s['first_p95']:.1f} s |",
+        f"| final figure | {s['final_p50']:.1f} s | {s['final_p95']:.1f} s |", "", _kept(s),
+    ]  # fmt: skip
+
+
+def _jobs(j: Mapping[str, Any]) -> list[str]:
+    return [
+        f"## Jobs for {j['minutes']:g} minutes", "",
+        f"One after the other on one worker: {j['jobs']:,} jobs, {j['failed']} failed; half took at most "
+        f"{j['seconds_p50']:.1f} s, 95 % at most {j['seconds_p95']:.1f} s.", "", _kept(j),
+    ]  # fmt: skip
+
+
+def _kept(told: Mapping[str, Any]) -> str:
+    return (
+        f"Memory of the worker: {told['memory_before_mib']:,.0f} MiB in the second fifth of the time, "
+        f"{told['memory_after_mib']:,.0f} MiB in the last, {told['memory_most_mib']:,.0f} MiB at most. Open files: "
+        f"{told['files_before']:.0f}, then {told['files_after']:.0f}."
+    )
+
+
+def main() -> int:
+    """Measure what is asked for, write; 1 if anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=("sessions", "jobs"))
+    parser.add_argument("--minutes", type=float, help="of each part, in place of 10 and 60; then nothing is written")
+    given = parser.parse_args()
+    about = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    about |= {"versions": {name: installed(name) for name in PACKAGES}, "command": "python benchmarks/reliability.py"}
+    found = {part: {"sessions": sessions, "jobs": jobs}[part](given.minutes or MINUTES[part]) for part in given.parts}
+    print(json.dumps(found, indent=1))
+    if given.minutes is None:
+        before = json.loads(OUT.read_text()) if OUT.exists() else {}
+        kept = {part: before[part] for part in MINUTES if part in before}
+        other = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("soak", "faults"))
+        told = {**about, **gathered(*other), **kept, **{part: {**one, **about} for part, one in found.items()}}
+        write(OUT, told)
+        PAGE.write_text(page(json.loads(OUT.read_text())), encoding="utf-8")
+    return int(any(part["failed"] or part.get("wrong") for part in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

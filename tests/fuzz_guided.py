@@ -1,0 +1,39 @@
+"""Let atheris look for bytes that one reader neither reads nor refuses, guided by the code that they reach.
+
+    python tests/fuzz_guided.py mask --runs 100000
+
+Needs atheris (requirements-soak.txt). It ends at the first such bytes and writes them to a file here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+with atheris.instrument_imports(include=["headlab.masks", "headlab.store", "headlab.tasks", "headlab.files"]):
+    import fuzzing
+
+
+def main() -> None:
+    """Run one reader."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reader")
+    parser.add_argument("--runs", type=int, default=100_000)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        reader, corpus = fuzzing.readers(Path(folder))[given.reader], Path(folder) / "corpus"
+        for number, good in enumerate(reader.good):
+            fuzzing.put(corpus / str(number), good)
+        words = [sys.argv[0], f"-runs={given.runs}", "-max_len=65536", str(corpus)]
+        atheris.Setup(words, lambda data: fuzzing.attempt(reader, data) and None)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Whatever is in a file or a link: it is read, or refused in a sentence. Thousands of cases in `make soak`."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import fuzzing
+import pytest
+from app_pages import app_on, run_page
+from cached_scores import fill
+
+READERS = (
+    "mask", "mask of another tool", "spec.json of scores", "result.npz of scores", "spec.json of curve",
+    "result.npz of curve", "spec.json of report", "result.npz of report", "spec.json of gates", "result.npz of gates",
+    "checkpoint.npz", "CoNLL-U, trees", "CoNLL-U, tags", "XNLI", "csv", "tsv", "jsonl", "declaration of a task",
+    "config.json of a model", "tokenizer.json of a model", "tokenizer_config.json of a model",
+    "model.safetensors of a model", "label map", "mask of a link", "head of a link", "grid", "options",
+)  # fmt: skip
+MANY = pytest.param(600, marks=pytest.mark.soak)
+GUIDED = ("mask", "result.npz of scores", "CoNLL-U, trees", "declaration of a task")
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, fuzzing.Reader]:
+    return fuzzing.readers(tmp_path_factory.mktemp("fuzz"))
+
+
+def test_every_reader_is_tried(readers: dict[str, fuzzing.Reader]) -> None:
+    assert tuple(readers) == READERS
+
+
+@pytest.mark.parametrize("cases", [12, MANY])
+@pytest.mark.parametrize("name", READERS)
+def test_spoiled_files_are_read_or_refused(
+    readers: dict[str, fuzzing.Reader], name: str, cases: int, record_property: Callable[[str, object], None]
+) -> None:
+    reader, rng = readers[name], random.Random(f"{name} {cases}")
+    assert all(fuzzing.attempt(reader, good) for good in reader.good)
+    cases = cases // 4 if reader.dear else cases
+    for number in range(cases):
+        data = fuzzing.spoiled(rng, reader.good)
+        try:
+            fuzzing.attempt(reader, data)
+        except Exception as error:
+            raise AssertionError(f"case {number}: {data[:2000]!r}") from error
+    assert fuzzing.attempt(reader, reader.good[0])  # nothing stays of what was spoiled
+    record_property("cases", cases)
+
+
+PARAMETERS = ("model", "task", "method", "langs", "classes", "settings", "head", "focus", "m", "heads", "job", "view")
+PAGES = ("overview", "heads", "languages", "roles", "gates", "prune", "masks", "experiments", "attention", "jobs")
+GOOD = (b"e5-small-intents", b"intents", b"shapley", b"de", b"encoder.3.7", b"a=b", b"AAAA", b"1")
+
+
+@pytest.mark.parametrize("cases", [10, pytest.param(300, marks=pytest.mark.soak)])
+def test_no_link_breaks_a_page(tmp_path: Path, cases: int, record_property: Callable[[str, object], None]) -> None:
+    rng = random.Random(cases)
+    with app_on(fill(tmp_path)):
+        for number in range(cases):
+            link = {
+                name: fuzzing.text_of(fuzzing.spoiled(rng, GOOD))[:500].replace("\0", "")
+                for name in rng.sample(PARAMETERS, rng.randint(1, 4))
+            }
+            page = run_page(PAGES[number % len(PAGES)], **link)
+            assert page.title, link
+    record_property("cases", cases)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", GUIDED)
+def test_cases_that_atheris_finds_are_read_or_refused(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    if find_spec("atheris") is None:
+        pytest.skip("atheris is not installed: requirements-soak.txt has it, where it has a wheel")
+    runs = 20_000
+    words = [sys.executable, str(Path(__file__).parent / "fuzz_guided.py"), name, "--runs", str(runs)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert f"Done {runs}" in done.stderr
+    record_property("cases", runs)
