@@ -163,8 +163,8 @@ def spread(
 
     A batch that does not fit in memory is cut in two and retried, so more may be returned than were given; a failed
     call of `run` must leave nothing behind, and `run` calls its `tick` regularly, which ends it once the others have
-    failed.  tick: called in this thread while batches run; may raise to stop.  Raises HeadlabError when a
-    batch that cannot be cut does not fit.
+    failed.  tick: called in this thread while batches run, which wait for it where they call theirs: it may use the
+    device itself, and may raise to stop.  Raises HeadlabError when a batch that cannot be cut does not fit.
     """
     waiting = deque(batches)
     with one_thread(device) as threads:
@@ -183,9 +183,11 @@ def _with_ticks(waiting: deque[Part], run: Callable[[Part, Tick], R], tick: Tick
 def _side_by_side(
     waiting: deque[Part], run: Callable[[Part, Tick], R], tick: Tick, lanes: int
 ) -> Iterator[tuple[Part, R]]:
-    ended = threading.Event()
+    ended, free = threading.Event(), threading.Event()
+    free.set()
 
     def lane_tick() -> None:
+        free.wait()
         if ended.is_set():
             raise Ended
 
@@ -197,7 +199,9 @@ def _side_by_side(
                 while waiting and sum(not future.done() for _, future in under_way) < lanes:
                     batch = waiting.popleft()
                     under_way.append((batch, pool.submit(run, batch, lane_tick)))
+                free.clear()  # what `tick` serves has the cores to itself
                 tick()
+                free.set()
                 wait([future for _, future in under_way if not future.done()], LOOK_SECONDS, FIRST_COMPLETED)
                 while under_way and under_way[0][1].done():
                     batch, future = under_way.popleft()
@@ -212,3 +216,4 @@ def _side_by_side(
                     under_way.extendleft((part, pool.submit(run, part, lane_tick)) for part in parts[::-1])
         finally:
             ended.set()
+            free.set()

@@ -124,6 +124,29 @@ def test_whoever_stops_does_not_wait_for_the_end_of_a_long_batch() -> None:
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("threads")
+def test_batches_wait_while_their_caller_uses_the_device() -> None:
+    """Otherwise a job would share the cores with the live request that it makes way for."""
+    torch.set_num_threads(2)
+    serving, asked, passed = threading.Event(), threading.Barrier(3), threading.Event()
+
+    def run(batch: Rows, tick: Tick) -> int:
+        assert serving.wait(120)
+        asked.wait(120)
+        tick()
+        passed.set()
+        return len(batch.rows)
+
+    def serve() -> None:
+        if not serving.is_set():
+            serving.set()
+            asked.wait(120)
+            assert not passed.wait(0.05)
+
+    assert [got for _, got in spread(batches(1, 2), run, device=CPU, tick=serve)] == [1, 2]
+    assert passed.is_set()
+
+
 def test_an_error_in_a_batch_passes(threads: None) -> None:
     torch.set_num_threads(2)
 
