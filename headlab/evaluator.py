@@ -194,9 +194,9 @@ class Evaluator:
 
     def worth(self, rows: Ints, value: Value, inputs: Mapping[str, torch.Tensor] | None = None) -> Floats:
         """Value of the model's answers to some examples, float64 [row], as a share of the value's span."""
-        return self.judged(rows, value, self.logits(self.tensors(rows) if inputs is None else inputs))
+        return self.worth_of(rows, value, self.logits(self.tensors(rows) if inputs is None else inputs))
 
-    def judged(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
+    def worth_of(self, rows: Ints, value: Value, logits: torch.Tensor) -> Floats:
         """As `worth`, from given logits. Raises HeadlabError if they are not finite."""
         targets = self.targets(rows, logits)
         self.require_finite(rows, logits, targets)

@@ -17,7 +17,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.hooks.model import Model, as_gates, not_finite
 from headlab.hooks.state import Active
-from headlab.inputs import IGNORED, Told, encode_sources, lengths, longest, pad, told
+from headlab.inputs import IGNORED, LanguageSetup, encode_sources, language_setup, lengths, longest, pad
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Floats, Ints
@@ -77,7 +77,7 @@ def translations(
     model = evaluator.model
     check_model(model, evaluator.language)
     tensor = _gates_of(model, gates)
-    about = told(model.module.config, model.tokenizer, evaluator.language)
+    about = language_setup(model.module.config, model.tokenizer, evaluator.language)
     sources = Sources(model, [example.text for example in evaluator.examples], about)
     with one_thread(model.device):
         fill = evaluator.fill(ablation)
@@ -133,7 +133,7 @@ def _references(task: Task, examples: Sequence[Example]) -> list[str]:
 class Sources:
     """Texts to translate, tokenised once.  limits: int [row], maximum tokens of each translation."""
 
-    def __init__(self, model: Model, texts: Sequence[str], about: Told) -> None:
+    def __init__(self, model: Model, texts: Sequence[str], about: LanguageSetup) -> None:
         self.model, self._tokens = model, encode_sources(model, texts, about)
         self.lengths: Ints = lengths(self._tokens["input_ids"])
         self.limits: Ints = np.minimum(TIMES * self.lengths + MORE, longest(model) - 1)
@@ -212,7 +212,7 @@ def check_model(model: Model, language: str) -> None:
             "one that `headlab train translation` makes",
             code="model.not_translation",
         )
-    told(module.config, model.tokenizer, language)
+    language_setup(module.config, model.tokenizer, language)
 
 
 def _gates_of(model: Model, gates: Gates | None) -> torch.Tensor:

@@ -28,7 +28,7 @@ CODE = re.compile(r"[a-z]{2,3}_[A-Za-z0-9]+")  # de_DE, deu_Latn
 
 
 @dataclass(frozen=True)
-class Told:
+class LanguageSetup:
     """What precedes every source and every translation; nothing for a model of one language pair.
 
     prefix: text before a source.  source, target: the tokenizer's language codes.  first: first token of a translation,
@@ -60,7 +60,7 @@ class Told:
         return {name: value for name, value in given.items() if value is not None}
 
 
-def told(config: Any, tokenizer: Any, language: str) -> Told:
+def language_setup(config: Any, tokenizer: Any, language: str) -> LanguageSetup:
     """Prefix or language codes of a model for a pair like en-de; a language that is not a pair is on both sides.
 
     A T5 uses the prefix in its `task_specific_params`, a Marian model of many targets a mark (>>de<<), mBART, M2M and
@@ -70,13 +70,13 @@ def told(config: Any, tokenizer: Any, language: str) -> Told:
     if source != target:
         prefixes = _prefixes(config)
         if prefixes:
-            return Told(prefix=_prefix(prefixes, source, target))
+            return LanguageSetup(prefix=_prefix(prefixes, source, target))
         marks = getattr(tokenizer, "supported_language_codes", None)
         if marks:
-            return Told(prefix=f">>{_code(target, [mark.strip('><') for mark in marks])}<< ")
+            return LanguageSetup(prefix=f">>{_code(target, [mark.strip('><') for mark in marks])}<< ")
     if hasattr(tokenizer, "src_lang") and hasattr(tokenizer, "tgt_lang"):
         return _by_codes(config, tokenizer, source, target)
-    return Told()
+    return LanguageSetup()
 
 
 def _prefixes(config: Any) -> dict[tuple[str, str], str]:
@@ -99,7 +99,7 @@ def _prefix(prefixes: dict[tuple[str, str], str], source: str, target: str) -> s
     return found[0]
 
 
-def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
+def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> LanguageSetup:
     codes = list(getattr(tokenizer, "lang_code_to_token", None) or filter(CODE.fullmatch, tokenizer.all_special_tokens))
     if not codes:
         raise HeadlabError(
@@ -107,14 +107,14 @@ def _by_codes(config: Any, tokenizer: Any, source: str, target: str) -> Told:
             "use a model of one language pair",
             code="translation.codes_missing",
         )
-    found = Told(source=_code(source, codes), target=_code(target, codes))
+    found = LanguageSetup(source=_code(source, codes), target=_code(target, codes))
     number = int(getattr(tokenizer, "get_lang_id", tokenizer.convert_tokens_to_ids)(found.target))
     with found.set_up(tokenizer):
         ids = tokenizer(text_target="a")["input_ids"]
     if ids[0] == number:
-        return Told(source=found.source, target=found.target, first=number)
+        return LanguageSetup(source=found.source, target=found.target, first=number)
     if ids[-1] == number and config.model_type == "mbart":  # its decoder starts with the last token of its targets
-        return Told(source=found.source, target=found.target, start=number)
+        return LanguageSetup(source=found.source, target=found.target, start=number)
     raise HeadlabError(
         f"{type(tokenizer).__name__} does not put the code {found.target} before a translation (legacy_behaviour?); "
         "save it again with the code in front",
@@ -311,7 +311,7 @@ class Pairs:
                 "and needs an encoder-decoder model",
                 code="model.not_encoder_decoder",
             )
-        self.model, self._told = model, told(model.module.config, model.tokenizer, language)
+        self.model, self._told = model, language_setup(model.module.config, model.tokenizer, language)
         self.tokens = encode_sources(model, [e.text for e in examples], self._told)
         with self._told.set_up(model.tokenizer):
             targets = model.tokenizer(
@@ -434,7 +434,7 @@ def check_ends(model: Model, rows: Sequence[Sequence[int]]) -> None:
         )
 
 
-def encode_sources(model: Model, texts: Sequence[str], told: Told) -> dict[str, Any]:
+def encode_sources(model: Model, texts: Sequence[str], told: LanguageSetup) -> dict[str, Any]:
     """`encode` for texts to translate, with the prefix or codes of the language pair."""
     with told.set_up(model.tokenizer):
         return encode(model, [told.prefix + text for text in texts])

@@ -72,7 +72,7 @@ def worth(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> torch.Ten
 SOFT = 0.2
 
 
-def aimed(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def surrogate(value: Value, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A differentiable quantity whose gradient predicts changes of `worth`, and its current value, both [row].
 
     logits, labels: as in `worth`.  For accuracy it is the row's distance from a change, in logits: the smallest

@@ -100,7 +100,7 @@ def prune(
             rows[language] = mask, comparison
             if out is not None:
                 place = out if out.suffix == ".json" else out / f"{language}.json"
-                told(mask, loaded, comparison, chosen.name, split, ablation).save(place)
+                with_figures(mask, loaded, comparison, chosen.name, split, ablation).save(place)
     print_json(_as_json(rows, split)) if json else typer.echo(table(rows, split))
 
 
@@ -109,7 +109,7 @@ def _as_json(rows: dict[str, tuple[Mask, Comparison]], split: str) -> dict[str, 
     return {"split": split, "languages": languages}
 
 
-def told(mask: Mask, model: Model, seen: Comparison, task: str, split: str, ablation: str) -> Mask:
+def with_figures(mask: Mask, model: Model, seen: Comparison, task: str, split: str, ablation: str) -> Mask:
     """The mask as stored in its file: with the model's architecture, and its results on the evaluation split."""
     figures = {seen.language: record(seen)}
     chosen = noted({"task": task, "ablation": ablation, **mask.chosen}, split, task, figures, ablation=ablation)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headlab.shrink import Shrunk
     from headlab.shrink.folder import Written
     from headlab.shrink.proof import Inputs
-    from headlab.studies.savings import Ratio, Worth
+    from headlab.studies.savings import Ratio, Savings
     from headlab.tasks.base import Task
 
 
@@ -239,7 +239,7 @@ def worth(
 
 def _on(
     device: str, mask: Mask, model: str, task: Task | None, sizes: list[int], rounds: int, seed: int, dtype: str
-) -> Worth:
+) -> Savings:
     import headlab
     from headlab.studies.savings_run import measure
 

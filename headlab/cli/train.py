@@ -67,13 +67,13 @@ def finetune(
 ) -> None:
     """Fine-tune on one language, all weights or a LoRA, then measure dev accuracy in every language."""
     import headlab
-    from headlab.training.options import options_of, usual
+    from headlab.training.options import default_preset, options_of
 
     chosen = headlab.task(_one_of(task, task_named), data=data)
     examples = chosen.examples(language, "train")
     method = method or ("lora" if _embedded(base) else "full")
     options = options_of(
-        preset or usual(bool(examples[0].words), method, _embedded(base)), method, len(examples),
+        preset or default_preset(bool(examples[0].words), method, _embedded(base)), method, len(examples),
         epochs=epochs, seed=seed, targets=_names(targets), **flags,
     )  # fmt: skip
     measured = chosen if languages == "all" else chosen.restricted(split_languages(languages))

@@ -96,7 +96,7 @@ class Job:
     value: str = "accuracy"
 
 
-class Hand:
+class Replica:
     """The model on one device.  threads: CPU threads of this process.
 
     Raises HeadlabError if the model of that name has another fingerprint, or headlab another version.

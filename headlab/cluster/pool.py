@@ -32,7 +32,7 @@ class Device(Protocol):
     """Something that answers calls in another process. A future fails with `Lost` when that process is lost."""
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
-        """Start a call of a method of `headlab.cluster.distributed_game.Hand`."""
+        """Start a call of a method of `headlab.cluster.distributed_game.Replica`."""
         ...
 
     def end(self) -> None:

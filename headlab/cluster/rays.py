@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headlab import __version__
-from headlab.cluster.distributed_game import Hand, Job, Origin, Team
+from headlab.cluster.distributed_game import Job, Origin, Replica, Team
 from headlab.cluster.pool import Lost, Pool
 from headlab.errors import HeadlabError
 from headlab.hooks.loading import load
@@ -65,11 +65,11 @@ def shares(nodes: Sequence[Mapping[str, float]], workers: int | None) -> Shares:
 
 
 class Actor:
-    """A `Hand` in a Ray process. The model is loaded by `hello`, so that its errors are reported."""
+    """A `Replica` in a Ray process. The model is loaded by `hello`, so that its errors are reported."""
 
-    def __init__(self, make: Callable[[], Hand]) -> None:
+    def __init__(self, make: Callable[[], Replica]) -> None:
         self._make = make
-        self._hand: Hand | None = None
+        self._hand: Replica | None = None
 
     def hello(self) -> str:
         """Load the model; returns its device."""
@@ -77,19 +77,19 @@ class Actor:
         return self._hand.hello()
 
     def meet(self, key: str, job: Job) -> None:
-        """See `Hand.meet`."""
+        """See `Replica.meet`."""
         self._here.meet(key, job)
 
     def answer(self, key: str, ask: Ask) -> Any:
-        """See `Hand.answer`."""
+        """See `Replica.answer`."""
         return self._here.answer(key, ask)
 
     def outcome(self, key: str, name: str, options: dict[str, Any], seed: int) -> Any:
-        """See `Hand.outcome`."""
+        """See `Replica.outcome`."""
         return self._here.outcome(key, name, options, seed)
 
     @property
-    def _here(self) -> Hand:
+    def _here(self) -> Replica:
         assert self._hand is not None
         return self._hand
 
@@ -162,8 +162,8 @@ def team(model: Model, address: str, workers: int | None = None, loader: Callabl
         kind, threads = cut.kind, cut.threads if cut.kind == "cpu" else None
         actor = ray.remote(num_gpus=cut.gpus, num_cpus=cut.cpus, max_restarts=0)(Actor)
 
-        def make() -> Hand:
-            return Hand(origin, __version__, kind, threads, loader)
+        def make() -> Replica:
+            return Replica(origin, __version__, kind, threads, loader)
 
         pool = Pool(lambda: RayDevice(ray, actor.remote(make)), cut.count, cut.kind)
         try:

@@ -106,7 +106,7 @@ ONLY = ""  # the stack of a form that names none
 
 
 @dataclass(frozen=True)
-class Told:
+class ForeignMask:
     """Content of another tool's file: heads removed, or heads kept if `keeps`.
 
     A stack "" is the only one.  grid: heads per layer, where the form has them.  model: what the file says about it.
@@ -118,7 +118,7 @@ class Told:
     model: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
+def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> ForeignMask:
     """`pruned_heads` of transformers 4, or a config.json that contains it (grid and model are then read too)."""
     value = parse_json(raw, what)
     config = value if isinstance(value, dict) and "pruned_heads" in value else None
@@ -137,10 +137,10 @@ def read_pruned_heads(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -
             )
         heads |= {_head(ONLY, int(layer), head, count_from, what) for head in listed}
     grid = None if config is None else grid_of_config(config, what)
-    return Told(frozenset(heads), grid=grid, model={} if config is None else model_of_config(config))
+    return ForeignMask(frozenset(heads), grid=grid, model={} if config is None else model_of_config(config))
 
 
-def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
+def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> ForeignMask:
     """Heads removed as "9:3 10:10,11"; "E:9:3" for the encoder, D: decoder, A: cross attention."""
     try:
         words = raw.decode().split()
@@ -157,10 +157,10 @@ def read_text(raw: bytes, what: str, *, count_from: int = 0, **_: Any) -> Told:
         letter, layer, listed = found.groups()
         stack = LETTERS.get(letter, ONLY)
         heads |= {_head(stack, int(layer), int(head), count_from, what) for head in listed.split(",")}
-    return Told(frozenset(heads))
+    return ForeignMask(frozenset(heads))
 
 
-def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any) -> Told:
+def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | None = None, **_: Any) -> ForeignMask:
     """[layer][head] of 0 and 1; 1 is a kept head, or a removed one if `lists` is "removed"."""
     rows = _values(raw, what)
     flat = isinstance(rows, list) and rows and all(isinstance(row, list) for row in rows)  # a layer may have no heads
@@ -176,10 +176,10 @@ def read_array(raw: bytes, what: str, *, stack: str = "encoder", lists: str | No
         )
     grid = HeadGrid((Stack(stack, tuple(map(len, rows))),))
     marked = {Head(stack, at, head) for at, row in enumerate(rows) for head, v in enumerate(row) if v}
-    return Told(frozenset(marked), keeps=(lists or "kept") == "kept", grid=grid)
+    return ForeignMask(frozenset(marked), keeps=(lists or "kept") == "kept", grid=grid)
 
 
-def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None = None, **_: Any) -> Told:
+def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None = None, **_: Any) -> ForeignMask:
     """(layer, head) pairs or (stack, layer, head) triples: heads removed, or kept if `lists` is "kept"."""
     pairs = _values(raw, what)
     if not isinstance(pairs, list):
@@ -195,10 +195,10 @@ def read_pairs(raw: bytes, what: str, *, count_from: int = 0, lists: str | None 
                 f"{what}: {repr(pair)[:40]} is not a (layer, head) pair like [9, 3]", code="mask.pair_malformed"
             )
         heads.add(_head(pair[0] if named else ONLY, place[0], place[1], count_from, what))
-    return Told(frozenset(heads), keeps=lists == "kept")
+    return ForeignMask(frozenset(heads), keeps=lists == "kept")
 
 
-READERS: Mapping[str, Callable[..., Told]] = {
+READERS: Mapping[str, Callable[..., ForeignMask]] = {
     "pruned-heads": read_pruned_heads, "text": read_text, "array": read_array, "pairs": read_pairs,
 }  # fmt: skip
 
@@ -342,7 +342,7 @@ def _require_used(form: str, how: Iterable[str]) -> None:
             )
 
 
-def _settle(told: Told, grid: HeadGrid | None, what: str) -> HeadGrid:
+def _settle(told: ForeignMask, grid: HeadGrid | None, what: str) -> HeadGrid:
     """The grid to use: the given one, which the file's must match, or else the file's."""
     if grid is None and told.grid is None:
         raise HeadlabError(
@@ -360,7 +360,7 @@ def _settle(told: Told, grid: HeadGrid | None, what: str) -> HeadGrid:
     return grid
 
 
-def _kept(told: Told, grid: HeadGrid, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _kept(told: ForeignMask, grid: HeadGrid, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     marked = np.zeros(grid.size, bool)
     if told.grid is not None and told.grid != grid:  # the file's rows are those of several stacks, one below the other
         flat = {head: i for i, head in enumerate(told.grid.heads)}

@@ -71,7 +71,7 @@ def _rank(result: Result[HeadScores]) -> tuple[int, float, str, str]:
     return int(size), -median_width(result.record), str(result.meta.get("created") or ""), result.key
 
 
-def _usual(result: Result[HeadScores]) -> bool:
+def _has_default_settings(result: Result[HeadScores]) -> bool:
     """Whether a result was made with its method's default settings."""
     known = METHODS.get(result.record.method)
     if known is None:
@@ -102,7 +102,7 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], want
 
 def _merit(group: Mapping[str, Result[HeadScores]]) -> tuple[int, bool, tuple[int, float, str, str]]:
     top = max(group.values(), key=_rank)
-    return len(group), _usual(top), max(map(_rank, group.values()))
+    return len(group), _has_default_settings(top), max(map(_rank, group.values()))
 
 
 # Expected cost and limits of a method, how far its intervals can be trusted, and the actual cost of a result.
@@ -210,7 +210,7 @@ def expected_forwards(
         plural = "s" if len(by_language) > 1 else ""
         words = f"samples as in {len(by_language)} language{plural} scored before"
         return min(most, round(float(np.median(list(by_language.values()))))), words
-    samples = math.ceil(min(_samples(options), usual_samples(options, REACH[method.key] if screened else 1)))
+    samples = math.ceil(min(_samples(options), typical_samples(options, REACH[method.key] if screened else 1)))
     cycles = ""
     if method.key in REACH and samples < _samples(options):  # it looks at the intervals after whole cycles only
         samples = min(_samples(options), samples + -samples % examples)
@@ -225,7 +225,7 @@ def _computed(most: int, options: Mapping[str, Any], screened: bool) -> int:
     return math.ceil(COMPUTED[options["target"] is not None] * most) + _samples(options) if screened else most
 
 
-def usual_samples(options: Mapping[str, Any], reach: int = 1) -> float:
+def typical_samples(options: Mapping[str, Any], reach: int = 1) -> float:
     """Samples after which a head's interval should reach the target width, before any gain is known.
 
     reach: the largest weight of a gain. The same rule as in `headlab.methods.sampling`, from which a running job's

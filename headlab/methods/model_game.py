@@ -17,7 +17,7 @@ from headlab.methods.game import Ask, in_turn
 from headlab.methods.screen import SIZES, TURNS, Scale, feasible, nearness
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Bools, Floats, Ints
-from headlab.value_functions import FINE, Value, aimed, value_of
+from headlab.value_functions import FINE, Value, surrogate, value_of
 
 # Rows of coalitions computed together, cut in half where they do not fit in memory.
 
@@ -276,9 +276,9 @@ class ModelGame:
         active = Active(gates=gates, fill=None if fill is None else fill.clone(), states=trunk)
         with torch.enable_grad(), model.active(active):
             logits = evaluator.logits(inputs)
-            aim, level = aimed(self.value, logits, evaluator.targets(examples, logits))
+            aim, level = surrogate(self.value, logits, evaluator.targets(examples, logits))
             (slopes,) = torch.autograd.grad(aim.sum(), gates)
-        value = evaluator.judged(examples, self.value, logits.detach())
+        value = evaluator.worth_of(examples, self.value, logits.detach())
         layer, head = model.grid.flat.T
         slope = slopes.to(torch.float64).cpu().numpy()[:, layer, head]
         if self.value.key != "accuracy":

@@ -107,46 +107,46 @@ def _model(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _data(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in DATA:
         if (value := part(spec, "task", name)) is not None:
-            yield "task" if name == "name" else "data seed" if name == "seed" else NAMES.get(name, name), told(value)
+            yield "task" if name == "name" else "data seed" if name == "seed" else NAMES.get(name, name), as_text(value)
     if (classes := part(spec, "task", "classes")) is not None:
-        yield "the model's class of each label (assumed)", told(classes)
+        yield "the model's class of each label (assumed)", as_text(classes)
     if (sizes := part(spec, "task", "sizes")) is not None:
-        yield "examples by split and language", told(sizes)
+        yield "examples by split and language", as_text(sizes)
 
 
 def _choices(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "method", told(part(spec, "method", "name") or "")
+    yield "method", as_text(part(spec, "method", "name") or "")
     for name, value in (part(spec, "method", "options") or part(spec, "options") or {}).items():
-        yield f"option {name}", told(value)
+        yield f"option {name}", as_text(value)
     if (order := part(spec, "order")) is not None:
-        yield "heads ordered by", told(order)
+        yield "heads ordered by", as_text(order)
     for name in ("ablation", "seed"):
         if (value := spec.get(name)) is not None:
-            yield name, told(value)
+            yield name, as_text(value)
 
 
 def _beside(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The entries of a spec that are listed nowhere else, except the command, which is shown with the commands."""
     for name, value in spec.items():
         if name not in (*TOLD, "command"):
-            yield name.replace("_", " "), told(value)
+            yield name.replace("_", " "), as_text(value)
 
 
 def _when(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in meta.items():
-        yield name, told(value)
+        yield name, as_text(value)
 
 
-def told(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {told(inner)}" for name, inner in value.items())
+        return ", ".join(f"{name} {as_text(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(told, value))
+        return ", ".join(map(as_text, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

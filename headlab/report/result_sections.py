@@ -27,7 +27,7 @@ from headlab.report.maps import (
     share_cells,
     stack_maps,
 )
-from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, facts_of, model_of, spent, told
+from headlab.report.parts import LONGEST, Facts, Figure, Folded, Item, Made, Section, as_text, facts_of, model_of, spent
 from headlab.report.svg import (
     FAINT,
     SHADE,
@@ -491,7 +491,7 @@ def _facts(mask: Mask) -> Facts:
     model = {("model" if name == "name" else name): value for name, value in mask.model.items()}
     rows = [*model.items(), ("heads", str(mask.grid)), *chosen.items(), ("digest (sha256)", mask.digest)]
     rows += [("versions", mask.versions or None), ("written", mask.created)]
-    return tuple((name.replace("_", " "), told(value)[:LONGEST]) for name, value in rows if value is not None)
+    return tuple((name.replace("_", " "), as_text(value)[:LONGEST]) for name, value in rows if value is not None)
 
 
 def _masks_again(item: Item, mask: Mask, name: str, number: int) -> Again:
@@ -545,7 +545,7 @@ def reports_section(item: Item, report: Report) -> Section:
         notes.append(f"The figures are left out: {error}.")
     about = FRONT if report.name == FRONT.key else EXPERIMENTS.get(report.name)
     title = about.title if about else TITLES.get(report.name, f"Report {report.name}")
-    languages = told(_languages(report))
+    languages = as_text(_languages(report))
     kind = f"experiment {report.name}" if report.name in EXPERIMENTS else report.name
     took = spent(report.example_forwards, report.seconds)
     if about:

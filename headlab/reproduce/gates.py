@@ -17,7 +17,7 @@ from headlab.hooks.model import Model
 from headlab.l0_gates import LearnedGates
 from headlab.reproduce import gates_classifiers as heads
 from headlab.reproduce.gates_classifiers import ENCODER, EVERY, P_HOLM, TRANSLATION, Plan, by_layer
-from headlab.reproduce.gates_translation import Judged, Say, Translated, Work, translated
+from headlab.reproduce.gates_translation import Evaluated, Say, Translated, Work, translated
 from headlab.reproduce.models import opened
 from headlab.stats import Paired, holm
 from headlab.store import Store
@@ -80,10 +80,10 @@ def _gains(found: Sequence[Paired]) -> list[Row]:
     return [(*one, float(p)) for one, p in zip(found, holm(np.array([one.p for one in found])), strict=True)]
 
 
-def _judged(found: Translated) -> list[tuple[Row, Judged]]:
+def _judged(found: Translated) -> list[tuple[Row, Evaluated]]:
     """Each row's gates, λ, heads left by stack and undecided ones, and its model; the first is the reference."""
     sizes = [n for _, n in found.runs[0].gates.kept_by_stack(0).values()]
-    out: list[tuple[Row, Judged]] = [((NONE, None, *sizes, None), found.longer),
+    out: list[tuple[Row, Evaluated]] = [((NONE, None, *sizes, None), found.longer),
                                      ((BEFORE, None, *sizes, None), found.base)]  # fmt: skip
     for run in found.runs:
         left = [kept for kept, _ in run.gates.kept_by_stack().values()]
@@ -124,7 +124,7 @@ def _steps(found: Translated) -> int:
     return found.plan.model.steps
 
 
-def _bleu(one: Judged) -> Row:
+def _bleu(one: Evaluated) -> Row:
     return (one.bleu.score, one.bleu.low, one.bleu.high)
 
 

@@ -78,7 +78,7 @@ class Translator:
     roles: int
 
     @property
-    def judged(self) -> dict[Split, int | None]:
+    def evaluated(self) -> dict[Split, int | None]:
         """Number of sentences of each split that models are evaluated on."""
         return {"dev": self.dev, "test": self.test}
 

@@ -36,7 +36,7 @@ BASE, LONGER = "trained", "trained on"
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluated:
     """Quality of a model's translations of the test sentences, and the cost of training and evaluating it.
 
     seconds: of its training, as recorded then; for a model that started from the base, from there on.  forwards:
@@ -57,7 +57,7 @@ class Pruned:
     series: str
     weight: float
     gates: LearnedGates
-    judged: Judged
+    judged: Evaluated
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Work:
     def spec(self, base: Model) -> dict[str, Any]:
         """Everything the results depend on."""
         plan, task = self.plan, self.task
-        parts = {"train": self._sentences} | {s: task.examples(plan.pair, s, n) for s, n in plan.judged.items()}
+        parts = {"train": self._sentences} | {s: task.examples(plan.pair, s, n) for s, n in plan.evaluated.items()}
         return {
             "pair": plan.pair,
             "model": base.recorded(),
@@ -163,7 +163,7 @@ def longer(work: Work, name: str, before: Made, mask: Mask | None = None) -> Mad
     return _made(work, out, name, before)
 
 
-def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judged:
+def evaluated(work: Work, made: Made, name: str, mask: Mask | None = None) -> Evaluated:
     """BLEU of a model's greedy translations of the test sentences, and the log-probability of the correct ones."""
     work.say(f"{name}: translating", Progress(0, 1))
     began = time.perf_counter()
@@ -171,7 +171,7 @@ def judged(work: Work, made: Made, name: str, mask: Mask | None = None) -> Judge
     bleu = translated_bleu(evaluator, mask, seed=work.seed)
     sure = likelihood(evaluator, mask, seed=work.seed)
     took = time.perf_counter() - began
-    return Judged(bleu, sure, made.seconds, made.forwards + evaluator.forwards, took)
+    return Evaluated(bleu, sure, made.seconds, made.forwards + evaluator.forwards, took)
 
 
 def _seconds(done: Result[LearnedGates]) -> float:
@@ -198,7 +198,7 @@ def pruned(work: Work, base: Model, series: str, weight: float) -> Pruned:
             code="reproduce.model_gone",
         )
     made = Made(opened(folder, title, work.device, "float32"), _seconds(done), gates.example_forwards)
-    return Pruned(series, weight, gates, judged(work, made, title, Mask(gates.grid, gates.kept)))
+    return Pruned(series, weight, gates, evaluated(work, made, title, Mask(gates.grid, gates.kept)))
 
 
 @dataclass(frozen=True)
@@ -211,25 +211,25 @@ class Translated:
     """
 
     plan: Translator
-    base: Judged
-    longer: Judged
+    base: Evaluated
+    longer: Evaluated
     runs: Sequence[Pruned]
-    scratch: Mapping[float, Judged]
+    scratch: Mapping[float, Evaluated]
     roles: Report
     parameters: int
     given: bool
     spec: Mapping[str, Any]
 
     @property
-    def all(self) -> tuple[Judged, ...]:
+    def all(self) -> tuple[Evaluated, ...]:
         """Every model that was evaluated."""
         return (self.base, self.longer, *(run.judged for run in self.runs), *self.scratch.values())
 
 
-def from_nothing(work: Work, run: Pruned) -> Judged:
+def from_nothing(work: Work, run: Pruned) -> Evaluated:
     """A run's architecture, its heads off from the first step, trained for as many steps in each phase."""
     name, mask = f"from nothing, λ = {run.weight:g}", run.gates.mask()
-    return judged(work, longer(work, f"{name}, trained on", train(work, name, mask), mask), name)
+    return evaluated(work, longer(work, f"{name}, trained on", train(work, name, mask), mask), name)
 
 
 def translated(work: Work) -> Translated:
@@ -246,6 +246,6 @@ def translated(work: Work) -> Translated:
     )
     parameters = sum(p.numel() for p in base.model.module.parameters())
     return Translated(
-        plan, judged(work, base, BASE), judged(work, on, LONGER), runs, scratch, roles, parameters,
+        plan, evaluated(work, base, BASE), evaluated(work, on, LONGER), runs, scratch, roles, parameters,
         work.given is not None, work.spec(base.model),
     )  # fmt: skip

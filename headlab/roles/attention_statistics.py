@@ -75,7 +75,7 @@ def batches(model: Model, given: Given) -> list[Batch]:
     return list(cut(given, np.arange(len(given)), min(token_budget(model), TOKENS)))
 
 
-def judged(model: Model, given: Given) -> dict[int, str]:
+def evaluated_layers(model: Model, given: Given) -> dict[int, str]:
     """{layer row of a gate array: its stack}, for the stacks that are evaluated."""
     stacks = [stack.name for stack in model.grid.stacks for _ in range(stack.layers)]
     return {row: stack for row, stack in enumerate(stacks) if stack in given.stacks}
@@ -105,7 +105,7 @@ def _most(weights: torch.Tensor) -> torch.Tensor:
 
 def sums_of(model: Model, given: Given, batch: Batch, exclude: str, offsets: Mapping[str, int]) -> Sums:
     """What the heads attend to in one batch, summed over its sentences."""
-    out, stacks = Sums.of(model), judged(model, given)
+    out, stacks = Sums.of(model), evaluated_layers(model, given)
     scenes = {stack: scene(model, given, batch, stack, exclude, offsets) for stack in given.stacks}
     counts = {stack: [_counts(question) for question in scenes[stack].questions] for stack in scenes}
 

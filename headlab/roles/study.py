@@ -16,7 +16,7 @@ from headlab.hooks.model import Model, not_finite, sides, sum_weights
 from headlab.models.checkpoint import versions
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Head, HeadGrid, Ints, Progress
-from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, judged, look, right
+from headlab.roles.attention_statistics import MEASURES, Sums, answers, batches, evaluated_layers, look, right
 from headlab.roles.sentences import Frequencies, Sentences, best_offsets, package_frequencies
 from headlab.roles.table import (
     ALPHA,
@@ -274,7 +274,7 @@ class _Finder:
         out: Found = {}
         if not roles:
             return out
-        stacks = judged(self.model, self.given)
+        stacks = evaluated_layers(self.model, self.given)
         grid = self.model.grid
         columns = {role: grid.flat[grid.index(self.wanted[role])].tolist() for role in roles}
         layers = {layer for layer, _ in columns.values()}

@@ -222,7 +222,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Worth:
+class Savings:
     """What a mask saves.
 
     heads, removed: heads of the grid, and how many the mask switches off.  untouched, shrunk: counted costs (a masked
@@ -312,7 +312,7 @@ class Worth:
         }
 
     @staticmethod
-    def from_json(value: Any) -> Worth:
+    def from_json(value: Any) -> Savings:
         """Inverse of `to_json`. Raises HeadlabError for malformed values."""
         try:
             tokens = int(value["tokens"])
@@ -322,7 +322,7 @@ class Worth:
             counts = (int(value["heads"]), int(value["removed"]))
             speeds = tuple(_read_speed(row) for row in value["speed"])
             refused, still = str(value["refused"] or ""), int(value["still_masked"])
-            return Worth(*counts, untouched, shrunk, speeds, refused, still, {**value["spec"]})
+            return Savings(*counts, untouched, shrunk, speeds, refused, still, {**value["spec"]})
         except (KeyError, TypeError, ValueError) as error:
             raise HeadlabError(
                 f"this is not a measurement of a mask's savings ({type(error).__name__}: {error})",

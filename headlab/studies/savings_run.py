@@ -25,7 +25,7 @@ from headlab.models.checkpoint import versions
 from headlab.records import Floats, Ints
 from headlab.shrink import Shrunk, shrink_model
 from headlab.shrink.model import require_family
-from headlab.studies.savings import Costs, LayerCost, Left, Ratio, Speed, Worth, median_interval, ratio_of
+from headlab.studies.savings import Costs, LayerCost, Left, Ratio, Savings, Speed, median_interval, ratio_of
 from headlab.tasks import task as task_of
 from headlab.tasks.base import Example, Task
 
@@ -368,7 +368,7 @@ def measure(
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
     told: Told = lambda done, total, note: None,
-) -> Worth:
+) -> Savings:
     """Parameters and multiply-accumulates of a model untouched, masked and shrunk, and how long each takes.
 
     task: provides the examples; None uses the embedded task's sentences.  rounds: of passes of all three models, 6
@@ -403,7 +403,7 @@ def measure(
     whole = _counted(untouched.module, untouched, tokens)
     left = None if module is None else _counted(module, untouched, tokens)
     still = 0 if shrunk is None else len(shrunk.masked)
-    return Worth(untouched.grid.size, len(mask.removed), whole, left, speeds, refused, still, spec)
+    return Savings(untouched.grid.size, len(mask.removed), whole, left, speeds, refused, still, spec)
 
 
 def _shrunk(model: Model, mask: Mask) -> tuple[Shrunk | None, str]:

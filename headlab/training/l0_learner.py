@@ -150,7 +150,7 @@ class Learner(GateSteps[GateStep]):
         """The model's weights, without the gates."""
         return [p for name, p in self.state.parameters.items() if name != GATES]
 
-    def told(self, step: int, rows: int, kept: int) -> GateStep:
+    def step_record(self, step: int, rows: int, kept: int) -> GateStep:
         """See `Steps`."""
         now, state = self.log_alpha.detach(), self.state
         expected = float(self.concrete.open(now).sum())

@@ -34,8 +34,8 @@ from headlab.training.lm_train import (
     keep_beside,
     new_model,
     new_state,
+    perplexities,
     read_sums,
-    told,
     write_lm,
 )
 from headlab.training.options import LmGateOptions, LmStep
@@ -247,6 +247,6 @@ def _record(given: Given, gates: LearnedGates, before: Sums, after: Mapping[str,
             "open": gates.open_probability.sum(axis=1).round(3).tolist(),
             "loss": [None if math.isnan(x) else round(float(x), 4) for x in gates.loss],
         },
-        "perplexities": {name: told(part) for name, part in {"before": before, **after}.items()},
+        "perplexities": {name: perplexities(part) for name, part in {"before": before, **after}.items()},
         "ratios": {name: {s: r._asdict() for s, r in part.items()} for name, part in ratios.items()},
     }

@@ -93,7 +93,7 @@ class LmSteps(Steps[LmStep]):
         """The model's weights."""
         return list(self.model.parameters())
 
-    def told(self, step: int, rows: int, kept: int) -> LmStep:
+    def step_record(self, step: int, rows: int, kept: int) -> LmStep:
         """See `Steps`."""
         loss, seconds = self.state.losses[-1], self.state.seconds
         return LmStep(step + 1, self.options.steps, loss, seconds, kept, rows, self.part, self.open())
@@ -138,7 +138,7 @@ class Judge:
         return {split: passages(self.texts[split], found) for split, found in nats.items()}
 
 
-def told(sums: Sums) -> dict[str, Any]:
+def perplexities(sums: Sums) -> dict[str, Any]:
     """Perplexities with their intervals by split, ready for JSON."""
     return {split: perplexity(part).record() for split, part in sums.items()}
 
@@ -265,4 +265,4 @@ def write_lm(
     """Write the folder atomically: model, tokenizer, sums by passage and how they were made."""
     made = whole_made(model, tokenizer)
     made = Made(made.weights, made.file, {**made.texts, FILE: kept(sums, data, block)}, tokenizer)
-    write_folder(out, made, {**record, "perplexity": told(sums)})
+    write_folder(out, made, {**record, "perplexity": perplexities(sums)})

@@ -187,7 +187,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 )
 
 
-def usual(words: bool, method: str, embedded: bool) -> str:
+def default_preset(words: bool, method: str, embedded: bool) -> str:
     """Name of the default preset: the papers' for bases like XLM-R, our own for the embedded one and for LoRA."""
     if method == "lora":
         return "lora"

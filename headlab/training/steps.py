@@ -208,7 +208,7 @@ def facts(examples: Sequence[Example], labels: Sequence[str]) -> list[list[Any]]
 
 CHECKPOINT_SHARE = 0.05
 R = TypeVar("R")
-Told = TypeVar("Told")
+Record = TypeVar("Record")
 
 
 class Pace(Protocol):
@@ -280,7 +280,7 @@ def nothing() -> None:
     """Do nothing: the default `tick`."""
 
 
-class Steps(ABC, Generic[Told]):
+class Steps(ABC, Generic[Record]):
     """Training steps, from the current state to the last.
 
     A subclass defines what differs: batches, their gradient, learning rates, and the progress record of a step.
@@ -294,7 +294,7 @@ class Steps(ABC, Generic[Told]):
         self.device = next(module.parameters()).device
 
     def run(
-        self, keep: Keep | None, say: Callable[[Told], None] | None = None, tick: Callable[[], None] = nothing
+        self, keep: Keep | None, say: Callable[[Record], None] | None = None, tick: Callable[[], None] = nothing
     ) -> None:
         """Run the remaining steps, resuming from the checkpoint of `keep` if there is one of this run.
 
@@ -313,7 +313,7 @@ class Steps(ABC, Generic[Told]):
             if keep is not None and keep.due(step + 1, step + 1 == self.options.steps):
                 keep.save(self.state)
             if say is not None:
-                say(self.told(step, self.together(len(chosen)), 0 if keep is None else keep.step))
+                say(self.step_record(step, self.together(len(chosen)), 0 if keep is None else keep.step))
 
     def step(self, step: int, chosen: Ints) -> float:
         """One update; its randomness depends on seed and step alone. Returns the mean loss.
@@ -361,7 +361,7 @@ class Steps(ABC, Generic[Told]):
         """Learning rate of each optimizer group."""
 
     @abstractmethod
-    def told(self, step: int, rows: int, kept: int) -> Told:
+    def step_record(self, step: int, rows: int, kept: int) -> Record:
         """The progress record of a step. rows: computed together.  kept: steps that are on disk."""
 
     def train(self) -> None:
@@ -393,7 +393,7 @@ class GatePace(Pace, Protocol):
         ...
 
 
-class GateSteps(Steps[Told]):
+class GateSteps(Steps[Record]):
     """Updates of gates, with or without the model; the state records the gates at certain steps."""
 
     options: GatePace
@@ -442,7 +442,7 @@ class ExampleSteps(Steps[FinetuneStep]):
             total += loss.item()
         return total
 
-    def told(self, step: int, rows: int, kept: int) -> FinetuneStep:
+    def step_record(self, step: int, rows: int, kept: int) -> FinetuneStep:
         """See `Steps`."""
         state = self.state
         return FinetuneStep(

@@ -14,7 +14,7 @@ from headlab.errors import HeadlabError
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.report.commands import job_of, part, shell_lines
-from headlab.report.parts import facts_of, spent, told
+from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Listing, Result
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tables import Report
@@ -318,7 +318,7 @@ def differences(spec: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     for place in ("options", *inner):
         own, asked = _mapping(spec, place), _mapping(wanted, place)
         found |= {name: value for name, value in own.items() if name in asked and value != asked[name]}
-    words = [f"{name.replace('_', ' ')} {told(value)}" for name, value in found.items()]
+    words = [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in found.items()]
     return origin(spec.get(WEIGHTS), wanted.get(WEIGHTS), spec.get("dtype")) + words
 
 

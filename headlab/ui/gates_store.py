@@ -16,7 +16,7 @@ from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
 from headlab.records import canonical_json
 from headlab.report.commands import part
-from headlab.report.parts import told
+from headlab.report.parts import as_text
 from headlab.stats import holm
 from headlab.store import Listing, Result, trained_folder
 from headlab.tables import Cell, Table
@@ -36,7 +36,7 @@ ONE_SEED = (
 )
 
 
-class Worth(NamedTuple):
+class MaskAccuracy(NamedTuple):
     """A mask's accuracy on one split, against the unpruned model.
 
     n: answers.  accuracy, baseline: shares of correct answers, with the mask and of the unpruned model.  difference:
@@ -65,13 +65,13 @@ class Worth(NamedTuple):
         return told.replace("-", "\N{MINUS SIGN}")
 
 
-def worth(gates: LearnedGates, split: str) -> Worth | None:
+def worth(gates: LearnedGates, split: str) -> MaskAccuracy | None:
     """The accuracy of the gates' mask on a split; None if it was not measured or cannot be read."""
     given = gates.measured.get(split)
-    values = [given.get(name) if isinstance(given, Mapping) else None for name in Worth._fields]
+    values = [given.get(name) if isinstance(given, Mapping) else None for name in MaskAccuracy._fields]
     if not all(map(_is_number, values)):
         return None
-    return Worth(*values)  # type: ignore[arg-type] # checked above
+    return MaskAccuracy(*values)  # type: ignore[arg-type] # checked above
 
 
 def _is_number(value: Any) -> bool:
@@ -376,7 +376,7 @@ def labels(sweeps: Sequence[Sweep], weights: str | None = None) -> list[str]:
     """Distinct labels of sweeps shown together: a select box finds an entry by its text."""
     settings = [_settings(sweep) for sweep in sweeps]
     varied = [name for name in dict.fromkeys(n for own in settings for n in own) if _differ(settings, name)]
-    more = [[f"{name.replace('_', ' ')} {told(own[name])}" for name in varied if name in own] for own in settings]
+    more = [[f"{name.replace('_', ' ')} {as_text(own[name])}" for name in varied if name in own] for own in settings]
     lines = [" · ".join([label(sweep, weights), *words]) for sweep, words in zip(sweeps, more, strict=True)]
     return [
         f"{line} ({sweep.runs[0].key[:6]})" if lines.count(line) > 1 else line

@@ -38,13 +38,13 @@ FOREIGN = [form for form in FORMS if form != "headlab"]
 
 def loaded_place(model: str, fingerprint: str) -> Place:
     """Where the worker's model has its output projections. Raises HeadlabError if the worker cannot be reached."""
-    answer = told_of(client(), model, fingerprint)
+    answer = description_of(client(), model, fingerprint)
     source, revision = answer.get("source"), answer.get("revision")
     return Place(answer.get("projections", ()), answer.get("architecture", {}), source, revision, model)
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
-def told_of(_client: Any, model: str, fingerprint: str) -> dict[str, Any]:
+def description_of(_client: Any, model: str, fingerprint: str) -> dict[str, Any]:
     """The worker's description of its model; the fingerprint makes the cache distinguish weights."""
     found: dict[str, Any] = _client.model(model)
     return found

@@ -10,7 +10,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, mask_from_json
-from headlab.studies.savings import NO_SPEED, Costs, Left, Worth, saved
+from headlab.studies.savings import NO_SPEED, Costs, Left, Savings, saved
 from headlab.ui.figures import show
 from headlab.ui.job_actions import asked, start
 from headlab.ui.job_format import Job
@@ -105,20 +105,20 @@ def jobs() -> Sequence[Job]:
     return [job for job in client().jobs() if job.get("kind") == KIND] if supervisor().connected else []
 
 
-def newest(jobs: Sequence[Job], model: str, mask: Mask) -> Worth | None:
+def newest(jobs: Sequence[Job], model: str, mask: Mask) -> Savings | None:
     """The result of the newest finished job for exactly this mask on this model; None if there is none."""
     for job in sorted(jobs, key=lambda job: -int(job["id"])):
         params, found = job.get("params") or {}, (job.get("result") or {}).get("worth")
         if job["state"] == "done" and found is not None and params.get("model") == model:
             try:
                 if mask_from_json(params.get("mask")).digest == mask.digest:
-                    return Worth.from_json(found)
+                    return Savings.from_json(found)
             except HeadlabError:  # from an older version: treated as not measured
                 continue
     return None
 
 
-def times(worth: Worth) -> None:
+def times(worth: Savings) -> None:
     """The measured times: a row per device and batch size."""
     rows = []
     for speed in worth.speeds:

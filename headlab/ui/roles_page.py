@@ -37,18 +37,18 @@ def draw_card(roles: Roles, head: Head) -> None:
         st.markdown("It has none of the roles." if head in roles.measures else "It was not looked at.")
         closest = roles.by_head.get(head, ())
         if closest:
-            st.caption(plain(f"Closest: {told(closest[0])}."))
+            st.caption(plain(f"Closest: {role_line(closest[0])}."))
     for row in own:
         look = look_of(row.kind)
         swatch = f'<span style="background:{look.colour};color:{look.ink};padding:0 .4em;border-radius:2px">'
-        st.html(f"{swatch}{escape(look.mark)}</span> {escape(told(row))}")
+        st.html(f"{swatch}{escape(look.mark)}</span> {escape(role_line(row))}")
     measures = roles.measures.get(head, {})
     rows = [(name.capitalize(), _value(name, value)) for name, value in measures.items()]
     st.table(pd.DataFrame(rows, columns=["measure", "value"]), border="horizontal", hide_index=True, hide_header=True)
     page_link("attention", "What it attends to", {"heads": [head_key(head)]})
 
 
-def told(row: Found) -> str:
+def role_line(row: Found) -> str:
     """A role with its share, interval, chance and counts."""
     n = row.numbers
     share = "" if n["share, %"] is None else f": {n['share, %']:.1f} %"

@@ -108,7 +108,7 @@ class Client:
                 if not isinstance(record, dict) or not {"done", "error", "superseded"} & record.keys():
                     raise ValueError("not a figure")
                 if "error" in record:
-                    raise told_error(record)
+                    raise error_of(record)
                 if record.get("superseded"):
                     return
                 done = bool(record.get("done"))
@@ -264,7 +264,7 @@ def _check(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     try:
-        error = told_error(answer.json())
+        error = error_of(answer.json())
     except (ValueError, KeyError, TypeError, AttributeError):
         error = HeadlabError(
             f"the worker answered {answer.status_code}; is it a headlab worker of this version?",
@@ -285,7 +285,7 @@ def scores_of(answer: Mapping[str, Any]) -> HeadScores:
         ) from error
 
 
-def told_error(record: Mapping[str, Any]) -> HeadlabError:
+def error_of(record: Mapping[str, Any]) -> HeadlabError:
     """The error in a worker's answer; older workers give no code.  Raises KeyError if there is none."""
     return HeadlabError(str(record["error"]), code=str(record.get("code", "worker.error")))
 

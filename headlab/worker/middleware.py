@@ -160,7 +160,7 @@ HEADERS = {
 }
 
 
-class Doors:
+class AccessControl:
     """Refuse requests without the token, too large, too slow or from another site; turn a crash into a message.
 
     hosts: accepted names in the Host header; None or "*": any.

@@ -17,7 +17,7 @@ from typing import IO, Protocol
 from headlab.errors import HeadlabError
 from headlab.files import read_json, unwritable
 from headlab.store import default_root
-from headlab.worker.client import Client, told_error
+from headlab.worker.client import Client, error_of
 from headlab.worker.state_dir import NAME, token_of_environment
 
 VARIABLE = "HEADLAB_WORKER"
@@ -189,7 +189,7 @@ def _wait_for_url(process: subprocess.Popen[bytes], told: Path) -> str:
     said = read_json(told)
     if "error" in said:
         process.wait()
-        raise HeadlabError(f"the worker could not start: {said['error']}", code=told_error(said).code)
+        raise HeadlabError(f"the worker could not start: {said['error']}", code=error_of(said).code)
     url = str(said["url"])
     client = Client(url)
     try:

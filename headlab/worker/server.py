@@ -44,9 +44,9 @@ from headlab.worker.kinds.table import CHECKS, Submission
 from headlab.worker.middleware import (
     REQUEST_SECONDS,
     TOO_LARGE,
+    AccessControl,
     Allowed,
     Connection,
-    Doors,
     admit_local,
     named_models,
     refused,
@@ -295,7 +295,7 @@ def create_app(
         responses=PROBLEMS,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.add_middleware(Doors, token=token, hosts=hosts)
+    app.add_middleware(AccessControl, token=token, hosts=hosts)
     app.add_exception_handler(HeadlabError, _say)
     app.add_exception_handler(RequestValidationError, _say_invalid)
     app.add_exception_handler(HTTPException, _say_http)

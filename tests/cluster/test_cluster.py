@@ -18,7 +18,7 @@ from tiny_task import tiny_task
 from waiting import until
 
 from headlab import __version__, load
-from headlab.cluster.distributed_game import Hand, Origin, Team
+from headlab.cluster.distributed_game import Origin, Replica, Team
 from headlab.cluster.pool import Call, Ended, Lost, Pool, side_by_side
 from headlab.cluster.rays import Shares, shares, translated
 from headlab.errors import HeadlabError
@@ -38,7 +38,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class Thread:
-    """A device that is a thread: `Hand` behind it, or any object. dies: calls after which it is lost."""
+    """A device that is a thread: `Replica` behind it, or any object. dies: calls after which it is lost."""
 
     def __init__(self, make: Callable[[], Any], dies: int = 10**9) -> None:
         self._make, self._left = make, dies
@@ -359,8 +359,8 @@ def model(folder: Path) -> Model:
     return load(str(folder))
 
 
-def hand(model: Model) -> Hand:
-    return Hand(Origin.of(model), __version__)
+def hand(model: Model) -> Replica:
+    return Replica(Origin.of(model), __version__)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -424,9 +424,9 @@ def test_a_run_begun_here_goes_on_elsewhere_and_back(
 def test_another_model_or_version_elsewhere_is_refused(model: Model, folder: Path) -> None:
     origin = Origin.of(model)
     with raises("ray.other_model"):
-        Hand(Origin(origin.name, None, "0" * 64, "float32"), __version__)
+        Replica(Origin(origin.name, None, "0" * 64, "float32"), __version__)
     with raises("ray.other_version"):
-        Hand(origin, "0.0.0")
+        Replica(origin, "0.0.0")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from headlab.methods import screen, tmab
 from headlab.methods.model_game import ModelGame, graded_share
 from headlab.methods.sampling import Plan
 from headlab.methods.screen import FREE, SIZES, TURNS, Scale, Screen, feasible, groups, nearness, samples
-from headlab.value_functions import VALUES, aimed, value_of
+from headlab.value_functions import VALUES, surrogate, value_of
 
 ESTIMANDS = tmab.ESTIMANDS
 GAMES = {"majority": (majority, 1), "smooth": (smooth, 64)}
@@ -371,22 +371,22 @@ def test_what_is_aimed_at_is_the_distance_from_the_next_turn() -> None:
     logits = torch.tensor(rng.normal(0, 3, (50, 4, 5)))
     labels = torch.tensor(rng.integers(5, size=(50, 4)))
     labels[::2, 3] = -100
-    aim, level = aimed(value, logits, labels)
+    aim, level = surrogate(value, logits, labels)
     for row in range(50):
         asked = [t for t in range(4) if labels[row, t] >= 0]
         margins = [reference.margin(logits[row, t].tolist(), int(labels[row, t])) for t in asked]
         assert level[row] == pytest.approx(min(abs(m) for m in margins))
         assert aim[row] == pytest.approx(reference.soft_distance(
             [logits[row, t].tolist() for t in asked], [int(labels[row, t]) for t in asked], 0.2))  # fmt: skip
-    one, at = aimed(value, logits[:, 0], labels[:, 0])
-    alone, there = aimed(value, logits[:, :1], labels[:, :1])
+    one, at = surrogate(value, logits[:, 0], labels[:, 0])
+    alone, there = surrogate(value, logits[:, :1], labels[:, :1])
     assert_array_equal(one, alone)
     assert_array_equal(at, there)
 
 
 def test_a_row_that_asks_for_nothing_has_a_gradient_all_the_same() -> None:
     logits = torch.zeros((1, 2, 3), requires_grad=True)
-    aim, _ = aimed(value_of("accuracy"), logits, torch.full((1, 2), -100))
+    aim, _ = surrogate(value_of("accuracy"), logits, torch.full((1, 2), -100))
     (slope,) = torch.autograd.grad(aim.sum(), logits)
     assert_array_equal(slope, np.zeros((1, 2, 3)))
 

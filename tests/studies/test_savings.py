@@ -26,8 +26,8 @@ from headlab.studies.savings import (
     LayerCost,
     Left,
     Ratio,
+    Savings,
     Speed,
-    Worth,
     median_interval,
     ratio_of,
     saved,
@@ -239,7 +239,7 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
     )
     assert all(s.masked.ratio > 0 and s.shrunk is not None and s.throughput() > 0 for s in worth.speeds)
     assert worth.sentences()[0] == NO_SPEED
-    assert Worth.from_json(json.loads(json.dumps(worth.to_json()))) == worth
+    assert Savings.from_json(json.loads(json.dumps(worth.to_json()))) == worth
     size, speed = worth.report().tables
     assert [row[0] for row in size.rows] == ["untouched", "masked", "shrunk"]
     assert size.column("parameters")[0] == size.column("parameters")[1] > size.column("parameters")[2]
@@ -249,12 +249,12 @@ def test_measuring_gives_all_three_models_and_says_that_a_mask_alone_saves_nothi
 
 def test_what_was_measured_before_times_had_an_interval_is_read():
     ratio = Ratio(0.9, 0.8, 1.0, 0.95, 6)
-    value = Worth(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, ratio, None),), "why").to_json()
+    value = Savings(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, ratio, None),), "why").to_json()
     del value["speed"][0]["milliseconds_interval"]
-    assert Worth.from_json(value).speeds[0].between is None
+    assert Savings.from_json(value).speeds[0].between is None
     value["speed"][0]["milliseconds_interval"] = [1.0]
     with raises("worth.malformed"):
-        Worth.from_json(value)
+        Savings.from_json(value)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_model_that_cannot_shrink_is_measured_masked_and_the_reason_stands_the
     assert worth.speeds[0].shrunk is None
     assert "cannot be taken out" in " ".join(worth.sentences())
     assert "cannot shrink" in worth.refused
-    assert Worth.from_json(worth.to_json()) == worth
+    assert Savings.from_json(worth.to_json()) == worth
 
 
 def test_heads_that_must_stay_masked_are_told(monkeypatch):
@@ -308,7 +308,7 @@ def test_what_cannot_be_measured_is_refused():
 def test_a_sentence_says_when_a_ratio_may_as_well_be_one():
     seconds = np.full(8, 2.0)
     sure, not_sure = ratio_of(seconds, seconds / 2), Ratio(0.99, 0.9, 1.1, 0.95, 8)
-    words = Worth(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, not_sure, sure),), "why").sentences()
+    words = Savings(12, 3, Left(9, 9, 4), None, (Speed("cpu", 1, 4, 2.0, not_sure, sure),), "why").sentences()
     assert "not distinguishable from equal speed" in words[1]
     assert words[1].count("not distinguishable") == 1
 

@@ -26,7 +26,15 @@ from headlab.models.e5file import parse
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
 from headlab.tasks.base import Example, Task
 from headlab.training.finetune import finetune
-from headlab.training.options import PRESETS, FinetuneOptions, batches_per_epoch, epoch, options_of, step_batch, usual
+from headlab.training.options import (
+    PRESETS,
+    FinetuneOptions,
+    batches_per_epoch,
+    default_preset,
+    epoch,
+    options_of,
+    step_batch,
+)
 from headlab.training.output import embedded_base, find_base, freeze, load_base
 from headlab.training.steps import Encoded, Keep, State
 
@@ -555,18 +563,18 @@ def test_a_base_that_lacks_weights_is_refused(roberta, tmp_path):
 
 def test_presets_are_those_of_the_papers():
     """Hu et al. 2020: XTREME's scripts; de Vries et al. 2022: their README."""
-    xnli = options_of(usual(False, "full", False), "full", 3_200)
+    xnli = options_of(default_preset(False, "full", False), "full", 3_200)
     assert (xnli.learning_rate, xnli.batch, xnli.max_length, xnli.steps) == (2e-5, 32, 128, 500)
-    udpos = options_of(usual(True, "full", False), "full", 3_200)
+    udpos = options_of(default_preset(True, "full", False), "full", 3_200)
     assert (udpos.learning_rate, udpos.batch, udpos.steps, udpos.warmup) == (5e-5, 10, 1_000, 0.0)
     assert options_of("xtreme-udpos", "full", 3_200).steps == 1_000
-    assert usual(True, "full", True) == "small"
+    assert default_preset(True, "full", True) == "small"
     assert all(preset.source for preset in PRESETS.values())
 
 
 def test_a_lora_on_the_embedded_base_trains_as_the_committed_adapter_did():
     record = json.loads((adapter_folder("e5-small-intents") / "training.json").read_text())
-    options = options_of(usual(False, "lora", True), "lora", record["data"]["examples"])
+    options = options_of(default_preset(False, "lora", True), "lora", record["data"]["examples"])
     assert json.loads(json.dumps(options.record())) == record["options"]
 
 

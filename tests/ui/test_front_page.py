@@ -19,7 +19,7 @@ from headlab.plots.lines import front_figure, front_figures
 from headlab.report.commands import shell_lines
 from headlab.store import Store
 from headlab.studies.pareto import mask_at
-from headlab.studies.savings import Left, Ratio, Speed, Worth
+from headlab.studies.savings import Left, Ratio, Savings, Speed
 from headlab.studies.table import FRONT
 from headlab.ui import job_format, job_views, prune_pareto
 from headlab.ui.history import History, encode
@@ -70,7 +70,7 @@ def mask(*off):
 def measured(off=2):
     shrunk = Left(1_700_000, 800_000, 12)
     speed = Speed("cpu (2 threads)", 8, 12, 10.0, Ratio(1.01, 0.98, 1.04, 0.95, 15), Ratio(0.8, 0.7, 0.9, 0.95, 15))
-    return Worth(6, off, Left(2_000_000, 1_000_000, 12), shrunk, (speed,))
+    return Savings(6, off, Left(2_000_000, 1_000_000, 12), shrunk, (speed,))
 
 
 def test_parameters_and_multiply_accumulates_of_the_present_mask_stand_there_at_once(worker):

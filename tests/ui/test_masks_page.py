@@ -201,7 +201,7 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
         (told | {"revision": "folder", "source": "/models/bert"}, "from_pretrained('/models/bert')"),
         (told | {"source": None}, "headlab.load('mine').module"),
     ):
-        monkeypatch.setattr(mask_pages, "told_of", lambda *_, known=known: known)
+        monkeypatch.setattr(mask_pages, "description_of", lambda *_, known=known: known)
         assert words in mask_pages.snippet(made(0), mask_pages.loaded_place("mine", WEIGHTS))
 
 

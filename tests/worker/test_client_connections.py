@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from errors import raises
 
-from headlab.worker.client import MANY, Client, told_error
+from headlab.worker.client import MANY, Client, error_of
 from headlab.worker.middleware import REQUEST_SECONDS
 from headlab.worker.server import server_of
 
@@ -79,7 +79,7 @@ def test_what_changes_something_is_not_sent_twice(forgetful: Forgetful, client: 
 
 
 def test_an_error_keeps_its_code_on_the_way_and_an_older_worker_s_gets_a_general_one() -> None:
-    new, old = told_error({"error": "no job 3", "code": "job.unknown"}), told_error({"error": "no job 3"})
+    new, old = error_of({"error": "no job 3", "code": "job.unknown"}), error_of({"error": "no job 3"})
     assert (str(new), new.code) == ("no job 3", "job.unknown")
     assert (str(old), old.code) == ("no job 3", "worker.error")
 

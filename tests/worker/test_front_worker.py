@@ -20,7 +20,7 @@ from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.store import Store
 from headlab.studies.run import Pieces, run_experiment
-from headlab.studies.savings import Worth
+from headlab.studies.savings import Savings
 from headlab.worker.kinds.table import KINDS
 from headlab.worker.model_host import Resident
 
@@ -84,7 +84,7 @@ def test_a_worth_job_measures_a_mask_and_its_result_stands_with_the_job(worker: 
     spec = {"model": model.name, "task": "tiny", "languages": ["xx"], "mask": mask_of(model).to_json()}
     spec |= {"batch_sizes": [16], "rounds": 6}
     assert worker.client.forecast("worth", spec)["forwards"] == 3 * 2 * 6 * 32
-    found = Worth.from_json(ended(worker, worker.client.submit("worth", spec)["id"])["result"]["worth"])
+    found = Savings.from_json(ended(worker, worker.client.submit("worth", spec)["id"])["result"]["worth"])
     assert found.removed == 3
     assert found.spec["mask"] == mask_of(model).digest
     assert [speed.rows for speed in found.speeds] == [16]

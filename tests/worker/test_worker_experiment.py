@@ -222,8 +222,8 @@ class Pause:
 
 @pytest.fixture
 def pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
-    made = Pause(real=experiment.Told.__call__)
-    monkeypatch.setattr(experiment.Told, "__call__", lambda told, run, finished: made(told, run, finished))
+    made = Pause(real=experiment.PieceLog.__call__)
+    monkeypatch.setattr(experiment.PieceLog, "__call__", lambda told, run, finished: made(told, run, finished))
     yield made
     made.go.set()
 

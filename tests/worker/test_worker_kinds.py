@@ -347,9 +347,9 @@ def test_the_rule_for_samples_is_that_of_a_running_job() -> None:
     for given in ({}, {"target": 0.03, "level": 0.9}, {"value": "margin"}):
         options = METHODS["shapley"].resolve({k: v for k, v in given.items() if v != "margin"})
         plan = plan_of(options)
-        assert Tally.start(3, even(1), plan).needed() == pytest.approx([costs.usual_samples(options)] * 3)
+        assert Tally.start(3, even(1), plan).needed() == pytest.approx([costs.typical_samples(options)] * 3)
         needed = tmab.begin(3, tmab.support_of(plan, 1, screened=True), plan, 0).needed()
-        assert needed == pytest.approx([costs.usual_samples(options, costs.REACH["shapley"])] * 3)
+        assert needed == pytest.approx([costs.typical_samples(options, costs.REACH["shapley"])] * 3)
     assert costs.USUAL_SQUARE == USUAL
 
 
@@ -360,7 +360,7 @@ def test_a_model_that_cannot_be_resumed_computes_every_gain_in_the_forecast_too(
         assert costs.expected_forwards(method, options, 12, 24, (), resumable=resumable)[0] == want
     options = method.resolve({"samples": 1 << 20})
     screened, plain = (costs.expected_forwards(method, options, 12, 24, (), resumable=r)[0] for r in (True, False))
-    samples = 24 * math.ceil(costs.usual_samples(options) / 24)  # whole cycles of the examples
+    samples = 24 * math.ceil(costs.typical_samples(options) / 24)  # whole cycles of the examples
     assert plain == samples * 12
     assert screened < plain
 

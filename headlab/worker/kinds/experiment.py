@@ -140,7 +140,7 @@ def pieces_of(lab: Lab, spec: ExperimentSpec, tick: Callable[[], None], running:
     from headlab.studies.run import Pieces
 
     model = lab.need(spec.model)
-    told = None if running is None else Told(running, model.grid)
+    told = None if running is None else PieceLog(running, model.grid)
     return Pieces(
         model,
         _ticking(lab.task(spec.task, spec.label_map).restricted(named(spec.languages)), tick),
@@ -163,7 +163,7 @@ def _ticking(task: Task, tick: Callable[[], None]) -> Task:
     return replace(task, read=read)
 
 
-class Told:
+class PieceLog:
     """Logs the pieces of a running job, each once, and makes unfinished scores available to look at."""
 
     def __init__(self, running: Running, grid: HeadGrid) -> None:

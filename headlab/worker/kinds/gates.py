@@ -105,7 +105,7 @@ def run(lab: Lab, running: Running, spec: GatesSpec) -> Mapping[str, Any]:
         for weight in spec.weights:
             watch = RunProgress(running, f"{language}, λ {weight:g}", len(keys), parts)
             store = lab.watched(running, language)
-            keys.append(content_key(learn(given, of(spec, weight), store=store, watch=watch.told()).spec))
+            keys.append(content_key(learn(given, of(spec, weight), store=store, watch=watch.callbacks()).spec))
     running.progress(parts * PART, parts * PART, f"{', '.join(languages)} done")
     return {"keys": keys}
 
@@ -118,7 +118,7 @@ class RunProgress:
         self._fresh, self._kept = True, 0
         running.progress(self._at, self._of, name, fresh=True)
 
-    def told(self) -> Watch:
+    def callbacks(self) -> Watch:
         """The callbacks of the training."""
         from headlab.training.l0_learn import Watch  # imports torch
 

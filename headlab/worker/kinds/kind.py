@@ -232,7 +232,7 @@ def heads_of(model: str, known: Known) -> int | None:
     return next(stored, None if known.measured is None else known.measured.heads)
 
 
-def told(pace: float, why: str) -> str:
+def pace_words(pace: float, why: str) -> str:
     """A pace in words."""
     return f"{1000 * pace:.3g} ms a forward, {why}"
 
@@ -242,7 +242,7 @@ def measured(known: Known, method_name: str | None = None) -> tuple[float | None
     if known.measured is None:
         return None, "how long a forward takes here is not known yet"
     whole = " on plain forward passes" if method_name in WALKS else ""
-    return known.measured.seconds, told(known.measured.seconds, f"measured now{whole}")
+    return known.measured.seconds, pace_words(known.measured.seconds, f"measured now{whole}")
 
 
 def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
@@ -252,7 +252,7 @@ def _pace(asked: ScoreSpec, known: Known) -> tuple[float | None, str]:
     if pace is None:
         return measured(known, asked.method)
     plural = "s" if len(here) > 1 else ""
-    return pace, told(pace, f"as in {len(here)} result{plural} computed on such a device ({known.device})")
+    return pace, pace_words(pace, f"as in {len(here)} result{plural} computed on such a device ({known.device})")
 
 
 def _of(record: HeadScores | Curve, model: str, task_name: str) -> bool:

@@ -19,7 +19,7 @@ from headlab.tables import Report
 from headlab.tasks import task
 from headlab.tasks.base import DEV_SIZE, TREEBANK, VARIABLE, Split, subfolder
 from headlab.tasks.udpos import FOLDER, SUFFIX, treebank, treebank_languages
-from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, reporter, told
+from headlab.worker.kinds.kind import PART, Estimate, Kind, Known, Lab, Part, measured, named, pace_words, reporter
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     Forecast,
@@ -206,7 +206,7 @@ def _pace(kept: Sequence[Result[Report]], known: Known) -> tuple[float | None, s
     if not seen:
         return measured(known)
     pace = float(np.median(seen))
-    return pace, told(pace, f"as in {len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
+    return pace, pace_words(pace, f"as in {len(seen)} report{'s' if len(seen) > 1 else ''} of its roles")
 
 
 ROLES = Kind(

@@ -25,10 +25,10 @@ from headlab.worker.kinds.kind import (
     heads_of,
     measured,
     named,
+    pace_words,
     reporter,
     scores_part,
     task_of,
-    told,
     total,
 )
 from headlab.worker.runner import Running
@@ -186,7 +186,7 @@ def _curve_pace(spec: CurveSpec, known: Known) -> tuple[float | None, str]:
         return measured(known)
     pace = float(np.median(seen))
     plural = "s" if len(seen) > 1 else ""
-    return pace, told(pace, f"as in {len(seen)} curve{plural} computed on such a device ({known.device})")
+    return pace, pace_words(pace, f"as in {len(seen)} curve{plural} computed on such a device ({known.device})")
 
 
 def _of(curve: Curve, spec: CurveSpec) -> bool:

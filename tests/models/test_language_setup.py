@@ -16,7 +16,7 @@ from transformers import NllbTokenizer
 
 from headlab.evaluator import Evaluator
 from headlab.generation import likelihood, translations
-from headlab.inputs import IGNORED, Told, told
+from headlab.inputs import IGNORED, LanguageSetup, language_setup
 from headlab.tasks.base import Example, Task
 
 TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]
@@ -72,15 +72,15 @@ def test_accuracy_log_probability_and_translation_are_of_one_model_that_was_told
 def test_a_language_that_has_no_code_or_several_is_refused_with_what_there_is(nllb: Evaluator):
     config, tokenizer = nllb.model.module.config, nllb.model.tokenizer
     with raises("translation.code_unknown", "no code", "'xx'", "eng_Latn, deu_Latn"):
-        told(config, tokenizer, "eng-xx")
+        language_setup(config, tokenizer, "eng-xx")
     with raises("translation.code_ambiguous", "several codes", "'zho'", "zho_Hans, zho_Hant"):
         Evaluator(nllb.model, task("eng-zho"), "eng-zho")
-    assert told(config, tokenizer, "eng-zho_Hant").target == "zho_Hant"
+    assert language_setup(config, tokenizer, "eng-zho_Hant").target == "zho_Hant"
     tokenizer.legacy_behaviour = True
     try:
         with raises("translation.code_not_in_front", "deu_Latn"):
-            told(replace_type(config, "m2m_100"), tokenizer, "eng-deu")
-        assert told(config, tokenizer, "eng-deu").start == tokenizer.convert_tokens_to_ids("deu_Latn")
+            language_setup(replace_type(config, "m2m_100"), tokenizer, "eng-deu")
+        assert language_setup(config, tokenizer, "eng-deu").start == tokenizer.convert_tokens_to_ids("deu_Latn")
     finally:
         tokenizer.legacy_behaviour = False
         tokenizer.src_lang = str(tokenizer.src_lang)  # which sets it up anew
@@ -107,11 +107,11 @@ def test_a_t5_reads_the_prefix_that_its_configuration_names():
 def test_a_marian_model_of_several_targets_is_told_by_a_mark():
     config = SimpleNamespace(model_type="marian")
     several = SimpleNamespace(supported_language_codes=[">>fr<<", ">>zho_Hans<<", ">>zho_Hant<<"])
-    assert told(config, several, "en-fr") == Told(prefix=">>fr<< ")
-    assert told(config, several, "en-fr-CA").prefix == ">>fr<< "
+    assert language_setup(config, several, "en-fr") == LanguageSetup(prefix=">>fr<< ")
+    assert language_setup(config, several, "en-fr-CA").prefix == ">>fr<< "
     with raises("translation.code_unknown", "no code", "'de'"):
-        told(config, several, "en-de")
-    assert told(config, SimpleNamespace(supported_language_codes=[]), "en-de") == Told()
+        language_setup(config, several, "en-de")
+    assert language_setup(config, SimpleNamespace(supported_language_codes=[]), "en-de") == LanguageSetup()
     unknown = SimpleNamespace(src_lang="a", tgt_lang="b", all_special_tokens=["</s>"])
     with raises("translation.codes_missing"):
-        told(config, unknown, "en-de")
+        language_setup(config, unknown, "en-de")
