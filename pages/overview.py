@@ -1,11 +1,12 @@
-"""What headlab is, what the maps show, what is cached, and where to go next."""
+"""What headlab is, what was found, the maps, and where to go next."""
 
 import streamlit as st
 
-from headlab.methods.table import METHODS
 from headlab.pictures import common_limit
 from headlab.store import default_root
-from headlab.ui import headgrid, job_actions, job_offer, overview_coverage
+from headlab.studies.table import EXPERIMENTS, FRONT
+from headlab.ui import experiments, headgrid, job_actions, job_offer
+from headlab.ui.findings import findings
 from headlab.ui.names import head_key, page_link, plain
 from headlab.ui.shell import found, listing, page
 
@@ -19,6 +20,23 @@ def open_head(language, head):
     st.session_state["_open"] = {"focus": language, "head": head_key(head)}
 
 
+def told(choice, results):
+    """What the results say; nothing where there are none."""
+    weights = results.first.spec["model"]["fingerprint"] if results.first else None
+    kept = experiments.listing().results
+    newest = {key: experiments.matching(kept, choice, key, weights)[:1] for key in (*EXPERIMENTS, FRONT.key)}
+    sentences = findings(results.scores, {key: one for key, of in newest.items() for one in of})
+    if not sentences:
+        return
+    with st.container(border=True, key="findings"):
+        st.markdown("##### What was found")
+        for finding in sentences:
+            left, right = st.columns([4, 1], vertical_alignment="center")
+            left.markdown(plain(finding.sentence))
+            with right:
+                page_link(finding.page, finding.label, finding.more)
+
+
 def maps(choice, results):
     if not results.scores:
         what = f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
@@ -29,37 +47,16 @@ def maps(choice, results):
     headgrid.small_multiples(results.scores, limit, key="overview", on_click=open_head)
 
 
-def cached(choice, results):
-    st.subheader("What is cached, what is missing")
-    table = overview_coverage.by_language(results, choice.languages)
-    height = 38 + 35 * min(len(table), 20)
-    columns = overview_coverage.columns(results)
-    st.dataframe(table, hide_index=True, column_config=columns, height=height, placeholder="–")
-    if results.scores:
-        st.download_button(
-            "Download this table as CSV",
-            table.to_csv(index=False),
-            f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_"),
-            "text/csv",
-            on_click="ignore",
-            icon=":material/download:",
-        )
-    if results.variant:
-        st.caption(
-            plain(f"All of one kind: {results.variant}.")
-            + " Also cached (see Settings in the sidebar): " * bool(results.others)
-            + plain("; ".join(results.others))
-        )
+def missing(choice, results):
+    """What can be computed, and jobs that run; what lies in the cache is on the Jobs page."""
     if results.missing:
         job_offer.offer(choice, results.missing, results.first)
     if job_actions.progress():
         page_link("heads", "Heads: watch its map sharpen")
-    every = {key: found(choice, key) for key in METHODS}
-    st.dataframe(overview_coverage.by_method(METHODS, every, choice.languages), hide_index=True)
-    problems = listing().problems
-    if problems:
-        with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
-            st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
+    skipped = len(listing().problems)
+    page_link(
+        "jobs", "Jobs: what is cached and what it cost" + (f"; {skipped} folders were skipped" if skipped else "")
+    )
 
 
 def onward():
@@ -77,6 +74,7 @@ with page("headlab", INTRO) as choice:
         st.info("No language is chosen. Pick some in the sidebar, or press All.")
     else:
         results = found(choice)
+        told(choice, results)
         maps(choice, results)
         onward()
-        cached(choice, results)
+        missing(choice, results)

@@ -129,8 +129,7 @@ def no_halves(names: Sequence[str] = ()) -> str:
     whose = f"the scores of {', '.join(names)}" if names else "these scores"
     return (
         f"The noise ceiling is not known: {whose} do not store the values from each half of the examples. Newer scores "
-        "by shapley (not estimand=shapley), monte-carlo and leave-one-out do: delete old results and compute them "
-        "again."
+        "by shapley, monte-carlo and leave-one-out do: delete old results and compute them again."
     )
 
 

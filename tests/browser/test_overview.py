@@ -1,6 +1,8 @@
-"""The Overview page: what is cached, and having the rest computed by the real worker."""
+"""The Overview page: what was found, and having what is missing computed by the real worker."""
 
 from __future__ import annotations
+
+import re
 
 from playwright.sync_api import expect
 
@@ -11,6 +13,16 @@ def test_a_click_on_a_small_map_opens_that_head(visit, page):
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.locator("h3").first).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("In Thai (th)")).to_be_visible()
+
+
+def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
+    visit("/?langs=de&langs=th")
+    expect(page.get_by_text("of 144 heads lower the accuracy (dev, n = 512")).to_be_visible()
+    link = page.get_by_role("link", name=re.compile("^The map of "))
+    expect(link).to_have_attribute("href", re.compile("focus=de"))
+    link.click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_role("grid", name="German (de)").first).to_be_visible()
 
 
 def test_the_worker_is_started_by_itself_and_what_is_missing_comes_with_its_command(visit, page):

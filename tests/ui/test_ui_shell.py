@@ -32,7 +32,7 @@ from headlab.stats import holm
 from headlab.store import Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import head_card, headgrid, heads_live, job_offer, names, overview_coverage, shell
+from headlab.ui import coverage, head_card, headgrid, heads_live, job_offer, names, shell
 from headlab.ui.job_form import Draft
 from headlab.ui.results import matching, select, variants
 
@@ -85,7 +85,7 @@ def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     first, second, *_ = sorted(cache.iterdir())
     (first / "result.npz").write_bytes((first / "result.npz").read_bytes()[:100])
     (second / "spec.json").write_text("{}")
-    app = run()
+    app = run("jobs")
     assert not app.exception
     assert "2 cache folders were skipped" in [e.label for e in app.expander]
     assert "result.npz is damaged" in said(app)
@@ -450,13 +450,11 @@ def test_the_verdict_is_the_intervals():
 def test_coverage_counts_and_names_what_is_missing():
     found = select([result("de"), result("th")], ("de", "th", "fi"))
     nothing = select([], ("de", "th", "fi"))
-    table = overview_coverage.by_method(
-        METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi")
-    )
+    table = coverage.by_method(METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi"))
     table = table.set_index("Key")
     assert table.loc["shapley", ["Cached", "Missing"]].tolist() == ["2 of 3", "fi"]
     assert table.loc["gradient", "Missing"] == "all"
-    rows = overview_coverage.by_language(found, ("de", "th", "fi"))
+    rows = coverage.by_language(found, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
     assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
     assert pd.isna(rows["Harmful"].iloc[2])
@@ -466,16 +464,16 @@ def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
     found = select([result("de", samples=samples), result("th", "gradient")], ("de",))
-    row = overview_coverage.by_language(found, ("de",)).iloc[0]
+    row = coverage.by_language(found, ("de",)).iloc[0]
     assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
     assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
     assert row[["Half-width, median", "Half-width, largest"]].tolist() == pytest.approx([0.6, 0.6])
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = overview_coverage.by_language(select([result("de", "gradient")], ("de",)), ("de",))
+    plain = coverage.by_language(select([result("de", "gradient")], ("de",)), ("de",))
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
-    assert set(overview_coverage.columns(found)) <= set(row.index)
+    assert set(coverage.columns(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():

@@ -9,11 +9,43 @@ import pandas as pd
 import streamlit as st
 
 from headlab.methods.costs import cost_of, spec_of, target_of
-from headlab.methods.table import Method
+from headlab.methods.table import METHODS, Method
 from headlab.scores import HeadScores
-from headlab.ui.names import language_title
+from headlab.ui.names import language_title, plain
 from headlab.ui.results import Found
+from headlab.ui.shell import Choice, listing
+from headlab.ui.shell import found as results_of
 from headlab.value_functions import shown_unit
+
+
+def draw(choice: Choice) -> None:
+    """What the cache has of the sidebar's choice, what it cost, and what was skipped there."""
+    results = results_of(choice)
+    st.subheader("What is cached, what is missing")
+    table = by_language(results, choice.languages)
+    height = 38 + 35 * min(len(table), 20)
+    st.dataframe(table, hide_index=True, column_config=columns(results), height=height, placeholder="–")
+    if results.scores:
+        st.download_button(
+            "Download this table as CSV",
+            table.to_csv(index=False),
+            f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_"),
+            "text/csv",
+            on_click="ignore",
+            icon=":material/download:",
+        )
+    if results.variant:
+        st.caption(
+            plain(f"All of one kind: {results.variant}.")
+            + " Also cached (see Settings in the sidebar): " * bool(results.others)
+            + plain("; ".join(results.others))
+        )
+    every = {key: results_of(choice, key) for key in METHODS}
+    st.dataframe(by_method(METHODS, every, choice.languages), hide_index=True)
+    problems = listing().problems
+    if problems:
+        with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
+            st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))
 
 
 def by_method(methods: Mapping[str, Method], found: Mapping[str, Found], languages: Sequence[str]) -> pd.DataFrame:
