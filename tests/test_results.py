@@ -49,3 +49,8 @@ def test_every_report_is_whole_and_names_its_command(results: Any) -> None:
         assert report.tables
         assert not any(table.rows for table in report.tables if table.name == "role-examples")
     assert sum(path.stat().st_size for path in results.RESULTS.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+def test_the_page_of_the_demo_has_the_figures_of_its_cache() -> None:
+    found = tool("results_demo")
+    assert found.PAGE.read_text(encoding="utf-8") == found.page(), "run: python tools/results_demo.py"

@@ -18,7 +18,7 @@ from headlab.tasks.intents.templates import LANGUAGES
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "demo.md", ROOT / "docs" / "results" / "demo"
 MODEL = "e5-small-intents"
-ESTIMANDS = ("shapley-top50", "shapley")
+ESTIMANDS = ("shapley-top50",)
 TOOK = ("language", "samples a head (least / median / most)", "forwards", "seconds", "helpful", "harmful", "neither",
         "median half-width, points", "widest")  # fmt: skip
 GAVE = ("language", "untouched (test)", "heads removed", "masked (test)", "difference, points", "95 % interval", "p")
@@ -59,7 +59,7 @@ def gave(languages: dict[str, dict[str, Any]]) -> str:
     for language, seen in languages.items():
         cells = [language, f"{seen['baseline']:.1%}", seen["removed"], f"{seen['accuracy']:.1%}",
                  f"{100 * seen['difference']:+.1f}", f"[{100 * seen['low']:+.1f}, {100 * seen['high']:+.1f}]",
-                 f"{seen['p']:.3f}"]  # fmt: skip
+                 f"{seen['p']:.3f}" if seen["p"] >= 0.001 else "< 0.001"]  # fmt: skip
         rows.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join([*head(GAVE), *rows])
 
