@@ -69,9 +69,9 @@ class Watch:
         self.files.append(sum(1 for _ in Path(f"/proc/{self.process}/fd").iterdir()))
 
     def told(self) -> dict[str, float]:
-        """Means of the first and the last fifth: what was loaded at the start is in both."""
+        """Means of the second and of the last fifth, and the most: what is loaded once is loaded in the first."""
         fifth = max(1, len(self.memory) // 5)
-        start = len(self.memory) // 5  # after all has been loaded once
+        start = len(self.memory) // 5
         return {
             "memory_before_mib": float(np.mean(self.memory[start : start + fifth])),
             "memory_after_mib": float(np.mean(self.memory[-fifth:])),
@@ -220,10 +220,13 @@ def counted(tests: Sequence[Mapping[str, Any]], what: str) -> dict[str, Any]:
 def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, Any]:
     """Cases, payloads and faults, from the files that `make soak` and faults.py write."""
     tests = soak["tests"]
+    if not any("counts" in test for test in tests):
+        raise SystemExit("soak.json counts nothing: it is from before, so run `make soak` first")
     outcomes = [test["outcome"] for test in tests]
     return {
         "cases": counted(tests, "cases"),
         "payloads": counted(tests, "payloads"),
+        "commands": counted(tests, "commands"),
         "faults": {"kills": faults["kills"], "identical": faults["all_identical"], "commit": faults["commit"]},
         "soak": {"tests": len(tests), **{name: outcomes.count(name) for name in ("passed", "failed", "skipped")},
                  "seconds": soak["seconds"], "commit": soak["commit"]},
@@ -232,18 +235,22 @@ def gathered(soak: Mapping[str, Any], faults: Mapping[str, Any]) -> dict[str, An
 
 def page(told: Mapping[str, Any]) -> str:
     """The document."""
-    cases, payloads, faults, soak = (told[name] for name in ("cases", "payloads", "faults", "soak"))
+    faults, soak = told["faults"], told["soak"]
+    rows = [
+        ("files, links and requests spoiled at random, or by atheris", "cases"),
+        ("scripts and markup as names, sentences and file names, in a browser", "payloads"),
+        ("printed commands read back by the command line", "commands"),
+    ]
     lines = [
         "# Reliability", "",
         "What was tried to break headlab, and what came of it. `python benchmarks/reliability.py` makes this page from",
         "`benchmarks/results/reliability.json`. What is promised: [faults](faults.md), [security](security.md).", "",
-        "| tried | how often | failures | command |", "| --- | ---: | ---: | --- |",
-        f"| files, links and requests spoiled at random | {cases['count']:,} | {cases['failures']} | `make soak` |",
-        f"| scripts and markup as names, sentences and file names, in a browser | {payloads['count']:,} | "
-        f"{payloads['failures']} | `make soak` |",
-        f"| kills at random moments, results compared bit by bit | {faults['kills']:,} | "
-        f"{0 if faults['identical'] else 'some'} | `python benchmarks/faults.py` |",
-        f"| all tests of the soak | {soak['tests']:,} | {soak['failed']} | `make soak` |",
+        "| tried | how often | tests | failed | skipped | command |", "| --- | ---: | ---: | ---: | ---: | --- |",
+        *(f"| {what} | {told[name]['count']:,} | {told[name]['tests']} | {told[name]['failures']} | "
+          f"{told[name]['skipped']} | `make soak` |" for what, name in rows),
+        f"| kills at random moments, results compared bit by bit | {faults['kills']:,} | – | "
+        f"{0 if faults['identical'] else 'some'} | – | `python benchmarks/faults.py` |",
+        f"| all tests of the soak | – | {soak['tests']:,} | {soak['failed']} | {soak['skipped']} | `make soak` |",
     ]  # fmt: skip
     if "sessions" in told:
         lines += ["", *_sessions(told["sessions"])]

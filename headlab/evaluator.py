@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 from collections import OrderedDict, deque
@@ -166,15 +165,11 @@ class Evaluator:
     def _make_chunks(self) -> list[list[Batch]]:
         edges = [0, *(int(e) for e in np.cumsum(CHUNKS)), len(self.examples)]
         edges = sorted({min(e, len(self.examples)) for e in edges})
-        # The first in two batches, whatever the number of cores: somebody waits for it, and a batch is on one core.
-        return [self.cut(np.arange(a, b), 1 if a else 2) for a, b in pairwise(edges)]
+        return [self.cut(np.arange(a, b)) for a, b in pairwise(edges)]
 
-    def cut(self, rows: Ints, least: int = 1) -> list[Batch]:
-        """Batches of the given rows for `answers`, with as many tokens as suit the device. least: how many of them."""
-        budget = token_budget(self.model)
-        if least > 1:
-            budget = min(budget, math.ceil(int(self.lengths[rows].sum()) / least))
-        return list(cut(self.inputs, rows, budget, self.batch_size))
+    def cut(self, rows: Ints) -> list[Batch]:
+        """Batches of the given rows for `answers`, with as many tokens as suit the device."""
+        return list(cut(self.inputs, rows, token_budget(self.model), self.batch_size))
 
     def batches(self, rows: Ints, size: int | None = None) -> list[Batch]:
         """Batches of the given rows, sorted by length, each padded to its longest row."""

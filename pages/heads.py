@@ -80,7 +80,7 @@ def body(choice, results, confidence):
     )
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
-        job_offer.offer(choice, results.missing, results.first)
+        job_offer.offer(choice, results.missing, results.like)
     tables(choice, scores, confidence, head)
 
 

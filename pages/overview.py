@@ -20,11 +20,11 @@ def open_head(language, head):
     st.session_state["_open"] = {"focus": language, "head": head_key(head)}
 
 
-def told(choice, results):
-    """What the results say; nothing where there are none."""
-    weights = results.first.spec["model"]["fingerprint"] if results.first else None
-    kept = experiments.listing().results
-    newest = {key: experiments.matching(kept, choice, key, weights)[:1] for key in (*EXPERIMENTS, FRONT.key)}
+def found_so_far(choice, results):
+    """What the results say of the model that they are of; nothing where there are none."""
+    model = results.first.spec["model"] if results.first else None
+    kept = [r for r in experiments.listing().results if model is not None and r.record.spec.get("model") == model]
+    newest = {key: experiments.matching(kept, choice, key)[:1] for key in (*EXPERIMENTS, FRONT.key)}
     sentences = findings(results.scores, {key: one for key, of in newest.items() for one in of})
     if not sentences:
         return
@@ -34,13 +34,14 @@ def told(choice, results):
             left, right = st.columns([4, 1], vertical_alignment="center")
             left.markdown(plain(finding.sentence))
             with right:
-                page_link(finding.page, finding.label, finding.more)
+                page_link(finding.page, plain(finding.label), finding.more)
 
 
 def maps(choice, results):
     if not results.scores:
         what = f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
-        st.info(f"The cache folder {plain(what)} for these languages. Compute them below, or choose another method.")
+        other = "other settings in the sidebar" if results.others else "another method"
+        st.info(f"The cache folder {plain(what)} for these languages. Compute them below, or choose {other}.")
         return
     st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
     limit = common_limit(results.scores.values())
@@ -50,7 +51,7 @@ def maps(choice, results):
 def missing(choice, results):
     """What can be computed, and jobs that run; what lies in the cache is on the Jobs page."""
     if results.missing:
-        job_offer.offer(choice, results.missing, results.first)
+        job_offer.offer(choice, results.missing, results.like)
     if job_actions.progress():
         page_link("heads", "Heads: watch its map sharpen")
     skipped = len(listing().problems)
@@ -74,7 +75,7 @@ with page("headlab", INTRO) as choice:
         st.info("No language is chosen. Pick some in the sidebar, or press All.")
     else:
         results = found(choice)
-        told(choice, results)
+        found_so_far(choice, results)
         maps(choice, results)
         onward()
         missing(choice, results)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import fuzzing
 import pytest
-from app_pages import app_on, run_page
+from app_pages import app_on, run_page, said
 from cached_scores import fill
 
 READERS = (
@@ -42,6 +42,7 @@ def test_spoiled_files_are_read_or_refused(
     reader, rng = readers[name], random.Random(f"{name} {cases}")
     assert all(fuzzing.attempt(reader, good) for good in reader.good)
     cases = cases // 4 if reader.dear else cases
+    record_property("cases", cases)
     for number in range(cases):
         data = fuzzing.spoiled(rng, reader.good)
         try:
@@ -49,7 +50,6 @@ def test_spoiled_files_are_read_or_refused(
         except Exception as error:
             raise AssertionError(f"case {number}: {data[:2000]!r}") from error
     assert fuzzing.attempt(reader, reader.good[0])  # nothing stays of what was spoiled
-    record_property("cases", cases)
 
 
 PARAMETERS = ("model", "task", "method", "langs", "classes", "settings", "head", "focus", "m", "heads", "job", "view")
@@ -60,6 +60,7 @@ GOOD = (b"e5-small-intents", b"intents", b"shapley", b"de", b"encoder.3.7", b"a=
 @pytest.mark.parametrize("cases", [10, pytest.param(300, marks=pytest.mark.soak)])
 def test_no_link_breaks_a_page(tmp_path: Path, cases: int, record_property: Callable[[str, object], None]) -> None:
     rng = random.Random(cases)
+    record_property("cases", cases)
     with app_on(fill(tmp_path)):
         for number in range(cases):
             link = {
@@ -68,7 +69,7 @@ def test_no_link_breaks_a_page(tmp_path: Path, cases: int, record_property: Call
             }
             page = run_page(PAGES[number % len(PAGES)], **link)
             assert page.title, link
-    record_property("cases", cases)
+            assert "did not expect" not in said(page), link  # as pages say it of an exception
 
 
 @pytest.mark.soak
@@ -76,11 +77,11 @@ def test_no_link_breaks_a_page(tmp_path: Path, cases: int, record_property: Call
 def test_cases_that_atheris_finds_are_read_or_refused(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
+    runs = 20_000
+    record_property("cases", runs)
     if find_spec("atheris") is None:
         pytest.skip("atheris is not installed: requirements-soak.txt has it, where it has a wheel")
-    runs = 20_000
     words = [sys.executable, str(Path(__file__).parent / "fuzz_guided.py"), name, "--runs", str(runs)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"Done {runs}" in done.stderr
-    record_property("cases", runs)

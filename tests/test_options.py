@@ -212,8 +212,8 @@ def test_a_job_is_read_back_from_its_command(
     def check(details: dict[str, Any]) -> None:
         (check_study if kind in ("experiment", "front") else check_job)(kind, details)
 
-    check()
     record_property("commands", cases)
+    check()
 
 
 def test_what_is_no_option_is_said_as_one_and_a_word_without_a_value_is_refused() -> None:

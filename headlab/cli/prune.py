@@ -168,9 +168,11 @@ def _missing(
     options: Mapping[str, Any],
 ) -> str:
     """Why there are no usable scores for a language, and the command that makes them."""
-    older = sum(r.record.language == language for r in named)
+    own = [r for r in named if r.record.language == language]
+    older = sum(made_with(r, options) for r in own)
     kind = "settings than the other languages' or " if chosen.results else ""
     others = f" ({older} of {kind}another model, split or version of the data)" if older else ""
+    others += f" ({len(own) - older} made with other options)" if len(own) > older else ""
     torn = f" ({len(listing.problems)} files skipped: see headlab cache)" if listing.problems else ""
     words = [str(word) for option, value in asked.items() if value is not None for word in (option, value)]
     words += option_words("-o", options, METHODS[asked["--method"]].options)

@@ -69,12 +69,12 @@ class Actor:
 
     def __init__(self, make: Callable[[], Replica]) -> None:
         self._make = make
-        self._hand: Replica | None = None
+        self._replica: Replica | None = None
 
     def hello(self) -> str:
         """Load the model; returns its device."""
-        self._hand = self._make()
-        return self._hand.hello()
+        self._replica = self._make()
+        return self._replica.hello()
 
     def meet(self, key: str, job: Job) -> None:
         """See `Replica.meet`."""
@@ -90,8 +90,8 @@ class Actor:
 
     @property
     def _here(self) -> Replica:
-        assert self._hand is not None
-        return self._hand
+        assert self._replica is not None
+        return self._replica
 
 
 class RayDevice:

@@ -199,7 +199,8 @@ def _tokenizer(folder: Path, name: str) -> Any:
             code="tokenizer.package_missing",
         ) from error
     except Exception as error:
-        if not isinstance(error, UNREADABLE) and type(error) is not Exception:  # as the package tokenizers raises it
+        # The packages tokenizers and sentencepiece raise just these.
+        if not isinstance(error, (*UNREADABLE, RuntimeError)) and type(error) is not Exception:
             raise
         raise HeadlabError(
             f"{name} has no tokenizer that can be read ({first_line(error)}); save one into its folder",

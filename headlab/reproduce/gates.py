@@ -80,14 +80,14 @@ def _gains(found: Sequence[Paired]) -> list[Row]:
     return [(*one, float(p)) for one, p in zip(found, holm(np.array([one.p for one in found])), strict=True)]
 
 
-def _judged(found: Translated) -> list[tuple[Row, Evaluated]]:
+def _evaluated(found: Translated) -> list[tuple[Row, Evaluated]]:
     """Each row's gates, λ, heads left by stack and undecided ones, and its model; the first is the reference."""
     sizes = [n for _, n in found.runs[0].gates.kept_by_stack(0).values()]
     out: list[tuple[Row, Evaluated]] = [((NONE, None, *sizes, None), found.longer),
                                      ((BEFORE, None, *sizes, None), found.base)]  # fmt: skip
     for run in found.runs:
         left = [kept for kept, _ in run.gates.kept_by_stack().values()]
-        out.append(((run.series, run.weight, *left, run.gates.undecided()), run.judged))
+        out.append(((run.series, run.weight, *left, run.gates.undecided()), run.evaluated))
     return out
 
 
@@ -97,7 +97,7 @@ def _columns(found: Translated) -> tuple[str, ...]:
 
 def against(found: Translated, seed: int) -> Table:
     """BLEU against the number of heads kept in each stack."""
-    whole, *others = _judged(found)
+    whole, *others = _evaluated(found)
     gains = _gains([bleu.gain(found.longer.bleu, one.bleu, seed=seed) for _, one in others])
     empty: Row = (None,) * len(GAIN_FORMATS)
     rows = [
@@ -130,7 +130,7 @@ def _bleu(one: Evaluated) -> Row:
 
 def surer(found: Translated, seed: int) -> Table:
     """Log-probability of the correct translations, for the same models."""
-    whole, *others = _judged(found)
+    whole, *others = _evaluated(found)
     gains = _gains([generation.gain(found.longer.sure, one.sure, seed=seed) for _, one in others])
     empty: Row = (None,) * len(NATS_FORMATS)
     rows = [
@@ -199,9 +199,9 @@ def scratch(found: Translated, seed: int) -> Table:
     pairs = [
         (run, found.scratch[run.weight]) for run in found.runs if run.series == ENCODER and run.weight in found.scratch
     ]
-    gains = _gains([bleu.gain(run.judged.bleu, other.bleu, seed=seed) for run, other in pairs])
+    gains = _gains([bleu.gain(run.evaluated.bleu, other.bleu, seed=seed) for run, other in pairs])
     rows: list[Row] = [
-        (run.weight, run.gates.kept_by_stack()[ENCODER][0], *_bleu(run.judged), *_bleu(other), *cells, other.seconds)
+        (run.weight, run.gates.kept_by_stack()[ENCODER][0], *_bleu(run.evaluated), *_bleu(other), *cells, other.seconds)
         for (run, other), cells in zip(pairs, gains, strict=True)
     ]
     names = tuple(f"{kind}: {name}" for kind in ("pruned", "from nothing") for name in BLEU)

@@ -57,7 +57,7 @@ class Pruned:
     series: str
     weight: float
     gates: LearnedGates
-    judged: Evaluated
+    evaluated: Evaluated
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Translated:
     @property
     def all(self) -> tuple[Evaluated, ...]:
         """Every model that was evaluated."""
-        return (self.base, self.longer, *(run.judged for run in self.runs), *self.scratch.values())
+        return (self.base, self.longer, *(run.evaluated for run in self.runs), *self.scratch.values())
 
 
 def from_nothing(work: Work, run: Pruned) -> Evaluated:

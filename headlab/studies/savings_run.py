@@ -355,7 +355,7 @@ def tokens_of(batches: Sequence[dict[str, torch.Tensor]]) -> int:
 
 BATCH_SIZES = (1, 8, 32)
 ROWS = 32  # examples per timed pass: as many whole batches as fit, at least one
-Told = Callable[[int, int, str], None]
+OnRound = Callable[[int, int, str], None]
 
 
 def measure(
@@ -367,7 +367,7 @@ def measure(
     rounds: int = ROUNDS,
     seed: int = 0,
     tick: Callable[[], None] = lambda: None,
-    told: Told = lambda done, total, note: None,
+    told: OnRound = lambda done, total, note: None,
 ) -> Savings:
     """Parameters and multiply-accumulates of a model untouched, masked and shrunk, and how long each takes.
 

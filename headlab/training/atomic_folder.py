@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import read_json, unwritable
+from headlab.files import make_folder, read_json, unwritable
 from headlab.models.files import file_sha256
 
 # A folder written atomically: filled under a temporary name beside its target, then renamed.
@@ -62,7 +62,7 @@ def built(out: Path) -> Iterator[Path]:
     """
     out = resolved(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
         _sweep(out)
         build, lock = _held(out)
     except OSError as error:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from headlab.methods.costs import spec_of
+from headlab.methods.costs import caution, spec_of
 from headlab.pictures import is_signed
 from headlab.report.commands import part
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.store import Result
-from headlab.studies.table import FRONT
+from headlab.studies.table import FRONT, METHOD
 from headlab.tables import Report, Table
 from headlab.ui.names import language_title
 
 ALPHA = 0.05
+MEAN = "mean"  # the language of a row over all languages
+ENDS = ("difference, points", "low, points", "high, points")
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -51,46 +54,49 @@ def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
     first = next(iter(scores.values()), None)
     if first is None or first.low is None or not is_signed(first):
         return
+    heads, basis = first.grid.size, f"{spec_of(first, 'task', 'split')}, {_examples(scores.values())}"
     harmful = {name: int(s.harmful.sum()) for name, s in scores.items()}
-    worst = max(harmful, key=lambda name: harmful[name])
-    heads, n, split = first.grid.size, spec_of(scores[worst], "task", "size"), spec_of(first, "task", "split")
-    basis = f"{split}, n = {n:,}" if isinstance(n, int) else str(split)
-    if harmful[worst]:
-        corrected = _after_holm(scores)
-        yield Finding(
-            f"{language_title(worst)}: {_many(harmful[worst], heads)} lower the {_what(first)} ({basis}; each by its "
-            f"own {first.level:.0%} interval).{corrected}",
-            "heads", f"The map of {language_title(worst)}", {"focus": worst},
-        )  # fmt: skip
+    worst, all_of = max(harmful, key=lambda name: harmful[name]), sum(harmful.values())
+    asked = f"{100 * first.level:g} % interval"
+    why = f" Caution: {caution(first.method)}." if caution(first.method) else ""
+    link = "heads", f"The map of {language_title(worst)}", {"focus": worst}
+    if not all_of:
+        none = f"No head of {_languages(len(scores))} has a {asked} below 0 ({basis}).{why}"
+        yield Finding(none, "heads", "All maps")
+    elif len(scores) == 1:
+        said = f"{language_title(worst)}: {_many(all_of, heads)} harm, each by its own {asked}{_after_holm(scores)}"
+        yield Finding(f"{said} ({basis}).{why}", *link)
     else:
-        yield Finding(
-            f"No head surely harms {_languages(len(scores))} ({basis}; each by its own {first.level:.0%} interval).",
-            "heads", "All maps",
-        )  # fmt: skip
-    helpful = [int(s.helpful.sum()) for s in scores.values()]
-    neither = float(np.median([heads - one - other for one, other in zip(helpful, harmful.values(), strict=True)]))
-    where = "Here" if len(scores) == 1 else f"In the median of {_languages(len(scores))}"
+        said = f"Of {heads * len(scores):,} heads in {len(scores)} languages, {all_of} harm, each by its own {asked}"
+        most = f"Most are in {language_title(worst)}: {harmful[worst]} of {heads}."
+        yield Finding(f"{said}{_after_holm(scores)} ({basis}). {most}{why}", *link)
+    helpful = float(np.median([s.helpful.sum() for s in scores.values()]))
+    neither = float(np.median([(~(s.helpful | s.harmful)).sum() for s in scores.values()]))
+    where = language_title(worst) if len(scores) == 1 else f"The median of {len(scores)} languages"
     yield Finding(
-        f"{where} {np.median(helpful):.0f} heads surely help, and {neither:.0f} of {heads} neither surely help nor "
-        f"surely harm ({basis}).",
+        f"{where}: {helpful:g} of {heads} heads help, and the sign of "
+        f"{neither:g} is not settled, each by its own {asked} "
+        f"({basis}).",
         "languages", "What languages share",
     )  # fmt: skip
 
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
-    """How many claims of harm stand when all heads of all languages on view are tested together."""
+    """How many of these claims of harm stand when all heads of all languages on view are tested together."""
     every = [s.p_values for s in scores.values()]
     if any(p is None for p in every):
         return ""
-    p = np.concatenate([np.asarray(one) for one in every])
-    below = np.concatenate([s.values < 0 for s in scores.values()])
-    left = int(((holm(p) <= ALPHA) & below).sum())
-    where = "" if len(scores) == 1 else f" of {_languages(len(scores))}"
-    return f" After Holm's correction for all {p.size:,} heads{where}: {left}."
+    p = holm(np.concatenate([np.asarray(one) for one in every]))
+    left = int(((p <= ALPHA) & np.concatenate([s.harmful for s in scores.values()])).sum())
+    return f"; {left or 'none'} of them after Holm's correction for all {p.size:,}"
 
 
-def _what(scores: HeadScores) -> str:
-    return "accuracy" if scores.unit == "accuracy" else scores.unit
+def _examples(every: Iterable[HeadScores]) -> str:
+    """On how many examples the scores are."""
+    sizes = sorted({size for s in every if isinstance(size := spec_of(s, "task", "size"), int)})
+    if not sizes:
+        return "on examples whose number is not known"
+    return f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
 
 
 def _many(some: int, every: int) -> str:
@@ -101,79 +107,109 @@ def _languages(count: int) -> str:
     return "this language" if count == 1 else f"these {count} languages"
 
 
-# From reports: the tables hold what their notes promise, so only figures are taken from them.
+# From reports. Tables are read as they were stored, maybe by another version or package: rows that lack a figure are
+# left out, and a sentence without its figures is none.
 
 
 def _targeted(result: Result[Report]) -> Iterator[Finding]:
-    """The language that gains most when its harmful heads are switched off, by the lower end of its interval."""
-    rows = [row for row in _rows(result.record, "targeted") if row["removed by"] == "harmful" and row["heads removed"]]
-    rows = [row for row in rows if isinstance(row["low, points"], int | float)]
+    """What switching off the harmful heads did on test: the best language, how many gain surely, and the mean."""
+    numbers = ("untouched, %", "accuracy, %", *ENDS)
+    every = [row for row in _rows(result.record, "targeted", numbers) if row.get("removed by") == "harmful"]
+    named = [row for row in every if isinstance(row.get("language"), str)]
+    rows = [row for row in named if row["language"] != MEAN and _is_number(n := row.get("heads removed")) and n]
     if not rows:
         return
-    best = max(rows, key=lambda row: row["low, points"])
-    n = _answers(result.record, str(best["language"]))
-    yield Finding(
-        f"{language_title(str(best['language']))}: its {best['heads removed']} harmful heads switched off, accuracy on "
-        f"test goes from {best['untouched, %']:.1f} to {best['accuracy, %']:.1f} % "
-        f"({_points(best)}{n}, p = {_p(best['p (Holm)'])} by Holm over the languages).",
-        "experiments", "Targeted pruning", {"experiment": "targeted", "report": result.key[:12]},
-    )  # fmt: skip
+    best, holms = max(rows, key=lambda row: row["low, points"]), [row.get("p (Holm)") for row in rows]
+    sure = sum(_is_number(p) and p <= ALPHA and row["low, points"] > 0 for p, row in zip(holms, rows, strict=True))
+    means = [row for row in named if row["language"] == MEAN]
+    method = part(result.record.spec, "options", METHOD) or "the scores"
+    said = (
+        f"Heads that harm on dev by {method}, switched off: of {len(rows)} "
+        f"languages with such heads {sure} surely gain on "
+        f"test (p by Holm up to {ALPHA:g}). Surest is "
+        f"{language_title(str(best['language']))}, {best['heads removed']} heads "
+        f"off: {best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %, {_points(best)}"
+        f"{_tested(result.record, str(best['language']))}."
+    )
+    said += "".join(f" Mean of all languages: {_points(row)}." for row in means[:1])
+    yield Finding(said, "experiments", "Targeted pruning", {"experiment": "targeted", "report": result.key[:12]})
 
 
 def _front(result: Result[Report]) -> Iterator[Finding]:
-    """How many heads can go in all languages at once."""
-    for row in _rows(result.record, "front-choice")[:1]:
-        kept, gone = row["heads kept"], row["heads removed"]
-        if not gone:
-            return
-        yield Finding(
-            f"{_many(gone, gone + kept)} can go in every language at once: {row['question']} (dev); the weakest, "
-            f"{language_title(str(row['weakest language']))}, {_signed(row['weakest, points'])} points there.",
-            "prune", "The front of smaller models",
-        )  # fmt: skip
-
-
-def _agreement(result: Result[Report]) -> Iterator[Finding]:
-    """How alike languages rank the heads, beside what noise lets them."""
-    rows = [row for row in _rows(result.record, "agreement") if isinstance(row["rho"], int | float)]
-    if not rows:
+    """How many heads can go in all languages at once within a loss, and whether test confirms it."""
+    within = part(result.record.spec, "options", "within")
+    choices = _rows(result.record, "front-choice", ("heads kept", "heads removed"))
+    if not isinstance(within, int | float) or not choices or not choices[0]["heads removed"]:
         return
-    middle = sorted(rows, key=lambda row: row["rho"])[len(rows) // 2]
-    ceilings = [row["ceiling"] for row in rows if isinstance(row["ceiling"], int | float)]
-    limit = f"; noise alone would allow {np.median(ceilings):.2f}" if ceilings else ""
-    pair = f"{language_title(str(middle['language']))} and {language_title(str(middle['other']))}"
+    kept, gone = choices[0]["heads kept"], choices[0]["heads removed"]
+    tested = _rows(result.record, "front-confirmed", ("p of the loss",))
+    p = max((row["p of the loss"] for row in tested), default=1.0)
+    verdict = f"confirmed on test (p = {_p(p)})" if p <= ALPHA else "not confirmed on test"
     yield Finding(
-        f"The median of {len(rows):,} pairs of languages, {pair}, ranks the heads alike with ρ = {middle['rho']:.2f} "
-        f"[{middle['low']:.2f}, {middle['high']:.2f}]{limit}.",
-        "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]},
+        f"{_many(gone, gone + kept)} can go in every language at once with a "
+        f"loss of at most {within:g} points in any, "
+        f"by dev; {verdict}.",
+        "prune", "The front of smaller models",
     )  # fmt: skip
 
 
-def _rows(report: Report, name: str) -> list[dict[str, Any]]:
-    """The rows of a table as {column: value}; none if the report lacks it."""
+def _agreement(result: Result[Report]) -> Iterator[Finding]:
+    """How alike languages rank the heads, beside what their noise would leave of the same ranking."""
+    rows = _rows(result.record, "agreement", ("rho", "low", "high"))
+    rows = [row for row in rows if isinstance(row.get("language"), str) and isinstance(row.get("other"), str)]
+    if not rows:
+        return
+    least, most = (pick(rows, key=lambda row: row["rho"]) for pick in (min, max))
+    said = f"{_pair(least)} rank the heads least alike"
+    if len(rows) == 1:
+        said = f"{_pair(least)}: rank correlation of the heads"
+    more = (
+        ""
+        if len(rows) == 1
+        else f", {_pair(most)} most, the median of {len(rows):,} pairs is "
+        + (f"{np.median([row['rho'] for row in rows]):.2f}")
+    )
+    clear = [row["ceiling"] for row in rows if row.get("noise") == "" and _is_number(row.get("ceiling"))]
+    limit = f" With this noise two equal rankings would show about {np.median(clear):.2f}." if clear else ""
+    yield Finding(
+        f"{said}{more}.{limit}", "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]}
+    )
+
+
+def _pair(row: Mapping[str, Any]) -> str:
+    names = " and ".join(language_title(row[name]) for name in ("language", "other"))
+    return f"{names} (ρ = {row['rho']:.2f} [{row['low']:.2f}, {row['high']:.2f}])".replace("-", MINUS)
+
+
+def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a table as {column: value}, without those that lack one of these numbers."""
     tables: Sequence[Table] = [table for table in report.tables if table.name == name]
-    return [dict(zip(table.columns, row, strict=True)) for table in tables for row in table.rows]
+    rows = [dict(zip(table.columns, row, strict=True)) for table in tables for row in table.rows]
+    return [row for row in rows if all(_is_number(row.get(column)) for column in numbers)]
 
 
-def _answers(report: Report, language: str) -> str:
-    """', n = 1,000', from the sizes that the report records; empty where they cannot be told."""
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _tested(report: Report, language: str) -> str:
+    """', 1,000 examples', from the sizes that the report records; empty where they cannot be told."""
     languages = str(part(report.spec, "task", "language") or "").split(",")
     sizes = part(report.spec, "task", "sizes", "test")
     if not isinstance(sizes, list) or len(sizes) != len(languages) or language not in languages:
         return ""
-    return f", n = {sizes[languages.index(language)]:,}"
+    size = sizes[languages.index(language)]
+    return f", {size:,} examples" if isinstance(size, int) else ""
 
 
 def _points(row: Mapping[str, Any]) -> str:
-    ends = ", ".join(_signed(row[name]) for name in ("low, points", "high, points"))
-    return f"{_signed(row['difference, points'])} [{ends}] points"
+    difference, low, high = (_signed(row[name]) for name in ENDS)
+    return f"{difference} [{low}, {high}] points"
 
 
-def _signed(value: Any) -> str:
+def _signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", MINUS)
 
 
-def _p(value: Any) -> str:
-    if not isinstance(value, int | float):
-        return "not given"
-    return "below 0.001" if value < 0.001 else f"{value:.3f}"
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -167,7 +167,7 @@ def in_place_of_maps(choice: Choice, results: Found) -> dict[str, Callable[[], N
             if language in waiting:
                 st.caption("Waiting for the worker.")
             else:
-                spec = work_of(choice, [language], results.first)
+                spec = work_of(choice, [language], results.like)
                 button("Compute", key=f"compute-{language}", help=HELP, on_press=start, args=("score", spec))
 
     return {language: partial(draw_one, language) for language in results.missing}

@@ -119,7 +119,7 @@ def panel(choice: Choice, results: Found, what_for: str) -> None:
         return
     with st.container(border=True, key="offer"):
         st.markdown(f"No {choice.method} scores of {plain(spelled(results.missing))} are cached. {what_for}")
-        offer(choice, results.missing, results.first, folded=True)
+        offer(choice, results.missing, results.like, folded=True)
         progress()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
 from headlab.ui.names import language_title, plain
 from headlab.ui.presses import Button, button, follow, give, row
-from headlab.ui.shell import Choice, found, go, guarded, languages_of, supervisor
+from headlab.ui.results import matching, variant_of
+from headlab.ui.shell import Choice, found, go, guarded, languages_of, listing, supervisor
 from headlab.worker.client import Client
 
 # The queue: running, then waiting, then ended jobs.
@@ -186,7 +188,9 @@ def choice_of(job: Job) -> Choice | None:
     params = job.get("params") or {}
     if job.get("kind") != "score" or params.get("method") not in METHODS:
         return None
-    return _choice(params, params["method"])
+    choice = _choice(params, params["method"])
+    results = matching(listing().results, choice.model, choice.task, choice.method, choice.label_map)
+    return replace(choice, variant=variant_of(results, (job.get("result") or {}).get("keys") or ()))
 
 
 def _choice(params: Mapping[str, Any], method: str) -> Choice:

@@ -27,13 +27,15 @@ class Found:
     """The results of one choice, all of one variant, so that languages can be compared.
 
     scores: by language, in the order asked for.  missing: languages without a result of this
-    variant.  variant: what they share, in words.  others: the other variants, in words.
+    variant.  variant: what they share, in words.  others: the other variants, in words.  like: a result of the variant,
+    in another language if need be, for the settings of what is computed next.
     """
 
     scores: Mapping[str, HeadScores] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     variant: str = ""
     others: tuple[str, ...] = ()
+    like: HeadScores | None = None
 
     @property
     def first(self) -> HeadScores | None:
@@ -81,17 +83,23 @@ def describe_variant(scores: Iterable[HeadScores]) -> str:
 def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     """{name: key} of the variants of one model, task and method, the one shown by default first.
 
-    A name says the estimand and what differs from the method's defaults, so that it stays as others are computed.
+    A name says the estimand and what differs from the method's defaults. Of two with one name, as of two sets of
+    weights, the better keeps it, so that a link to it stays.
     """
     every = list(results)
     chosen = costs.select(every, sorted({result.record.language for result in every}))
-    firsts = [result.record for result in (*list(chosen.results.values())[:1], *chosen.others)]
-    names = [_name(scores) for scores in firsts]
-    keys = [costs.variant(scores) for scores in firsts]
-    return {
-        name if names.count(name) == 1 else f"{name}, {content_key([key])[:8]}": key
-        for name, key in zip(names, keys, strict=True)
-    }
+    found: dict[str, str] = {}
+    for scores in (result.record for result in (*list(chosen.results.values())[:1], *chosen.others)):
+        name, key = _name(scores), costs.variant(scores)
+        found[f"{name}, {content_key([key])[:8]}" if name in found else name] = key
+    return found
+
+
+def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> str:
+    """The name of the variant that a result with one of these keys is of; empty if there is none."""
+    every, wanted = list(results), set(keys)
+    own = {costs.variant(result.record) for result in every if result.key in wanted}
+    return next((name for name, key in variants(every).items() if key in own), "")
 
 
 def _name(scores: HeadScores) -> str:
@@ -113,13 +121,16 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], vari
     every = list(results)
     key = variants(every).get(variant) if variant else None
     chosen = costs.select(every, languages, key)
+    same = (result.record for result in every if costs.variant(result.record) == key)
+    others = tuple(describe_variant([result.record]) for result in chosen.others)
     if not chosen.results:
-        return Found(missing=tuple(languages))
+        return Found(missing=tuple(languages), others=others, like=next(same, None))
     return Found(
         scores={name: result.record for name, result in chosen.results.items()},
         missing=tuple(name for name in languages if name not in chosen.results),
         variant=describe_variant(result.record for result in chosen.results.values()),
-        others=tuple(describe_variant([result.record]) for result in chosen.others),
+        others=others,
+        like=next(iter(chosen.results.values())).record,
     )
 
 

@@ -106,10 +106,11 @@ def pick_variant(names: Sequence[str]) -> str:
         known = f"; the cache has {' or '.join(names)}" if names else ""
         sentence = f"The link asks for scores with the settings {asked[0][:80]!r}, which are not cached{known}."
         notices.add(sentence)
-    if st.session_state.get(VARIANT) not in names:
-        st.session_state.pop(VARIANT, None)
     if len(names) < 2:
+        st.session_state.pop(VARIANT, None)
         return ""
+    if VARIANT in st.session_state and st.session_state[VARIANT] not in names:
+        give(VARIANT, names[0])  # of another model, or what an action has left open
     about = "The cache has scores of this method with other settings too: the estimand first, then what is not default."
     return st.selectbox("Settings", names, key=VARIANT, bind="query-params", help=about)
 

@@ -17,7 +17,7 @@ def test_a_click_on_a_small_map_opens_that_head(visit, page):
 
 def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
     visit("/?langs=de&langs=th")
-    expect(page.get_by_text("of 144 heads lower the accuracy (dev, n = 512")).to_be_visible()
+    expect(page.get_by_text("harm, each by its own 95 % interval")).to_be_visible()
     link = page.get_by_role("link", name=re.compile("^The map of "))
     expect(link).to_have_attribute("href", re.compile("focus=de"))
     link.click()

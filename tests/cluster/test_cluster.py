@@ -42,7 +42,7 @@ class Thread:
 
     def __init__(self, make: Callable[[], Any], dies: int = 10**9) -> None:
         self._make, self._left = make, dies
-        self._hand: Any = None
+        self._replica: Any = None
         self._pool = ThreadPoolExecutor(1)
         self.ended = False
 
@@ -53,8 +53,8 @@ class Thread:
         self._left -= 1
         if self._left < 0:
             raise Lost("killed")
-        self._hand = self._hand or self._make()
-        return getattr(self._hand, method)(*arguments)
+        self._replica = self._replica or self._make()
+        return getattr(self._replica, method)(*arguments)
 
     def end(self) -> None:
         self.ended = True

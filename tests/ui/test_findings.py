@@ -23,7 +23,7 @@ from headlab.ui.findings import findings
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("native_buttons")
 TARGETED = ("language", "removed by", "heads removed", "untouched, %", "accuracy, %", *COLUMNS, "p (Holm)")
-PAIRS = ("language", "other", "rho", "low", "high", "ceiling")
+PAIRS = ("language", "other", "rho", "low", "high", "ceiling", "noise")
 
 
 def scores(harmful: int, *, size: int = 144, language: str = "de") -> HeadScores:
@@ -42,7 +42,7 @@ def stored(report: Report) -> Result[Report]:
 def report(name: str, columns: tuple[str, ...], *rows: tuple[Any, ...]) -> Report:
     spec = {
         "format": 1, "kind": "report", "experiment": name, "seed": 0, "options": {}, "version": 1, "ablation": "zero",
-        "model": {"name": "e5-small-intents", "revision": "r", "fingerprint": "0" * 64},
+        "model": {"name": "e5-small-intents", "revision": "made-up", "fingerprint": "0" * 64},
         "task": {"name": "intents", "language": "de,th", "split": "dev,test", "seed": 0, "data_hash": "x",
                  "sizes": {"dev": [512, 512], "test": [1000, 900]}},
     }  # fmt: skip
@@ -50,56 +50,107 @@ def report(name: str, columns: tuple[str, ...], *rows: tuple[Any, ...]) -> Repor
 
 
 def test_harm_is_counted_before_and_after_correction_with_its_basis() -> None:
-    found = findings({"de": scores(3), "th": scores(1, language="th")}, {})
-    assert "German (de): 3 of 144 heads lower the accuracy (dev, n = 512; each by its own 95 % interval)" in (
-        found[0].sentence.replace("95%", "95 %")
+    unsure = scores(1, language="th")
+    unsure = dataclasses.replace(unsure, p_values=np.where(unsure.values < 0, 0.02, unsure.p_values))
+    found = findings({"de": scores(3), "th": unsure}, {})
+    assert found[0].sentence == (
+        "Of 288 heads in 2 languages, 4 harm, each by its own 95 % interval; 3 "
+        "of them after Holm's correction for all 288 "
+        "(dev, 512 examples). Most are in German (de): 3 of 144."
     )
-    assert "Holm's correction for all 288 heads of these 2 languages: 4." in found[0].sentence
     assert (found[0].page, found[0].more) == ("heads", {"focus": "de"})
-    assert "2 heads surely help, and 140 of 144 neither" in found[1].sentence
-    assert found[1].sentence.startswith("In the median of these 2 languages")
+    assert found[1].sentence.startswith(
+        "The median of 2 languages: 2 of 144 heads help, and the sign of 140 is not settled"
+    )
+    (one, _) = findings({"th": unsure}, {})
+    assert "Thai (th): 1 of 144 heads harm, each by its own 95 % interval; none of them after Holm's" in one.sentence
 
 
 def test_no_harm_no_signs_and_no_results() -> None:
-    assert findings({"de": scores(0)}, {})[0].sentence.startswith("No head surely harms this language (dev, n = 512")
-    assert findings({"de": scores(0)}, {})[1].sentence.startswith("Here 2 heads surely help")
+    none, rest = findings({"de": scores(0)}, {})
+    assert none.sentence == "No head of this language has a 95 % interval below 0 (dev, 512 examples)."
+    assert rest.sentence.startswith("German (de): 2 of 144 heads help")
     assert findings({"de": made_up("de", "gradient")}, {}) == []
     assert findings({}, {}) == []
 
 
-def test_what_switching_off_gains_is_the_surest_language_of_the_report() -> None:
-    rows = [
-        ("de", "harmful", 10, 70.7, 75.4, 4.7, 2.2, 7.3, 0.001, 0.002),
-        ("th", "harmful", 1, 71.5, 73.7, 2.2, -0.8, 3.8, 0.2, 0.0004),
-        ("de", "random", 10, 70.7, 90.0, 19.3, 15.0, 24.0, 0.001, 0.002),
-        ("mean", "harmful", None, 71.1, 74.5, 3.4, 1.0, 5.0, 0.001, None),
-        ("fi", "harmful", 0, 54.0, 54.0, 0.0, None, None, 1.0, 1.0),
-    ]
-    (found,) = findings({}, {"targeted": stored(report("targeted", TARGETED, *rows))})
-    assert "German (de): its 10 harmful heads switched off, accuracy on test goes from 70.7 to 75.4 %" in found.sentence
-    assert "(+4.7 [+2.2, +7.3] points, n = 1,000, p = 0.002 by Holm over the languages)" in found.sentence
+def test_examples_levels_and_cautions_are_those_of_the_scores() -> None:
+    small = scores(1, language="th")
+    small = dataclasses.replace(small, spec={**small.spec, "task": {**small.spec["task"], "size": 300}}, level=0.975)
+    paper = dataclasses.replace(scores(2), method="paper", level=0.975, p_values=None)
+    sentence = findings({"de": paper, "th": small}, {})[0].sentence
+    assert "each by its own 97.5 % interval (dev, 300 to 512 examples)" in sentence
+    assert "Caution: " in sentence
+
+
+TARGETS = [
+    ("de", "harmful", 10, 70.7, 75.4, 4.7, 2.2, 7.3, 0.001, 0.002),
+    ("th", "harmful", 1, 71.5, 73.7, 2.2, -0.8, 3.8, 0.2, 0.4),
+    ("de", "random", 10, 70.7, 90.0, 19.3, 15.0, 24.0, 0.001, 0.002),
+    ("mean", "harmful", None, 71.1, 74.5, 3.4, -1.0, 5.0, 0.001, None),
+    ("fi", "harmful", 0, 54.0, 54.0, 0.0, None, None, 1.0, 1.0),
+]
+
+
+def test_what_switching_off_gains_is_said_with_how_many_languages_gain_and_the_mean() -> None:
+    (found,) = findings({}, {"targeted": stored(report("targeted", TARGETED, *TARGETS))})
+    assert found.sentence == (
+        "Heads that harm on dev by the scores, switched off: of 2 languages "
+        "with such heads 1 surely gain on test (p by "
+        "Holm up to 0.05). Surest is German (de), 10 heads off: 70.7 to 75.4 "
+        "%, +4.7 [+2.2, +7.3] points, 1,000 examples. "
+        "Mean of all languages: +3.4 [\N{MINUS SIGN}1.0, +5.0] points."
+    )
     assert found.more == {"experiment": "targeted", "report": "0123456789ab"}
-    (found,) = findings({}, {"targeted": stored(report("targeted", TARGETED, rows[1]))})
-    assert "(+2.2 [\N{MINUS SIGN}0.8, +3.8] points, n = 900, p = below 0.001 by Holm" in found.sentence
-    assert findings({}, {"targeted": stored(report("targeted", TARGETED, *rows[2:]))}) == []
+    assert findings({}, {"targeted": stored(report("targeted", TARGETED, *TARGETS[2:]))}) == []
 
 
-def test_a_front_and_an_agreement_say_what_they_found() -> None:
-    (front,) = findings({}, {"front": stored(made_front())})
-    assert front.sentence.startswith("2 of 6 heads can go in every language at once: smallest within 1 points")
+def test_a_front_says_whether_test_confirms_it() -> None:
+    made = made_front()
+    (front,) = findings({}, {"front": stored(made)})
+    assert front.sentence == (
+        "2 of 6 heads can go in every language at once with a loss of at most "
+        "1 points in any, by dev; not confirmed on test."
+    )
     assert front.page == "prune"
-    rows = [("de", "th", 0.4, 0.3, 0.5, 0.9), ("de", "fi", 0.6, 0.5, 0.7, 0.8), ("th", "fi", 0.2, 0.1, 0.3, None)]
-    (pair,) = findings({}, {"agreement": stored(report("agreement", PAIRS, *rows))})
-    assert "The median of 3 pairs of languages, German (de) and Thai (th)" in pair.sentence
-    assert "ρ = 0.40 [0.30, 0.50]; noise alone would allow 0.85" in pair.sentence
-    rows = [(*row[:5], None) for row in rows]
-    (pair,) = findings({}, {"agreement": stored(report("agreement", PAIRS, *rows))})
-    assert "noise" not in pair.sentence
+    spec = {**made.spec, "options": {**made.spec["options"], "within": None, "heads": 4}}
+    assert findings({}, {"front": stored(dataclasses.replace(made, spec=spec))}) == []  # whatever is lost
 
 
-def test_a_table_of_another_version_is_left_out() -> None:
-    (one,) = (findings({}, {"targeted": stored(report("other", TARGETED))}),)
-    assert one == []
+def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None:
+    rows = [
+        ("de", "th", 0.4, 0.3, 0.5, 0.9, ""), ("de", "fi", 0.6, 0.5, 0.7, 0.8, ""),
+        ("th", "fi", -0.2, -0.3, 0.3, 0.1, "too noisy"),
+    ]  # fmt: skip
+    (found,) = findings({}, {"agreement": stored(report("agreement", PAIRS, *rows))})
+    assert found.sentence == (
+        "Thai (th) and Finnish (fi) (ρ = \N{MINUS SIGN}0.20 [\N{MINUS SIGN}0.30, 0.30]) rank the heads least alike, "
+        "German (de) and Finnish (fi) (ρ = 0.60 [0.50, 0.70]) most, the median "
+        "of 3 pairs is 0.40. With this noise two "
+        "equal rankings would show about 0.85."
+    )
+    (found,) = findings({}, {"agreement": stored(report("agreement", PAIRS, rows[2]))})
+    assert found.sentence.startswith("Thai (th) and Finnish (fi) (ρ = ")
+    assert "noise" not in found.sentence
+
+
+ODD = (None, "x", True, float("nan"), float("inf"))
+
+
+@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize(("name", "columns", "row"), [
+    ("targeted", TARGETED, TARGETS[0]), ("agreement", PAIRS, ("de", "th", 0.4, 0.3, 0.5, 0.9, "")),
+])  # fmt: skip
+def test_reports_of_others_with_odd_cells_or_fewer_columns_are_left_out(
+    name: str, columns: tuple[str, ...], row: tuple[Any, ...], value: object
+) -> None:
+    for at in range(len(columns)):
+        odd = (*row[:at], value, *row[at + 1 :])
+        fewer = columns[:at] + columns[at + 1 :], row[:at] + row[at + 1 :]
+        for given in ((columns, odd), fewer):
+            for finding in findings({}, {name: stored(report(name, given[0], given[1]))}):
+                assert "nan" not in finding.sentence
+    assert findings({}, {name: stored(report("other", columns, row))}) == []
 
 
 def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
@@ -112,5 +163,5 @@ def test_the_overview_begins_with_what_was_found(tmp_path: Path) -> None:
         assert not app.exception
         words = said(app)
         assert "What was found" in words
-        assert "lower the accuracy" in words
-        assert "accuracy on test goes from 70.7 to 75.4 %" in words
+        assert "harm, each by its own 95 % interval" in words
+        assert "Surest is German (de), 10 heads off: 70.7 to 75.4 %" in words

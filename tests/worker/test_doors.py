@@ -570,8 +570,8 @@ def test_no_body_makes_a_route_crash_or_talk(
         for job in worker.jobs.list():
             worker.jobs.cancel(job.id)
 
-    holds_its_ground()
     record_property("cases", many)
+    holds_its_ground()
 
 
 def test_the_log_of_a_process_holds_neither_sentences_nor_the_token(
