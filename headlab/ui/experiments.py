@@ -26,7 +26,7 @@ from headlab.ui.job_format import spelled
 from headlab.ui.names import plain
 from headlab.ui.notices import notify
 from headlab.ui.presses import give, start_with
-from headlab.ui.shell import Choice, Latest, Stamp, listed, store, supervisor
+from headlab.ui.shell import Choice, Latest, Stamp, as_cached, listed, store, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
 
@@ -398,9 +398,10 @@ def _more(plan: Plan, kept: dict[str, Any]) -> None:
     method = METHODS[plan.choice.method]
     if plan.method_options():
         st.markdown(f"###### {method.title}")
+    before = as_cached(plan.choice) if plan.uses_method else {}
     for name in plan.method_options():
         option, its = method.options[name], plan.method_key(name)
-        form_values.draw(name, option, its, kept.get(its, option.default))
+        form_values.draw(name, option, its, kept.get(its, before.get(name, option.default)))
 
 
 def _begin(plan: Plan, spec: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ from headlab.ui.job_actions import asked, end_form, refusal, terminal
 from headlab.ui.names import plain
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
-from headlab.ui.shell import Choice
+from headlab.ui.shell import Choice, as_cached
 
 # Stored fronts: which one to show, and its points as dots. No streamlit here.
 
@@ -233,7 +233,7 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
 def _begin(choice: Choice, heads: int) -> None:
     """The forecast, the button, and the outcome of the last click."""
     values = held(PREFIX)
-    spec, trouble = spec_of(choice, heads, values), refusal(choice)
+    spec, trouble = _on_cached(choice, spec_of(choice, heads, values)), refusal(choice)
     end_form("front", spec, trouble, _start, choice, heads, values, key="front-start", form=PREFIX)
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")
@@ -242,7 +242,12 @@ def _begin(choice: Choice, heads: int) -> None:
 
 def _start(choice: Choice, heads: int, drawn: Values, typed: Mapping[str, str] | None) -> None:
     st.session_state.pop("front-shown", None)  # show the newest one
-    begin("front", spec_of(choice, heads, pressed(PREFIX, drawn, typed)))
+    begin("front", _on_cached(choice, spec_of(choice, heads, pressed(PREFIX, drawn, typed))))
+
+
+def _on_cached(choice: Choice, spec: dict[str, Any]) -> dict[str, Any]:
+    own = as_cached(choice)
+    return {**spec, "method_options": own} if own else spec
 
 
 # The front on the Prune page: the form, and the figure, whose points become the current mask.

@@ -413,6 +413,16 @@ def found(choice: Choice, method: str | None = None) -> Found:
     return select(results, choice.languages, choice.variant if asked == choice.method else "")
 
 
+def as_cached(choice: Choice) -> dict[str, Any]:
+    """The method's options that the cached scores of a choice were made with; none where there are none.
+
+    What builds on scores starts from these: scores of another precision would be computed for hours beside them.
+    """
+    like = found(choice).like
+    own = {} if like is None else spec_of(like, "method", "options") or {}
+    return {name: own[name] for name in METHODS[choice.method].options if name in own}
+
+
 def choose() -> Choice:
     """The choice of this session, made in the sidebar."""
     made = st.session_state.get("_choice")

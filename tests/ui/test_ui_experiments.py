@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from app_pages import app_on, run_page, said, shown
 from cached_reports import KEY_ROWS, keep, made_up
+from cached_scores import made_up as made_scores
 from fake_client import job
 from streamlit.testing.v1 import AppTest
 from typer.main import get_command
@@ -18,7 +19,7 @@ from headlab.cli.main import build
 from headlab.errors import HeadlabError
 from headlab.records import Head
 from headlab.report.commands import shell_lines
-from headlab.store import Result
+from headlab.store import Result, Store
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.tasks.intents.templates import LANGUAGES
@@ -43,6 +44,19 @@ def press(app: AppTest, key: str) -> AppTest:
 
 
 # What would be computed.
+
+
+def test_it_builds_on_the_scores_that_are_cached_however_precise_they_are(worker, cache):
+    """A newcomer's demo has scores of another precision than the default: they would be computed again beside them."""
+    scores = made_scores("de", "shapley")
+    method = scores.spec["method"]
+    options = {**method["options"], "stop": "width", "target": 0.02}
+    spec = {**scores.spec, "method": {**method, "options": options}}
+    Store(cache).run(spec).finish(dataclasses.replace(scores, spec=spec), {"versions": {}})
+    app = run(experiment="targeted", langs=["de", "th"])
+    assert "-o target=0.02 -o stop=width" in app.code[-1].value
+    press(app, "plan-start")
+    assert worker.calls[0][2]["method_options"] == options
 
 
 @pytest.mark.parametrize("key", list(EXPERIMENTS))
