@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from cached_scores import made_up, while_cached
 from playwright.sync_api import expect
+
+from headlab.models.embedded import fingerprint
 
 
 def test_a_click_on_a_small_map_opens_that_head(visit, page):
@@ -23,6 +27,24 @@ def test_a_finding_leads_to_the_view_that_it_is_of(visit, page):
     link.click()
     expect(page.locator("h1")).to_have_text("Heads")
     expect(page.get_by_role("grid", name="German (de)").first).to_be_visible()
+
+
+def test_results_of_other_settings_are_chosen_in_the_sidebar_and_stay_in_the_link(visit, page, app, choose):
+    scores = made_up("de", "shapley", fingerprint("e5-small-intents"))
+    method = scores.spec["method"]
+    spec = {**scores.spec, "method": {**method, "options": {**method["options"], "estimand": "shapley"}}}
+    with while_cached(app.cache, replace(scores, estimand="shapley", spec=spec)):
+        visit("/?langs=de")
+        expect(page.get_by_text("estimand shapley-top50")).to_be_visible()
+        choose("Settings", "shapley")
+        expect(page.get_by_text("estimand shapley, in points")).to_be_visible()
+        page.wait_for_function("location.search.includes('settings=shapley')")
+        page.get_by_role("link", name="Heads", exact=True).first.click()
+        expect(page.locator("h1")).to_have_text("Heads")
+        expect(page.get_by_text("estimand shapley, in points").first).to_be_visible()
+        visit(page.url)
+        expect(page.get_by_text("estimand shapley, in points").first).to_be_visible()
+        expect(page.get_by_role("combobox", name="Settings")).to_have_value("shapley")
 
 
 def test_the_worker_is_started_by_itself_and_what_is_missing_comes_with_its_command(visit, page):
