@@ -31,7 +31,7 @@ from headlab.cli.output import (
 )  # fmt: skip
 from headlab.errors import HeadlabError
 from headlab.masks import Mask, architecture_of, noted
-from headlab.methods.costs import Chosen, caution, select, spec_of
+from headlab.methods.costs import Chosen, caution, options_of, select
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import option_words, parse_options
@@ -139,9 +139,7 @@ def latest(store: Store, model: Model, task: Task, asked: Mapping[str, Any], opt
 
 def made_with(result: Result[HeadScores], options: Mapping[str, Any]) -> bool:
     """Whether scores were made with these options of their method."""
-    known = METHODS[result.record.method].options
-    usual = {name: option.default for name, option in known.items()}
-    own = {**usual, **(spec_of(result.record, "method", "options") or {})}
+    own = options_of(result.record)
     return all(own[name] == value for name, value in options.items())
 
 

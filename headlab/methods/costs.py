@@ -44,12 +44,16 @@ def spec_of(scores: HeadScores, *path: str) -> Any:
     return value
 
 
-def settings(scores: HeadScores) -> dict[str, Any]:
-    """The options that define the estimand; options missing from the spec take the method's defaults."""
+def options_of(scores: HeadScores) -> dict[str, Any]:
+    """The options that scores were made with; options missing from the spec take the method's defaults."""
     known = METHODS.get(scores.method)
     defaults = {} if known is None else {name: option.default for name, option in known.options.items()}
-    every = {**defaults, **(spec_of(scores, "method", "options") or {})}
-    return {name: value for name, value in every.items() if name not in PRECISION}
+    return {**defaults, **(spec_of(scores, "method", "options") or {})}
+
+
+def settings(scores: HeadScores) -> dict[str, Any]:
+    """The options that define the estimand, as in `options_of`."""
+    return {name: value for name, value in options_of(scores).items() if name not in PRECISION}
 
 
 def variant(scores: HeadScores) -> str:

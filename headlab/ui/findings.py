@@ -15,13 +15,13 @@ from headlab.report.commands import part
 from headlab.scores import HeadScores
 from headlab.stats import holm
 from headlab.store import Result
+from headlab.studies.differences import ALPHA, COLUMNS
 from headlab.studies.table import FRONT, METHOD
+from headlab.studies.targeted import HARMFUL, MEAN
 from headlab.tables import Report, Table
 from headlab.ui.names import language_title
 
-ALPHA = 0.05
-MEAN = "mean"  # the language of a row over all languages
-ENDS = ("difference, points", "low, points", "high, points")
+ENDS = COLUMNS[:3]  # a difference and its interval
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -74,9 +74,8 @@ def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
     neither = float(np.median([(~(s.helpful | s.harmful)).sum() for s in scores.values()]))
     where = language_title(worst) if len(scores) == 1 else f"The median of {len(scores)} languages"
     yield Finding(
-        f"{where}: {helpful:g} of {heads} heads help, and the sign of "
-        f"{neither:g} is not settled, each by its own {asked} "
-        f"({basis}).",
+        f"{where}: {helpful:g} of {heads} heads help, and the sign of {neither:g} is not settled, each by its own "
+        f"{asked} ({basis}).",
         "languages", "What languages share",
     )  # fmt: skip
 
@@ -114,22 +113,21 @@ def _languages(count: int) -> str:
 def _targeted(result: Result[Report]) -> Iterator[Finding]:
     """What switching off the harmful heads did on test: the best language, how many gain surely, and the mean."""
     numbers = ("untouched, %", "accuracy, %", *ENDS)
-    every = [row for row in _rows(result.record, "targeted", numbers) if row.get("removed by") == "harmful"]
+    every = [row for row in _rows(result.record, "targeted", numbers) if row.get("removed by") == HARMFUL]
     named = [row for row in every if isinstance(row.get("language"), str)]
     rows = [row for row in named if row["language"] != MEAN and _is_number(n := row.get("heads removed")) and n]
     if not rows:
         return
-    best, holms = max(rows, key=lambda row: row["low, points"]), [row.get("p (Holm)") for row in rows]
+    best = max(rows, key=lambda row: row["low, points"])
+    holms = [row.get("p (Holm)") for row in rows]
     sure = sum(_is_number(p) and p <= ALPHA and row["low, points"] > 0 for p, row in zip(holms, rows, strict=True))
     means = [row for row in named if row["language"] == MEAN]
     method = part(result.record.spec, "options", METHOD) or "the scores"
     said = (
-        f"Heads that harm on dev by {method}, switched off: of {len(rows)} "
-        f"languages with such heads {sure} surely gain on "
-        f"test (p by Holm up to {ALPHA:g}). Surest is "
-        f"{language_title(str(best['language']))}, {best['heads removed']} heads "
-        f"off: {best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %, {_points(best)}"
-        f"{_tested(result.record, str(best['language']))}."
+        f"Heads that harm on dev by {method}, switched off: of {len(rows)} languages with such heads {sure} surely "
+        f"gain on test (p by Holm up to {ALPHA:g}). Surest is {language_title(best['language'])}, "
+        f"{best['heads removed']} heads off: {best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %, "
+        f"{_points(best)}{_tested(result.record, best['language'])}."
     )
     said += "".join(f" Mean of all languages: {_points(row)}." for row in means[:1])
     yield Finding(said, "experiments", "Targeted pruning", {"experiment": "targeted", "report": result.key[:12]})
@@ -146,9 +144,8 @@ def _front(result: Result[Report]) -> Iterator[Finding]:
     p = max((row["p of the loss"] for row in tested), default=1.0)
     verdict = f"confirmed on test (p = {_p(p)})" if p <= ALPHA else "not confirmed on test"
     yield Finding(
-        f"{_many(gone, gone + kept)} can go in every language at once with a "
-        f"loss of at most {within:g} points in any, "
-        f"by dev; {verdict}.",
+        f"{_many(gone, gone + kept)} can go in every language at once with a loss of at most {within:g} points in "
+        f"any, by dev; {verdict}.",
         "prune", "The front of smaller models",
     )  # fmt: skip
 
@@ -160,25 +157,24 @@ def _agreement(result: Result[Report]) -> Iterator[Finding]:
     if not rows:
         return
     least, most = (pick(rows, key=lambda row: row["rho"]) for pick in (min, max))
-    said = f"{_pair(least)} rank the heads least alike"
     if len(rows) == 1:
         said = f"{_pair(least)}: rank correlation of the heads"
-    more = (
-        ""
-        if len(rows) == 1
-        else f", {_pair(most)} most, the median of {len(rows):,} pairs is "
-        + (f"{np.median([row['rho'] for row in rows]):.2f}")
-    )
+    else:
+        middle = float(np.median([row["rho"] for row in rows]))
+        said = f"{_pair(least)} rank the heads least alike, {_pair(most)} most, "
+        said += f"the median of {len(rows):,} pairs is {_rho(middle)}"
     clear = [row["ceiling"] for row in rows if row.get("noise") == "" and _is_number(row.get("ceiling"))]
     limit = f" With this noise two equal rankings would show about {np.median(clear):.2f}." if clear else ""
-    yield Finding(
-        f"{said}{more}.{limit}", "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]}
-    )
+    yield Finding(f"{said}.{limit}", "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]})
 
 
 def _pair(row: Mapping[str, Any]) -> str:
     names = " and ".join(language_title(row[name]) for name in ("language", "other"))
-    return f"{names} (ρ = {row['rho']:.2f} [{row['low']:.2f}, {row['high']:.2f}])".replace("-", MINUS)
+    return f"{names} (ρ = {_rho(row['rho'])} [{_rho(row['low'])}, {_rho(row['high'])}])"
+
+
+def _rho(value: float) -> str:
+    return f"{value:.2f}".replace("-", MINUS)
 
 
 def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[dict[str, Any]]:

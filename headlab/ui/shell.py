@@ -20,7 +20,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
 from headlab.labels import same_classes
-from headlab.methods.costs import spec_of
+from headlab.methods.costs import options_of, spec_of
 from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
@@ -418,9 +418,8 @@ def as_cached(choice: Choice) -> dict[str, Any]:
 
     What builds on scores starts from these: scores of another precision would be computed for hours beside them.
     """
-    like = found(choice).like
-    own = {} if like is None else spec_of(like, "method", "options") or {}
-    return {name: own[name] for name in METHODS[choice.method].options if name in own}
+    like, known = found(choice).like, METHODS[choice.method].options
+    return {} if like is None else {name: value for name, value in options_of(like).items() if name in known}
 
 
 def choose() -> Choice:

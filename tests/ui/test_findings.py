@@ -129,6 +129,10 @@ def test_an_agreement_is_said_with_its_ends_its_median_and_its_ceiling() -> None
         "of 3 pairs is 0.40. With this noise two "
         "equal rankings would show about 0.85."
     )
+    (coded,) = findings(
+        {}, {"agreement": stored(report("agreement", PAIRS, ("zh-CN", "th", -0.1, -0.2, 0.1, None, "")))}
+    )
+    assert "(zh-CN) and Thai (th) (ρ = \N{MINUS SIGN}0.10" in coded.sentence  # the minus is the number's alone
     (found,) = findings({}, {"agreement": stored(report("agreement", PAIRS, rows[2]))})
     assert found.sentence.startswith("Thai (th) and Finnish (fi) (ρ = ")
     assert "noise" not in found.sentence
