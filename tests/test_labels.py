@@ -22,6 +22,7 @@ from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
 from headlab.inputs import label_order
 from headlab.labels import LEVEL, as_stated, by_name, nameless, read_map, same_classes, try_orders, write_map
+from headlab.masks import load_mask, seen
 from headlab.methods.run import score
 from headlab.tasks.base import Example, Split, Task
 
@@ -268,3 +269,20 @@ def test_the_command_says_the_classes_where_they_are_not_the_labels(tmp_path, ca
     turned = dict(zip("abcde", "bcdea", strict=True))
     assert main([*asked, "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())]) == 0
     assert json.loads(capsys.readouterr().out)["languages"]["xx"]["classes"] == turned
+
+
+def test_a_pruned_mask_says_the_label_map_of_its_figures(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("headlab.tasks.TASKS", {"tiny": lambda _: tiny_task()})
+    turned = dict(zip("abcde", "bcdea", strict=True))
+    asked = ["--model", str(save_family(tmp_path / "bert", "bert")), "--task", "tiny", "--languages", "xx", "--cache"]
+    asked += [str(tmp_path), "--label-map", ",".join(f"{label}={name}" for label, name in turned.items())]
+    assert main(["score", *asked, "--method", "leave-one-out", "--size", "8"]) == 0
+    out = tmp_path / "mask.json"
+    prune = ["prune", *asked, "--method", "leave-one-out", "--rule", "bottom", "--k", "1", "--size", "8"]
+    assert main([*prune, "--out", str(out)]) == 0
+    told = "Label map: a = b, b = c, c = d, d = e, e = a"
+    (figure,) = (one.figure for one in seen(load_mask(out)))
+    assert figure["note"] == told
+    capsys.readouterr()
+    assert main(["mask", "show", str(out)]) == 0
+    assert told in capsys.readouterr().out

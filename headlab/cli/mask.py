@@ -16,7 +16,7 @@ from headlab.files import MAX_JSON_BYTES, write_atomic
 from headlab.masks import FORMS, USES, WAYS, Mask, convert_in, convert_out, form_of, load_mask, parse_grid
 from headlab.masks import combine as combine_masks
 from headlab.masks import snippet as snippet_of
-from headlab.masks.compare import accuracy_table, by_layer_table, by_stack_table
+from headlab.masks.compare import accuracy_notes, accuracy_table, by_layer_table, by_stack_table
 from headlab.masks.compare import compare as compare_masks
 from headlab.masks.mask import LINE, shown
 from headlab.records import Head, by_layer
@@ -204,7 +204,7 @@ def show(file: MaskFile, json: AsJson = False) -> None:
     typer.echo(map_words(mask))
     found = accuracy_table({file.name: mask})
     if found.rows:
-        typer.echo(found.markdown())
+        typer.echo("\n".join([found.markdown(), *accuracy_notes([mask])]))
     made = shown(", ".join(f"{name} {version}" for name, version in (mask.versions or {}).items()))
     typer.echo(f"made {mask.created or 'at a time it does not say'}" + (f" with {made}" if made else ""))
 
@@ -236,7 +236,7 @@ def diff(first: MaskFile, second: MaskFile, json: AsJson = False) -> None:
     typer.echo(by_stack_table(found).markdown())
     accuracies = accuracy_table({"A": a, "B": b})
     if accuracies.rows:
-        typer.echo("\n" + accuracies.markdown())
+        typer.echo("\n".join(["", accuracies.markdown(), *accuracy_notes([a, b])]))
 
 
 def combine(

@@ -38,7 +38,7 @@ from headlab.options import option_words, parse_options
 from headlab.records import Comparison
 from headlab.scores import HeadScores
 from headlab.store import Listing, Result, Store, matches
-from headlab.tasks.base import Task
+from headlab.tasks.base import Split, Task
 
 if TYPE_CHECKING:
     from headlab.hooks.model import Model
@@ -100,7 +100,7 @@ def prune(
             rows[language] = mask, comparison
             if out is not None:
                 place = out if out.suffix == ".json" else out / f"{language}.json"
-                with_figures(mask, loaded, comparison, chosen.name, split, ablation).save(place)
+                with_figures(mask, loaded, comparison, part, as_split(split), ablation).save(place)
     print_json(_as_json(rows, split)) if json else typer.echo(table(rows, split))
 
 
@@ -109,10 +109,14 @@ def _as_json(rows: dict[str, tuple[Mask, Comparison]], split: str) -> dict[str, 
     return {"split": split, "languages": languages}
 
 
-def with_figures(mask: Mask, model: Model, seen: Comparison, task: str, split: str, ablation: str) -> Mask:
+def with_figures(mask: Mask, model: Model, seen: Comparison, task: Task, split: Split, ablation: str) -> Mask:
     """The mask as stored in its file: with the model's architecture, and its results on the evaluation split."""
-    figures = {seen.language: record(seen)}
-    chosen = noted({"task": task, "ablation": ablation, **mask.chosen}, split, task, figures, ablation=ablation)
+    from headlab.inputs import label_note
+
+    note = label_note(model, task, task.examples(seen.language, split, 1))
+    figures = {seen.language: record(seen) | ({"note": note} if note else {})}
+    about = {"task": task.name, "ablation": ablation, **mask.chosen}
+    chosen = noted(about, split, task.name, figures, ablation=ablation)
     return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
 
 

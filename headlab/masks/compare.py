@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -230,6 +230,12 @@ def accuracy_table(masks: Mapping[str, Mask]) -> Table:
             rows.append((name, split, shown(task), shown(language), int(figure["n"]), *points, interval))
     formats = ("", "", "", "", "d", ".1f", ".1f", "+.1f", "")
     return Table("mask-accuracies", "Accuracies that the masks carry", COLUMNS, formats, tuple(rows))
+
+
+def accuracy_notes(masks: Iterable[Mask]) -> list[str]:
+    """What stands beside the accuracies recorded in masks, like the label map they were measured with; each once."""
+    notes = (one.figure.get("note") for mask in masks for one in seen(mask))
+    return list(dict.fromkeys(shown(note, 500) for note in notes if note))
 
 
 def _percent(share: float | None) -> float | None:

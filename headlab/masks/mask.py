@@ -127,6 +127,7 @@ EVALUATION = {"task": TEXT, "languages": OBJECT, "size": SOME, "ablation": ABLAT
 FIGURE = {
     "accuracy": SHARE, "n": SOME, "accuracy_low": NUMBER, "accuracy_high": NUMBER, "baseline": SHARE,
     "difference": NUMBER, "low": NUMBER, "high": NUMBER, "p": SHARE, "flipped_right": COUNT, "flipped_wrong": COUNT,
+    "note": TEXT,
 }  # fmt: skip
 TOP = {
     "model": OBJECT, "removed": COUNT, "chosen": OBJECT,

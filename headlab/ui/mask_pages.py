@@ -14,7 +14,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from headlab.errors import HeadlabError
 from headlab.masks import FORMS, WAYS, Mask, Place, combine, compare, convert_out, mask_from_text, noted, snippet
-from headlab.masks.compare import Difference, accuracy_table, by_layer_table, by_stack_table
+from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by_layer_table, by_stack_table
 from headlab.methods.costs import spec_of
 from headlab.pictures import head_map
 from headlab.records import Floats, Head, HeadGrid, content_key
@@ -360,6 +360,8 @@ def tables(a: Mask, b: Mask, found: Difference) -> None:
     accuracies = accuracy_table({"A": a, "B": b})
     if accuracies.rows:
         show(accuracies, "masks")
+        for note in accuracy_notes([a, b]):
+            st.caption(plain(note))
     else:
         st.caption(
             "Neither mask holds accuracies: the Prune page records those it has shown when it exports a mask, and "

@@ -207,8 +207,8 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
         name: {
             field.name: value
             for field in fields(row)
-            if field.name not in ("language", "done", "total", "note")
-            and (value := getattr(row, field.name)) is not None
+            if field.name not in ("language", "done", "total")
+            and (value := getattr(row, field.name)) not in (None, "")
         }
         for name, row in rows.items()
         if row.done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from itertools import pairwise
@@ -32,7 +33,7 @@ from headlab.masks import (
     noted,
     seen,
 )
-from headlab.masks.compare import accuracy_table
+from headlab.masks.compare import accuracy_notes, accuracy_table
 from headlab.records import Head, HeadGrid, Stack
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (2,))))
@@ -299,6 +300,16 @@ def test_figures_are_noted_by_split_and_read_back() -> None:
     assert noted({"rule": "x"}, "dev", "intents", {}) == {"rule": "x"}
     shown = accuracy_table({"mine": mask}).shown()
     assert shown[0] == ["mine", "dev", "intents", "th", "512", "61.0", "60.0", "+1.0", "-1.0 … +3.0"]
+
+
+def test_what_was_assumed_stands_beside_the_figures_and_is_kept_in_the_file() -> None:
+    figure = {"accuracy": 0.5, "n": 10, "note": "Label map: a = LABEL_1, b = LABEL_0"}
+    mask = replace(full_mask(GRID), chosen=noted({}, "test", "intents", {"de": figure, "th": figure}))
+    assert agrees_with_the_schema(mask.to_json())
+    read = mask_from_json(mask.to_json())
+    assert accuracy_notes([read, full_mask(GRID)]) == [figure["note"]]
+    with raises("mask.field_invalid", "note"):
+        mask_from_json(spoil(chosen=noted({}, "test", "intents", {"de": figure | {"note": 1}})))
 
 
 @settings(max_examples=40, deadline=None)
