@@ -5,15 +5,16 @@ The clickable grid of the pages, Plotly and the report's SVG only draw it. This 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from headlab.methods.table import METHODS
-from headlab.records import Bools, Floats, Head, HeadGrid, Ints
+from headlab.records import Floats, Head, HeadGrid, Ints
 from headlab.scores import HeadScores
+from headlab.stats.bootstrap import holm
 from headlab.value_functions import shown_unit
 
 # Colours. Orange harms, blue helps: distinguishable with every common colour blindness, and in grey by their labels.
@@ -62,14 +63,17 @@ def luminance(colour: str) -> float:
 
 # Maps of heads.
 
+OWN, CORRECTED = 1, 2  # how a head is marked: by its own interval, and if that also holds after Holm's correction
+
 
 @dataclass(frozen=True)
 class HeadMap:
     """One value per head, as shown.
 
     values: float [head] in `unit`; NaN for none.  limit: end of the scale, in `unit`; values beyond it get the end's
-    colour.  signed: whether the scale extends to both sides of 0.  marks: bool [head], whether the interval excludes
-    0.  tips: lines of text about each head; empty, or one per head.
+    colour.  signed: whether the scale extends to both sides of 0.  marks: int [head], 0 where the interval holds 0,
+    OWN where it does not, CORRECTED where the p-value corrected for `tests` tests is small too; positive above 0,
+    negative below.  tips: lines of text about each head; empty, or one per head.  tests: 0 without p-values.
     """
 
     grid: HeadGrid
@@ -77,8 +81,15 @@ class HeadMap:
     unit: str
     limit: float
     signed: bool
-    marks: Bools
+    marks: Ints
     tips: tuple[str, ...] = ()
+    tests: int = 0
+
+    @property
+    def meanings(self) -> dict[int, str]:
+        """What the marks of this map mean, by their size; only those that can occur on it."""
+        corrected = {CORRECTED: f"also after Holm's correction for {self.tests:,} tests"} if self.tests else {}
+        return {OWN: "the head's own interval excludes 0"} | corrected
 
     @property
     def scale(self) -> Scale:
@@ -119,21 +130,43 @@ def head_map(
     unit: str = "",
     limit: float | None = None,
     signed: bool = True,
-    marks: Bools | None = None,
+    marks: Ints | None = None,
     tips: Sequence[str] = (),
 ) -> HeadMap:
     """A map of any values, float [head]. limit: by default the largest magnitude."""
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
-    none = np.zeros(grid.size, bool)
+    none = np.zeros(grid.size, np.int64)
     return HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:
-    """The map of a method's scores. limit: the `common_limit` of all maps side by side; by default its own."""
-    factor, unit = shown_unit(scores.unit)
-    limit = limit or common_limit([scores])
-    tips = score_tips(scores)
-    return HeadMap(scores.grid, factor * scores.values, unit, limit, is_signed(scores), score_marks(scores), tips)
+    """The map of a method's scores by themselves. limit: end of the scale in the unit shown; by default its own."""
+    (shown,) = maps_of({"": scores}, common=False).values()
+    return shown if limit is None else replace(shown, limit=limit)
+
+
+def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[str, HeadMap]:
+    """The maps of several scores on view together, whose p-values are corrected for all heads of all of them.
+
+    common: on one scale; else on each map's own.
+    """
+    limit, holms = common_limit(scores.values()), adjusted(scores)
+    tests, found = sum(len(p) for p in holms.values()), dict[str, HeadMap]()
+    for name, s in scores.items():
+        factor, unit = shown_unit(s.unit)
+        own = limit if common else common_limit([s])
+        marks, known = score_marks(s, holms.get(name)), tests if name in holms else 0
+        found[name] = HeadMap(s.grid, factor * s.values, unit, own, is_signed(s), marks, score_tips(s), known)
+    return found
+
+
+def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
+    """Holm-adjusted p-values over all heads of all languages on view, [head] each; {} where there are none."""
+    tested = {name: s.p_values for name, s in scores.items() if s.p_values is not None}
+    if not tested:
+        return {}
+    cuts = np.cumsum([len(p) for p in tested.values()])[:-1]
+    return dict(zip(tested, np.split(holm(np.concatenate(list(tested.values()))), cuts), strict=True))
 
 
 def is_signed(scores: HeadScores) -> bool:
@@ -142,9 +175,10 @@ def is_signed(scores: HeadScores) -> bool:
     return known.signed if known else scores.low is not None or bool((scores.values < 0).any())
 
 
-def score_marks(scores: HeadScores) -> Bools:
-    """Heads whose interval excludes 0, bool [head]."""
-    return scores.harmful | scores.helpful
+def score_marks(scores: HeadScores, corrected: Floats | None = None) -> Ints:
+    """How heads are marked, int [head], as in `HeadMap`. corrected: their adjusted p-values, if any."""
+    sides = scores.helpful.astype(np.int64) - scores.harmful
+    return sides if corrected is None else np.where(corrected <= 1 - scores.level, CORRECTED, OWN) * sides
 
 
 def common_limit(scores: Iterable[HeadScores]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ from headlab.errors import HeadlabError, require_type
 from headlab.masks.mask import Mask
 from headlab.masks.rules import choose
 from headlab.records import Bools, Floats, HeadGrid, Ints
-from headlab.stats.bootstrap import Paired, group_bootstrap
+from headlab.stats.bootstrap import Paired, benjamini_hochberg, group_bootstrap, holm
 
 # The fields of scores beside grid, spec and halves: arrays [head], and plain values with their types.
 ARRAYS = ("values", "low", "high", "p_values", "samples")
@@ -22,6 +22,11 @@ PLAIN = {
     "language": str, "method": str, "estimand": str, "unit": str, "level": float, "example_forwards": int,
     "seconds": float,
 }  # fmt: skip
+
+
+# Corrections for testing many heads: of p-values [test], or None where each head's own interval decides.
+RAW = "raw"
+CORRECTIONS: Mapping[str, Callable[[Floats], Floats] | None] = {RAW: None, "holm": holm, "bh": benjamini_hochberg}
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,27 @@ class HeadScores:
         out[np.argsort(-self.values, kind="stable")] = np.arange(1, self.grid.size + 1)
         return out
 
+    def _high(self, rule: str, correction: str) -> Floats | None:
+        """Upper bounds, raised to 0 where a claim of harm does not survive the correction."""
+        if correction not in CORRECTIONS:
+            raise HeadlabError(
+                f"unknown correction {correction!r}; use {', '.join(CORRECTIONS)}", code="rule.correction_unknown"
+            )
+        adjust = CORRECTIONS[correction]
+        if adjust is None:
+            return self.high
+        if rule != "harmful":
+            raise HeadlabError(
+                f"rule {rule} takes no correction; leave it out, or use rule harmful", code="rule.option_unused"
+            )
+        if self.high is None or self.p_values is None:
+            raise HeadlabError(
+                f"correction {correction} needs p-values, which these scores do not have; use {RAW}, or scores of a "
+                "method that gives them, such as shapley",
+                code="rule.needs_p_values",
+            )
+        return np.where(adjust(self.p_values) <= 1 - self.level, self.high, np.maximum(self.high, 0))
+
     def values_sha256(self) -> str:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
         return hashlib.sha256(np.ascontiguousarray(self.values, "<f8").tobytes()).hexdigest()
@@ -94,10 +120,18 @@ class HeadScores:
         fields: dict[str, Any] = {name: value[name] for name in PLAIN} | arrays
         return HeadScores(grid, spec=value["spec"], **fields)
 
-    def mask(self, rule: str = "harmful", *, k: int | None = None, threshold: float | None = None) -> Mask:
-        """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`."""
-        kept = choose(self.grid, self.values, self.high, rule, k=k, threshold=threshold)
-        options = ({} if k is None else {"k": int(k)}) | ({} if threshold is None else {"threshold": float(threshold)})
+    def mask(
+        self, rule: str = "harmful", *, k: int | None = None, threshold: float | None = None, correction: str = RAW
+    ) -> Mask:
+        """The mask a rule derives from these scores; rules and errors as in `headlab.masks.choose`.
+
+        correction: of rule harmful, for testing all heads: "raw" (none), "holm" or "bh" (Benjamini–Hochberg).  Also
+        raises HeadlabError for an unknown correction, one of another rule, and one without p-values.
+        """
+        kept = choose(self.grid, self.values, self._high(rule, correction), rule, k=k, threshold=threshold)
+        options: dict[str, Any] = {} if k is None else {"k": int(k)}
+        options |= {} if threshold is None else {"threshold": float(threshold)}
+        options |= {} if correction == RAW else {"correction": correction}
         chosen = {
             "rule": rule,
             **options,

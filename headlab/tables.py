@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,8 @@ class Table:
 
     def shown(self) -> list[list[str]]:
         """Cells as displayed text."""
-        return [[_shown(cell, form) for cell, form in zip(row, self.formats, strict=True)] for row in self.rows]
+        forms = [P if is_p(name) and form else form for name, form in zip(self.columns, self.formats, strict=True)]
+        return [[_shown(cell, form) for cell, form in zip(row, forms, strict=True)] for row in self.rows]
 
     def markdown(self) -> str:
         """The table in Markdown: numbers right-aligned, notes below."""
@@ -144,9 +146,31 @@ def _line(cells: Any) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
+# p-values: of a column named p, whatever its format, so that results of earlier versions are shown alike.
+
+P, LEAST_P = "p", 0.001
+
+
+def is_p(column: str) -> bool:
+    """Whether a column holds p-values, by its name: p, p (Holm), p of the loss, minus own p, p_holm."""
+    return re.fullmatch(r"(.* )?p([ ,_(].*)?", column) is not None
+
+
+def p_words(p: float) -> str:
+    """A p-value in three digits: 0.012, < 0.001."""
+    return f"< {LEAST_P}" if p < LEAST_P else f"{p:.3f}"
+
+
+def p_is(p: float) -> str:
+    """The same in a sentence: p = 0.012, p < 0.001."""
+    return f"p {p_words(p)}" if p < LEAST_P else f"p = {p_words(p)}"
+
+
 def _shown(cell: Cell, form: str) -> str:
     if cell is None:
         return NOTHING
+    if form == P:
+        return p_words(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return format(cell, form) if form and not isinstance(cell, str) else str(cell)

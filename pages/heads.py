@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.pictures import common_limit
+from headlab.pictures import maps_of
 from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
@@ -44,7 +44,8 @@ def tables(choice, scores, confidence, head):
         icon=":material/download:",
     )
     shown = table.drop(columns=["method", "estimand", "unit"])
-    st.dataframe(shown, hide_index=True, height=320)
+    fine = {name: st.column_config.NumberColumn(format="%.2g") for name in ("p", "p_holm")}
+    st.dataframe(shown, hide_index=True, height=320, column_config=fine)
     unit = table["unit"].iloc[0]
     note = " (0.01 = one point)" if unit == "accuracy" else ""
     st.caption(f"{len(table):,} rows: every head in every chosen language. Values in {plain(unit)}{note}.")
@@ -56,23 +57,23 @@ def sharpening(choice, scores, head):
 
 def body(choice, results, confidence):
     scores = results.scores
-    limit = common_limit(scores.values())
-    top = st.container()
-    left, right = st.columns([10, 11], gap="large")
+    top, (left, right), below = st.container(), st.columns([10, 11], gap="large"), st.container()
+    with below:
+        st.subheader("Language by language")
+        maps = maps_of(scores, common=headgrid.pick_scale(len(scores)))
     with left:
         focus, head = select(scores)
-        headgrid.one_map(
-            scores[focus], limit, key="large", selected=head, on_click=lambda h: pick(focus, h, scores), compact=False
-        )
+        headgrid.draw_map(
+            maps[focus], key="large", title=language_title(focus), selected=head,
+            on_click=lambda h: pick(focus, h, scores),
+        )  # fmt: skip
         heads_live.offer_again(choice, scores[focus])
     with right:
         head_card.draw(scores, confidence, head, focus)
     with top:
         sharpening(choice, scores, head)
-    st.subheader("Language by language")
     headgrid.small_multiples(
-        scores,
-        limit,
+        maps,
         key="small",
         selected=head,
         on_click=lambda language, clicked: pick(language, clicked, scores),
@@ -92,7 +93,7 @@ with page("Heads") as choice:
         st.info(plain(f"No {choice.method} results of {choice.model} on {choice.task} are cached for these languages."))
         known = st.session_state.get("head")
         sharpening(choice, {}, head_from(known) if known else None)
-        headgrid.small_multiples({}, 1.0, key="small", missing=heads_live.in_place_of_maps(choice, results))
+        headgrid.small_multiples({}, key="small", missing=heads_live.in_place_of_maps(choice, results))
         job_offer.offer(choice, results.missing)
     else:
         st.markdown(headgrid.reading(results.scores))

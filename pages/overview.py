@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.pictures import common_limit
+from headlab.pictures import maps_of
 from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.ui import experiments, headgrid, job_actions, job_offer
@@ -44,8 +44,8 @@ def maps(choice, results):
         st.info(f"The cache folder {plain(what)} for these languages. Compute them below, or choose {other}.")
         return
     st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
-    limit = common_limit(results.scores.values())
-    headgrid.small_multiples(results.scores, limit, key="overview", on_click=open_head)
+    common = headgrid.pick_scale(len(results.scores))
+    headgrid.small_multiples(maps_of(results.scores, common=common), key="overview", on_click=open_head)
 
 
 def missing(choice, results):

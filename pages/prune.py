@@ -39,16 +39,16 @@ def board(choice, loaded, identity, now, results, measured):
         if prune_board.GRID not in st.session_state:
             prune_figures.keep_room(room, choice.languages)
         left, right = st.columns([5, 7], gap="large")
-        with left:
-            prune_board.toolbar(now)
-            drawn = prune_board.Board(now, results, prune_board.pick_scores(results))
-            prune_board.switches(drawn)
-            prune_board.suggestion(drawn)
-            prune_board.twin(now)
         mask = Mask(now.grid, now.kept, identity, now.chosen)
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         asked = mask if mask.removed else None
         question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
+        with left:
+            prune_board.toolbar(now)
+            drawn = prune_board.Board(now, results, prune_board.pick_scores(results))
+            prune_board.switches(drawn)
+            prune_board.suggestion(drawn, lambda: prune_figures.on_test(question, choice.languages, known))
+            prune_board.twin(now)
         with right:
             details = st.container()
             st.caption(READING)

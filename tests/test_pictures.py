@@ -8,10 +8,21 @@ import numpy as np
 import pytest
 from cached_scores import made_up
 from numpy.testing import assert_array_equal
-from reference import between_colours
+from reference import between_colours, holm_by_steps
 
 from headlab import pictures, plots
-from headlab.pictures import common_limit, head_map, is_signed, map_of, score_marks, score_tips, symmetric_limit
+from headlab.pictures import (
+    CORRECTED,
+    OWN,
+    common_limit,
+    head_map,
+    is_signed,
+    map_of,
+    maps_of,
+    score_marks,
+    score_tips,
+    symmetric_limit,
+)
 from headlab.records import HeadGrid, Stack
 from headlab.report.parts import Item
 from headlab.report.result_sections import scores_section
@@ -93,8 +104,36 @@ def test_tips_of_a_method_without_intervals_name_its_unit():
 def test_marks_are_the_heads_whose_interval_excludes_zero():
     values = np.linspace(-0.04, 0.04, GRID.size)
     marked = score_marks(scores(low=values - 0.015, high=values + 0.015))
-    assert marked.tolist() == [True, True, True, False, False, False, True, True, True]
+    assert marked.tolist() == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
     assert not score_marks(scores()).any()
+    p = np.array([0.001, 0.05, 0.06, 0.001, 1, 1, 1, 0.001, 0.001])
+    some = score_marks(scores(low=values - 0.015, high=values + 0.015), p)
+    assert some.tolist() == [-2, -2, -1, 0, 0, 0, 1, 2, 2]  # no mark without an interval beside 0
+
+
+def test_p_values_are_corrected_for_all_heads_of_all_maps_on_view():
+    values, p = np.linspace(-0.04, 0.04, GRID.size), np.geomspace(1e-3, 0.04, GRID.size)
+    of = scores(low=values - 0.001, high=values + 0.001, p_values=p)
+    for count in (1, 5):
+        every = {str(n): of for n in range(count)}
+        wanted = np.array_split(holm_by_steps(np.tile(p, count).tolist()), count)
+        for name, shown in maps_of(every | {"none": scores()}).items():
+            sure = np.abs(shown.marks) == CORRECTED
+            if name == "none":
+                assert (sure.any(), shown.tests, list(shown.meanings)) == (False, 0, [OWN])
+                continue
+            assert_array_equal(sure, (wanted[int(name)] <= 0.05) & (shown.marks != 0))
+            assert shown.tests == count * GRID.size
+            assert f"{count * GRID.size} tests" in shown.meanings[CORRECTED]
+    assert sure.sum() < np.abs(map_of(of).marks == CORRECTED).sum()
+
+
+def test_maps_are_on_one_scale_or_on_their_own():
+    small = scores()
+    large = HeadScores(GRID, "th", "shapley", 3 * small.values, "shapley-top50", "accuracy", 1, 1.0)
+    assert {shown.limit for shown in maps_of({"a": small, "b": large}).values()} == {common_limit([small, large])}
+    own = maps_of({"a": small, "b": large}, common=False)
+    assert [own[name].limit for name in "ab"] == [common_limit([small]), common_limit([large])]
 
 
 def test_one_outlier_does_not_set_the_scale_of_all_maps():
@@ -112,14 +151,14 @@ def test_a_map_without_any_value_still_has_a_scale(maps):
 
 @pytest.mark.parametrize("method", ["shapley", "gradient"])
 def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(method):
-    """Values of few digits: near 0 a sign is a matter of rounding."""
+    """Values of few digits: near 0 a sign is a matter of rounding. A figure alone corrects for its own heads only."""
     several = {code: made_up(code, method) for code in ("de", "th")}
-    limit = common_limit(several.values())
+    limit, together = common_limit(several.values()), maps_of(several)
     section = scores_section([(Item(of, code), of) for code, of in several.items()])
     factor = pictures.shown_unit(several["de"].unit)[0]
     for of, figure in zip(several.values(), section.figures, strict=False):
-        shown = map_of(of, limit)
-        (heat,) = plots.head_map(of, limit / factor).data
+        shown, own = together[of.language], map_of(of, limit)
+        heat, *points = plots.head_map(of, limit / factor).data
         cells = [
             cell for cell in ET.fromstring(figure.drawings[0]).iter(f"{SVG}g") if cell.find(f"{SVG}rect") is not None
         ]
@@ -130,11 +169,26 @@ def test_a_head_has_the_same_colour_sign_and_mark_in_plotly_and_in_the_report(me
         ]
         assert list(shown.colours) == by_plotly == [rect.get("fill") for rect in rects]
         assert_array_equal(np.sign(z).astype(int), shown.signs)
-        ringed = [rect.get("stroke") is not None for rect in rects]
-        dotted = (np.array(heat.text) == "●").ravel()
-        assert_array_equal(dotted, shown.marks)
-        assert_array_equal(ringed, shown.marks)
+        assert_array_equal([mark_in(cell) for cell in cells], shown.marks)
+        assert_array_equal(marks_of(points, np.array(heat.z).shape), own.marks)
         told = [cell.find(f"{SVG}title").text for cell in cells]
         assert told == [
             f"{pictures.named(h)}: {t.replace(chr(10), ', ')}" for h, t in zip(of.grid.heads, shown.tips, strict=True)
         ]
+
+
+def mark_in(cell):
+    """The mark of a head in the report's drawing."""
+    ring = cell.find(f"{SVG}circle")
+    if ring is None:
+        return 0
+    return (1 if "v" in cell.find(f"{SVG}path").get("d") else -1) * (1 if ring.get("fill") == "none" else 2)
+
+
+def marks_of(points, shape):
+    """The marks of a figure's heads, flat."""
+    found = np.zeros(shape, int)
+    for trace in points:
+        for x, y, sign, colour in zip(trace.x, trace.y, trace.text, trace.marker.color, strict=True):
+            found[y, x] = (1 if sign == "+" else -1) * (2 if colour == pictures.DARK else 1)
+    return found.ravel()

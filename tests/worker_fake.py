@@ -94,7 +94,7 @@ class FakeBench:
 
     def attention(self, request: AttentionRequest) -> Weights:
         assert threading.get_ident() == self.thread
-        return Weights(tokens=["a"], weights={"encoder.0.0": [[1.0]]}, separators=[], truncated=False)
+        return Weights(tokens=["a"], weights={"encoder.0.0": [[1.0]]}, separators=[], special=[], truncated=False)
 
     def gradient(self, request: GradientRequest) -> Scores:
         """Long: ten batches, one answer."""

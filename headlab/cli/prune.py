@@ -36,7 +36,7 @@ from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.options import option_words, parse_options
 from headlab.records import Comparison
-from headlab.scores import HeadScores
+from headlab.scores import RAW, HeadScores
 from headlab.store import Listing, Result, Store, matches
 from headlab.tasks.base import Split, Task
 
@@ -56,6 +56,9 @@ def prune(
         typer.Option("--option", "-o", help="name=value that the scores were made with, e.g. estimand=shapley"),
     ] = None,
     rule: Annotated[str, typer.Option(help="harmful (interval below 0), bottom (exactly k), threshold")] = "harmful",
+    correction: Annotated[
+        str, typer.Option(help="rule harmful: raw (each head's own interval), holm, bh (Benjamini-Hochberg)")
+    ] = RAW,
     k: Annotated[int | None, typer.Option(help="rule bottom: heads to remove")] = None,
     threshold: Annotated[float | None, typer.Option(help="rule threshold: remove scores below it")] = None,
     split: Annotated[
@@ -92,7 +95,7 @@ def prune(
     with progress_bar("pruning") as show:
         for number, (language, result) in enumerate(results.results.items()):
             show(language, number, len(results.results))
-            mask = result.record.mask(rule, k=k, threshold=threshold)
+            mask = result.record.mask(rule, k=k, threshold=threshold, correction=correction)
             part, ablation = chosen.restricted([language]), result.record.spec["ablation"]
             report = headlab.evaluate(loaded, part, mask, split=as_split(split), size=size, ablation=ablation)
             comparison = report[language]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.pictures import DARK, HARMS, HELPS, LIGHT, SEQUENTIAL, UNSURE, map_of
+from headlab.pictures import CORRECTED, DARK, HARMS, HELPS, LIGHT, SEQUENTIAL, UNSURE, map_of
 from headlab.plots.matrices import marked
 from headlab.plots.style import LEGEND, ROW_PIXELS, finish
 from headlab.records import Bools, Floats, HeadGrid
@@ -20,7 +20,7 @@ from headlab.value_functions import shown_unit
 
 
 def head_map(scores: HeadScores, limit: float | None = None, template: str | None = None) -> go.Figure:
-    """One map per stack of a method's values, in the unit shown; heads whose interval excludes 0 carry a dot.
+    """One map per stack of a method's values, in the unit shown; heads whose interval excludes 0 carry a + or −.
 
     limit: end of the colour scale in the scores' unit, such as the `symmetric_limit` of several maps; by default that
     of these scores.
@@ -30,8 +30,6 @@ def head_map(scores: HeadScores, limit: float | None = None, template: str | Non
     for at, (name, rows) in enumerate(_rows(shown.grid, shown.values).items()):
         figure.add_heatmap(
             z=rows,
-            text=[["●" if mark else "" for mark in row] for row in _rows(shown.grid, shown.marks)[name]],
-            texttemplate="%{text}",
             customdata=_rows(shown.grid, np.array([tip.replace("\n", "<br>") for tip in shown.tips]))[name],
             hovertemplate=name + " layer %{y}, head %{x}<br>%{customdata}<extra></extra>",
             colorscale=shown.scale,
@@ -47,9 +45,23 @@ def head_map(scores: HeadScores, limit: float | None = None, template: str | Non
                 "ticktext": shown.ends,
             },
         )
+        if shown.marks.any():
+            figure.add_scatter(visible=at == 0, name=name, **_marks(_rows(shown.grid, shown.marks)[name]))
     figure.update_yaxes(autorange="reversed", title="layer", dtick=1)
     figure.update_xaxes(title="head", dtick=1)
-    return finish(figure, template, height=420, title=f"{scores.language} · {scores.estimand}")
+    return finish(figure, template, showlegend=False, height=420, title=f"{scores.language} · {scores.estimand}")
+
+
+def _marks(rows: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """The marks of a stack as points: a disc with the head's sign, white, or black where it is corrected."""
+    at = [(x, y, int(mark)) for y, row in enumerate(rows) for x, mark in enumerate(row) if mark]
+    sure = [abs(mark) == CORRECTED for _, _, mark in at]
+    return {
+        "x": [x for x, _, _ in at], "y": [y for _, y, _ in at], "mode": "markers+text", "hoverinfo": "skip",
+        "marker": {"size": 13, "color": [DARK if own else LIGHT for own in sure], "line": {"color": DARK, "width": 1}},
+        "text": ["+" if mark > 0 else "−" for _, _, mark in at],
+        "textfont": {"color": [LIGHT if own else DARK for own in sure], "size": 12},
+    }  # fmt: skip
 
 
 def _rows(grid: HeadGrid, flat: np.ndarray[tuple[int], np.dtype[np.generic]]) -> Mapping[str, list[list[float]]]:

@@ -441,6 +441,7 @@ def _pruned(mask: Mask, model: str, file: str) -> Again:
     options = part(spec, "method", "options") or part(spec, "order", "options") or {}
     options = {name: value for name, value in options.items() if name in method.options}
     words += ["--method", method.key, *option_words("-o", options, method.options), "--rule", str(chosen["rule"])]
+    words += ["--correction", str(chosen["correction"])] if "correction" in chosen else []
     words += ["--k", str(int(chosen["k"]))] if "k" in chosen else []
     words += [f"--threshold={chosen['threshold']}"] if "threshold" in chosen else []
     return Again((*made.commands, (*words, "--out", file)), (*made.notes, CACHE))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headlab.pictures import DIVERGING, SEQUENTIAL, HeadMap, ink_on, named, on_scale
+from headlab.pictures import CORRECTED, DIVERGING, SEQUENTIAL, HeadMap, ink_on, named, on_scale
 from headlab.records import Bools, Floats, Head, HeadGrid, Stack
 from headlab.report.svg import element, hint, picture, width_of, words
 from headlab.tables import Report, Table
@@ -22,12 +22,12 @@ BLANK = "#e4e6ea"  # of a head without a value
 
 
 class Cell(NamedTuple):
-    """How a head is drawn: its colour, the text on it, the tooltip, and whether it is ringed."""
+    """How a head is drawn: its colour, the text on it, the tooltip, and its mark as in `HeadMap`."""
 
     colour: str
     words: str
     told: str
-    ringed: bool = False
+    mark: int = 0
 
 
 def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, ...]:
@@ -59,29 +59,36 @@ def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
 
 
 def _cell(cell: Cell, x: float, y: float, size: int) -> str:
-    inner = size - 1.5
-    ring, thick = (ink_on(cell.colour), 2.0) if cell.ringed else (None, None)
-    inset = 1.0 if cell.ringed else 0.0
-    box = element(
-        "rect", x=x + inset, y=y + inset, width=inner - 2 * inset, height=inner - 2 * inset, fill=cell.colour,
-        stroke=ring, stroke_width=thick,
-    )  # fmt: skip
-    if not cell.words or size != CELL:
-        return element("g", hint(cell.told), box)
-    font = min(10.0, (size - 3) / (0.56 * len(cell.words)))
-    written = words(
-        x + inner / 2, y + inner / 2 + 0.36 * font, cell.words, fill=ink_on(cell.colour), font_size=font,
-        text_anchor="middle",
-    )  # fmt: skip
-    return element("g", hint(cell.told), box, written)
+    inner, ink = size - 1.5, ink_on(cell.colour)
+    box = element("rect", x=x, y=y, width=inner, height=inner, fill=cell.colour)
+    parts = [hint(cell.told), box, *_mark_of(cell.mark, x + inner, y, size, ink, cell.colour)]
+    if cell.words and size == CELL:
+        font = min(10.0, (size - 3) / (0.56 * len(cell.words)))
+        parts.append(words(
+            x + inner / 2, y + inner / 2 + 0.36 * font + 1.5 * bool(cell.mark), cell.words, fill=ink, font_size=font,
+            text_anchor="middle",
+        ))  # fmt: skip
+    return element("g", *parts)
+
+
+def _mark_of(mark: int, right: float, top: float, size: int, ink: str, ground: str) -> list[str]:
+    """A ring with the head's sign, in a cell's upper right corner: hollow, or filled where the mark is CORRECTED."""
+    if not mark:
+        return []
+    radius, sure = size / 7.5, abs(mark) == CORRECTED
+    x, y, arm = right - radius - 1, top + radius + 1, 0.55 * radius
+    ring = element("circle", cx=x, cy=y, r=radius, fill=ink if sure else "none", stroke=ink, stroke_width=1.0)
+    upright = f"M{x:.2f} {y - arm:.2f}v{2 * arm:.2f}" if mark > 0 else ""
+    path = f"M{x - arm:.2f} {y:.2f}h{2 * arm:.2f}{upright}"
+    return [ring, element("path", d=path, stroke=ground if sure else ink, stroke_width=1.0, fill="none")]
 
 
 def scores_cells(shown: HeadMap) -> list[Cell]:
-    """Cells of scores, labelled with the value and ringed where the interval excludes 0."""
+    """Cells of scores, labelled with the value and marked where the interval excludes 0."""
     return [
-        Cell(colour or BLANK, brief(value, shown.limit), f"{named(head)}: {tip.replace(chr(10), ', ')}", bool(mark))
+        Cell(colour or BLANK, brief(value, shown.limit), f"{named(head)}: {tip.replace(chr(10), ', ')}", mark)
         for head, colour, value, tip, mark in zip(
-            shown.grid.heads, shown.colours, shown.values.tolist(), shown.tips, shown.marks, strict=True
+            shown.grid.heads, shown.colours, shown.values.tolist(), shown.tips, shown.marks.tolist(), strict=True
         )
     ]
 

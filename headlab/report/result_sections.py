@@ -14,7 +14,7 @@ from headlab.masks import Mask
 from headlab.masks.compare import Seen, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
-from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, common_limit, map_of
+from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, adjusted, maps_of
 from headlab.records import Floats, by_layer
 from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined, part
 from headlab.report.figures import drawn
@@ -43,7 +43,6 @@ from headlab.report.svg import (
 )
 from headlab.roles.table import NAME as ROLES
 from headlab.scores import Curve, HeadScores
-from headlab.stats import holm
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
 from headlab.value_functions import shown_unit
@@ -63,10 +62,9 @@ def scores_section(items: Scored) -> Section:
     """The section of one group of scores."""
     first = items[0][1]
     factor, unit = shown_unit(first.unit)
-    limit = common_limit(s for _, s in items)
-    shown = [map_of(s, limit) for _, s in items]
+    shown = list(maps_of({str(at): s for at, (_, s) in enumerate(items)}).values())
     figures = [_figure(s, one, len(items)) for (_, s), one in zip(items, shown, strict=True)]
-    figures.append(Figure((scale_key(shown),), _legend(first, unit, any(one.signed for one in shown)), wide=True))
+    figures.append(Figure((scale_key(shown),), _legend(first, shown), wide=True))
     tables: list[Table | Folded] = [
         _scores_summary(items, factor, unit),
         *(Folded(t) for t in _heads(items, factor, unit)),
@@ -89,12 +87,14 @@ def _figure(s: HeadScores, shown: HeadMap, of: int) -> Figure:
     return Figure(maps, s.language if of > 1 else f"{s.language}, {shown.unit}")
 
 
-def _legend(first: HeadScores, unit: str, signed: bool) -> str:
-    words = f"{first.estimand}, in {unit}."
-    if signed:
+def _legend(first: HeadScores, shown: Sequence[HeadMap]) -> str:
+    words = f"{first.estimand}, in {shown[0].unit}."
+    if any(one.signed for one in shown):
         words += " Above 0 (blue): the head helps, and that much is lost when it goes; below 0 (orange): it harms."
+    tests = max(one.tests for one in shown)
     if first.low is not None:
-        words += f" Ringed: the {first.level:.0%} interval excludes 0."
+        words += f" A ring in the corner: the head's own {first.level:.0%} interval excludes 0"
+        words += f"; a filled one: also after Holm's correction for {tests:,} tests." if tests else "."
     return words
 
 
@@ -127,8 +127,8 @@ def _row(s: HeadScores, factor: float) -> tuple[Cell, ...]:
 
 def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
     """One table per language; p-values are adjusted over all heads and languages that have any."""
-    adjusted = iter(_adjusted([s.p_values for _, s in items if s.p_values is not None]))
-    for _, s in items:
+    holms = adjusted({str(at): s for at, (_, s) in enumerate(items)})
+    for at, (_, s) in enumerate(items):
         columns: dict[tuple[str, str], Floats | None] = {
             (f"value, {unit}", "+.3f" if METHODS.get(s.method) is None or METHODS[s.method].signed else ".4f"):
                 factor * s.values,
@@ -136,7 +136,7 @@ def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
             (f"high, {unit}", "+.3f"): None if s.high is None else factor * s.high,
             ("samples", ",.0f"): None if s.samples is None else s.samples.astype(float),
             ("p", ".4f"): s.p_values,
-            ("p (Holm)", ".4f"): None if s.p_values is None else next(adjusted),
+            ("p (Holm)", ".4f"): holms.get(str(at)),
         }  # fmt: skip
         given = {name: values for name, values in columns.items() if values is not None}
         rows: tuple[tuple[Cell, ...], ...] = tuple(
@@ -146,13 +146,6 @@ def _heads(items: Scored, factor: float, unit: str) -> Iterator[Table]:
         names = ("stack", "layer", "head", "rank", *(name for name, _ in given))
         forms = ("", "d", "d", "d", *(form for _, form in given))
         yield Table(f"scores-{s.language}", f"Every head, {s.language}", names, forms, rows)
-
-
-def _adjusted(given: Sequence[Floats]) -> list[Floats]:
-    if not given:
-        return []
-    ends = np.cumsum([len(p) for p in given])[:-1]
-    return list(np.split(holm(np.concatenate(given)), ends))
 
 
 def _scores_notes(items: Scored) -> Iterator[str]:

@@ -41,19 +41,19 @@ SHADE = "#2478c8"
 class Panel:
     """One sentence and the attention of some heads in it.
 
-    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut.  separators:
-    positions of the tokens that end or separate texts.
+    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut.  special: positions of
+    special tokens, such as <s> and </s>.
     """
 
     title: str
     tokens: tuple[str, ...]
     weights: Mapping[str, Floats]
     cut: bool = False
-    separators: tuple[int, ...] = ()
+    special: tuple[int, ...] = ()
 
     @staticmethod
     def of(title: str, answer: Mapping[str, Any]) -> Panel:
-        """A panel from the worker's answer (tokens, weights, separators, truncated), cut to 64 tokens.
+        """A panel from the worker's answer (tokens, weights, special, truncated), cut to 64 tokens.
 
         Raises HeadlabError if the shape of the weights does not match the tokens.
         """
@@ -68,19 +68,26 @@ class Panel:
                 )
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        ends = tuple(int(place) for place in answer.get("separators", ()) if place < n)
-        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), ends)
+        special = tuple(int(place) for place in answer.get("special", ()) if place < n)
+        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), special)
 
     def heads(self) -> list[Panel]:
         """One panel per head."""
         return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
 
-    def to_separators(self, name: str) -> int:
-        """The number of tokens whose largest weight in a head goes to a separator; a tie does not count."""
-        ends = np.isin(np.arange(len(self.tokens)), self.separators)
-        rows = self.weights[name]
-        on, off = (rows[:, side].max(axis=1, initial=-1.0) for side in (ends, ~ends))
-        return int((on > off).sum())
+    def on_special(self, name: str) -> dict[str, float]:
+        """Mean share of a head's weight on each special token, by its text; added up where a text occurs again."""
+        shares: dict[str, float] = {}
+        for place in self.special:
+            mean = float(self.weights[name][:, place].mean())
+            shares[self.tokens[place]] = shares.get(self.tokens[place], 0.0) + mean
+        return shares
+
+    def largest_on_special(self, name: str) -> tuple[int, int]:
+        """How many tokens give a special token their largest weight: alone, and in a tie with another token."""
+        where = np.isin(np.arange(len(self.tokens)), self.special)
+        on, off = (self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where))
+        return int((on > off).sum()), int((on == off).sum())
 
 
 def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
@@ -208,16 +215,19 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
     )
 
 
-def separator_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
-    """For each head, how many tokens per sentence give their largest weight to a separator; empty if there is none."""
-    seen = [panel for panel in panels if panel.separators]
+def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
+    """For each head, how much of its weight special tokens get, sentence by sentence; empty if there are none."""
+    seen = [panel for panel in panels if panel.special]
     heads = dict.fromkeys(name for panel in seen for name in panel.weights)
-    return [f"{names.get(name, name)}: {', '.join(_counted(panel, name) for panel in seen)}" for name in heads]
+    return [f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}" for name in heads]
 
 
-def _counted(panel: Panel, name: str) -> str:
-    count, tokens = panel.to_separators(name), len(panel.tokens)
-    return f"{panel.title} {'every one' if count == tokens else count} of {tokens}"
+def _on_special(panel: Panel, name: str) -> str:
+    shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
+    each = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
+    ties = f", {tied} in a tie" if tied else ""
+    most = f"the largest weight of {alone} of {len(panel.tokens)} tokens{ties}"
+    return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
 
 
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:
@@ -400,8 +410,9 @@ BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights"
 def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     """Draw the panels in one of VIEWS. names: display name of each head."""
     {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
-    if told := separator_words(panels, names):
-        st.caption(f"Tokens whose largest weight goes to a separator. {plain('; '.join(told))}.")
+    if told := special_words(panels, names):
+        st.caption("Weight on special tokens, in the mean of a sentence's tokens:")
+        st.caption("\n".join(f"- {plain(words)}." for words in told))
     if any(panel.cut for panel in panels):
         st.caption(f"Sentences are cut after {MAX_TOKENS} tokens.")
 

@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
+from pandas.io.formats.style import Styler
 
 from headlab.plots import PRINT_WIDTH, printed
-from headlab.tables import NOTHING, Table
+from headlab.tables import NOTHING, Table, is_p, p_words
 from headlab.ui.names import language_title, plain
 from headlab.ui.presses import uninterrupted
 
@@ -65,10 +66,10 @@ def show(table: Table, key: str) -> None:
     columns = {
         name: st.column_config.NumberColumn(format=f"%{form}")
         for name, form in formats.items()
-        if FORMAT.fullmatch(form)
+        if FORMAT.fullmatch(form) and not is_p(name)
     }
     height = min(TALL, 38 + 35 * max(1, len(table.rows)))
-    st.dataframe(frame(table), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
+    st.dataframe(with_p(frame(table)), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
     for note in table.notes:
         st.caption(plain(note))
     st.download_button(
@@ -88,6 +89,12 @@ def frame(table: Table) -> pd.DataFrame:
     if LANGUAGE in columns:
         columns[LANGUAGE] = [language_title(str(cell)) for cell in columns[LANGUAGE]]
     return pd.DataFrame(columns, columns=list(table.columns))
+
+
+def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
+    """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted."""
+    tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
+    return rows.style.format(dict.fromkeys(tests, p_words), na_rep=NOTHING) if tests else rows
 
 
 # How a result was made, and which ones could not be read.

@@ -10,15 +10,14 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from headlab.methods.costs import caution, spec_of
-from headlab.pictures import is_signed
+from headlab.pictures import adjusted, is_signed
 from headlab.report.commands import part
 from headlab.scores import HeadScores
-from headlab.stats import holm
 from headlab.store import Result
 from headlab.studies.differences import ALPHA, COLUMNS
 from headlab.studies.table import FRONT, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
-from headlab.tables import Report, Table
+from headlab.tables import Report, Table, p_is
 from headlab.ui.names import language_title
 
 ENDS = COLUMNS[:3]  # a difference and its interval
@@ -82,12 +81,11 @@ def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
 
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
     """How many of these claims of harm stand when all heads of all languages on view are tested together."""
-    every = [s.p_values for s in scores.values()]
-    if any(p is None for p in every):
+    holms = adjusted(scores)
+    if len(holms) < len(scores):
         return ""
-    p = holm(np.concatenate([np.asarray(one) for one in every]))
-    left = int(((p <= ALPHA) & np.concatenate([s.harmful for s in scores.values()])).sum())
-    return f"; {left or 'none'} of them after Holm's correction for all {p.size:,}"
+    left = sum(int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in holms.items())
+    return f"; {left or 'none'} of them after Holm's correction for all {sum(map(len, holms.values())):,}"
 
 
 def _examples(every: Iterable[HeadScores]) -> str:
@@ -142,7 +140,7 @@ def _front(result: Result[Report]) -> Iterator[Finding]:
     kept, gone = choices[0]["heads kept"], choices[0]["heads removed"]
     tested = _rows(result.record, "front-confirmed", ("p of the loss",))
     p = max((row["p of the loss"] for row in tested), default=1.0)
-    verdict = f"confirmed on test (p = {_p(p)})" if p <= ALPHA else "not confirmed on test"
+    verdict = f"confirmed on test ({p_is(p)})" if p <= ALPHA else "not confirmed on test"
     yield Finding(
         f"{_many(gone, gone + kept)} can go in every language at once with a loss of at most {within:g} points in "
         f"any, by dev; {verdict}.",
@@ -205,7 +203,3 @@ def _points(row: Mapping[str, Any]) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", MINUS)
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"

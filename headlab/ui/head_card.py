@@ -11,25 +11,16 @@ import streamlit as st
 
 from headlab import plots
 from headlab.methods.costs import spec_of
-from headlab.pictures import is_signed
+from headlab.pictures import adjusted, is_signed
 from headlab.records import Floats, Head, HeadGrid
 from headlab.scores import HeadScores
-from headlab.stats import holm
+from headlab.tables import p_is
 from headlab.ui import figures
 from headlab.ui.history import encode, history
 from headlab.ui.names import head_key, head_words, language_title, page_link, plain
 from headlab.value_functions import shown_unit
 
 # Head scores as tables: every head in every language, or one head across languages.
-
-
-def adjusted(scores: Mapping[str, HeadScores]) -> dict[str, Floats]:
-    """Holm-adjusted p-values over all heads of all languages shown; {} where there are none."""
-    tested = {name: s.p_values for name, s in scores.items() if s.p_values is not None}
-    if not tested:
-        return {}
-    cuts = np.cumsum([len(p) for p in tested.values()])[:-1]
-    return dict(zip(tested, np.split(holm(np.concatenate(list(tested.values()))), cuts), strict=True))
 
 
 def _column(values: np.ndarray[tuple[int], np.dtype[np.generic]] | None, size: int) -> Floats:
@@ -96,14 +87,23 @@ def one_head(
     return pd.DataFrame(rows)
 
 
-def verdict(s: HeadScores, head: Head) -> str:
-    """What a head's interval says about its effect, in a few words."""
+def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = None) -> str:
+    """What a head's interval says about its effect, in a few words.
+
+    among: all scores on view, for whose heads p is corrected; None where they are not final.
+    """
     i = s.grid.index(head)
     if s.low is None or s.high is None:
         return "no interval: this method says nothing about its uncertainty"
-    if s.low[i] > 0:
-        return "helps: its interval lies above 0"
-    return "harms: its interval lies below 0" if s.high[i] < 0 else "undecided: its interval contains 0"
+    if not (s.harmful[i] or s.helpful[i]):
+        return "undecided: its interval contains 0"
+    side = "harms: its interval lies below 0" if s.harmful[i] else "helps: its interval lies above 0"
+    holms = adjusted(among or {})
+    if s.language not in holms:
+        return side
+    p, tests = holms[s.language][i], sum(map(len, holms.values()))
+    stands = ", also" if p <= 1 - s.level else " by itself, but not"
+    return f"{side}{stands} after Holm's correction for {tests:,} tests ({p_is(p)})"
 
 
 # A head's card: its value in every language with its uncertainty, and links to other pages.
@@ -119,8 +119,8 @@ def _columns(sign: str) -> dict[str, Any]:
         "half_width": number("Half-width", format="%.3f", help="Half the interval's length"),
         "rank": number("Rank", help="1 = the most useful head of this language"),
         "samples": number("Samples", format="localized"),
-        "p": number("p", format="%.2g", help="Of “this head does nothing”, two-sided"),
-        "p_holm": number("p (Holm)", format="%.2g", help="Adjusted for every head of every language shown"),
+        "p": number("p", help="Of “this head does nothing”, two-sided"),
+        "p_holm": number("p (Holm)", help="Adjusted for every head of every language shown"),
         "confidence": number("Confidence", format="%.2f", help="Mean of its largest attention weight"),
     }
 
@@ -151,7 +151,7 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     table = one_head(scores, head, confidence).set_index("language", drop=False)
     st.subheader(plain(head_words(head, several=len(s.grid.stacks) > 1)))
     rank = f"rank {table['rank'].loc[focus]} of {s.grid.size}"
-    st.markdown(f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head)}.")
+    st.markdown(f"In {plain(language_title(focus))} {shown_value(s, head)}, {rank}; {verdict(s, head, scores)}.")
     names = [str(name) for name in table.index]
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")
@@ -167,9 +167,8 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
 def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:
     """The card's figures as a table, the same as its chart."""
     table = one_head(scores, head, confidence).dropna(axis="columns", how="all")
-    st.dataframe(
-        table, hide_index=True, column_config=_columns(_sign(next(iter(scores.values())))), height=_height(table)
-    )
+    columns = _columns(_sign(next(iter(scores.values()))))
+    st.dataframe(figures.with_p(table), hide_index=True, column_config=columns, height=_height(table))
     if "p_holm" in table:
         tests = sum(s.grid.size for s in scores.values())
         st.caption(

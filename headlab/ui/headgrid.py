@@ -10,7 +10,7 @@ import streamlit as st
 
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
-from headlab.pictures import HeadMap, is_signed, map_of
+from headlab.pictures import HeadMap, is_signed
 from headlab.records import Bools, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.ui import presses
@@ -84,32 +84,30 @@ def _data(shown: HeadMap, title: str) -> dict[str, Any]:
         "shares": [float(f"{share:.4g}") if ok else None for share, ok in zip(shares, finite, strict=True)],
         "scale": [colour for _, colour in shown.scale],
         "ends": list(shown.ends),
-        "marks": shown.marks.astype(int).tolist(),
+        "marks": shown.marks.tolist(),
+        "meanings": {str(mark): words for mark, words in shown.meanings.items()},
         "tips": list(shown.tips),
         "signed": shown.signed,
     }
 
 
-# Head maps of several languages on one scale: small multiples and one large.
+# Head maps of several languages: small multiples, and one large.
+
+SCALES = {"one": "one for all maps", "own": "each map's own"}
 
 
-def one_map(
-    scores: HeadScores,
-    limit: float,
-    *,
-    key: str,
-    selected: Head | None,
-    on_click: Callable[[Head], None] | None,
-    compact: bool,
-) -> None:
-    """One language's map, in the unit shown."""
-    title = language_title(scores.language)
-    draw_map(map_of(scores, limit), key=key, title=title, selected=selected, on_click=on_click, compact=compact)
+def pick_scale(maps: int) -> bool:
+    """The widget that chooses the colour scale; whether it is one for all maps. Not drawn for a single map."""
+    if maps < 2:
+        return True
+    return st.radio(
+        "Colour scale", list(SCALES), format_func=SCALES.__getitem__, horizontal=True, key="scale", bind="query-params",
+        help="One scale compares languages. Its own shows the order within a language whose values are all small.",
+    ) == "one"  # fmt: skip
 
 
 def small_multiples(
-    scores: Mapping[str, HeadScores],
-    limit: float,
+    maps: Mapping[str, HeadMap],
     *,
     key: str,
     selected: Head | None = None,
@@ -125,9 +123,12 @@ def small_multiples(
         return None if on_click is None else lambda head: on_click(language, head)
 
     with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by shell.STYLE
-        for language, s in scores.items():
+        for language, shown in maps.items():
             with st.container():
-                one_map(s, limit, key=f"{key}-{language}", selected=selected, on_click=clicked(language), compact=True)
+                draw_map(
+                    shown, key=f"{key}-{language}", title=language_title(language), selected=selected,
+                    on_click=clicked(language), compact=True,
+                )  # fmt: skip
         for instead in (missing or {}).values():
             with st.container():
                 instead()
@@ -139,13 +140,15 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
     unit = shown_unit(s.unit)[1]
     title = METHODS[s.method].title if s.method in METHODS else s.method
     words = [f"**{plain(title)}**, estimand `{s.estimand.replace('`', '')}`, in {plain(unit)}."]
-    words.append("Rows are layers, columns are heads, both counted from 0; one colour scale for all maps.")
+    words.append("Rows are layers, columns are heads, both counted from 0.")
     if is_signed(s):
         words.append("Blue heads help, orange heads harm.")
     if s.low is None:
         words.append("This method gives no intervals: nothing here says which differences are noise.")
     else:
-        words.append(f"A dot marks a head whose {s.level:.0%} interval excludes 0.")
+        words.append(f"A hollow + or − marks a head whose own {s.level:.0%} interval excludes 0")
+        tests = sum(s.grid.size for s in scores.values() if s.p_values is not None)
+        words[-1] += f", a filled one also after Holm's correction for all {tests:,} tests." if tests else "."
     if text := caution(s.method):
         words.append(f"**Caution: {text}.**")
     return " ".join(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,12 +11,12 @@ import streamlit as st
 
 from headlab.methods.costs import PRECISION, caution, spec_of
 from headlab.methods.table import METHODS
-from headlab.pictures import common_limit
+from headlab.pictures import HeadMap, common_limit, maps_of
 from headlab.records import Head
 from headlab.scores import HeadScores
 from headlab.tables import duration
 from headlab.ui.head_card import shown_value, verdict
-from headlab.ui.headgrid import one_map
+from headlab.ui.headgrid import draw_map
 from headlab.ui.job_actions import bar, known_jobs, refusal, said, start, watch
 from headlab.ui.job_format import Job
 from headlab.ui.job_offer import price, work_of
@@ -39,8 +40,16 @@ def picture(
 ) -> None:
     """The large map of a running job, and its progress. stored: sets the colour scale."""
     st.markdown(plain(line(job, scores)))
-    limit = common_limit(stored.values() or [scores])
-    one_map(scores, limit, key="sharpening", selected=known(scores, selected), on_click=clicked, compact=False)
+    draw_map(
+        shown(scores, stored), key="sharpening", title=language_title(scores.language),
+        selected=known(scores, selected), on_click=clicked,
+    )  # fmt: skip
+
+
+def shown(scores: HeadScores, stored: Mapping[str, HeadScores]) -> HeadMap:
+    """The map of the scores so far, on the scale of the stored ones and corrected together with them."""
+    (*_, own) = maps_of({**{k: s for k, s in stored.items() if k != scores.language}, scores.language: scores}).values()
+    return replace(own, limit=common_limit(stored.values() or [scores]))
 
 
 def about_head(scores: HeadScores, stored: Mapping[str, HeadScores], selected: Head | None) -> None:
@@ -59,8 +68,7 @@ def known(scores: HeadScores, head: Head | None) -> Head | None:
 
 def small_picture(scores: HeadScores, stored: Mapping[str, HeadScores]) -> None:
     """The same as a small map."""
-    limit = common_limit(stored.values() or [scores])
-    one_map(scores, limit, key="sharpening-small", selected=None, on_click=None, compact=True)
+    draw_map(shown(scores, stored), key="sharpening-small", title=language_title(scores.language), compact=True)
 
 
 def line(job: Job, scores: HeadScores) -> str:

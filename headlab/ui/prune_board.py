@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,19 @@ from headlab.ui.headgrid import head_switches
 from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title, plain
 from headlab.ui.presses import Button, button, row
-from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.results import (
+    CORRECTIONS,
+    MEAN,
+    RULES,
+    Found,
+    Suggestion,
+    expected_false,
+    how_chosen,
+    pooled,
+    risk,
+    rules_for,
+    suggest,
+)
 from headlab.value_functions import shown_unit
 
 GRID = "prune-grid"
@@ -80,8 +93,11 @@ def switches(board: Board) -> None:
     )
 
 
-def suggestion(board: Board) -> None:
-    """A rule over the scores, its effect, and the button that applies it."""
+def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:
+    """A rule over the scores, its effect, and the button that applies it.
+
+    on_test: draws what the current mask does on test; called where it is the one suggested.
+    """
     scores = board.scores
     with st.expander("Take the method's suggestion", icon=":material/auto_fix_high:"):
         if scores is None:
@@ -91,10 +107,14 @@ def suggestion(board: Board) -> None:
         kept = suggest(scores, wanted)
         off = int((~kept).sum())
         st.markdown(f"**{off} of {kept.size} heads** would be off, by {scores.method} of {plain(_whose(board))}.")
+        if false_ones := expected_false(scores, wanted, off):
+            st.caption(false_ones)
         if sentence := risk(kept):
             st.warning(sentence)
         chosen = how_chosen(scores, wanted, list(board.found.scores))
         button("Switch these off", key="prune-suggest", kind="primary", on_press=board.now.put, args=(kept, chosen))
+        if on_test is not None and off and np.array_equal(kept, board.now.kept):
+            on_test()
 
 
 def _whose(board: Board) -> str:
@@ -119,7 +139,15 @@ def _rule(scores: HeadScores) -> Suggestion:
             f"Threshold ({unit})", value=start, step=(high - low) / 100 or 0.01, format="%.4g", key="threshold"
         )
         return Suggestion(rule, threshold=shown / factor)
+    if rule == "harmful" and scores.p_values is not None:
+        return Suggestion(rule, correction=pick_correction())
     return Suggestion(rule)
+
+
+def pick_correction() -> str:
+    """The widget that chooses how rule harmful corrects for testing many heads."""
+    label, words = "Corrected for testing many heads", CORRECTIONS.__getitem__
+    return str(st.radio(label, list(CORRECTIONS), format_func=words, key="correct", bind="query-params"))
 
 
 def twin(now: History) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,14 +15,16 @@ from streamlit.delta_generator import DeltaGenerator
 from headlab.masks import Mask
 from headlab.records import canonical_json
 from headlab.stats import holm
+from headlab.ui.figures import with_p
 from headlab.ui.names import language_title, plain
-from headlab.ui.presses import button, follow
+from headlab.ui.presses import button, follow, give
 from headlab.ui.shell import Latest, guarded
 
 # Accuracy of a mask, language by language, as the worker sends it, and tables of it. No streamlit here.
 
 SIZES = {"dev": 512, "test": 1000}
 REMEMBERED = 3000
+LEAST = 128  # examples before a difference is shown: it still moves by several points on fewer
 
 
 class Asks(Protocol):
@@ -145,9 +147,12 @@ def _remember(known: Known, key: tuple[str, ...], figure: Figure) -> None:
 
 
 def table(rows: Mapping[str, Figure], languages: Sequence[str]) -> pd.DataFrame:
-    """One row per language, in percent and points, with p adjusted for several languages (Holm)."""
+    """One row per language, in percent and points, with p adjusted for several languages (Holm).
+
+    A row that is not final has no test, and no difference before `LEAST` examples.
+    """
     frame = pd.DataFrame([_row(name, rows.get(name)) for name in languages])
-    p = np.array([rows[n].p for n in languages if n in rows and rows[n].p is not None], float)
+    p = np.array([rows[n].p for n in languages if n in rows and rows[n].done and rows[n].p is not None], float)
     if len(languages) > 1 and len(p) == len(languages):
         frame["p (Holm)"] = holm(p)
     compared = any(row.difference is not None for row in rows.values())
@@ -162,27 +167,50 @@ def _row(name: str, row: Figure | None) -> dict[str, Any]:
     return {
         "Language": name,
         "Accuracy %": 100 * row.accuracy,
-        "Difference": _points(row.difference),
+        "Difference": _points(row.difference) if enough(row) else None,
         "95 % interval": None
-        if row.low is None or row.high is None
-        else f"{100 * row.low:+.1f} … {100 * row.high:+.1f}",
-        "p": row.p,
+        if row.low is None or row.high is None or not enough(row)
+        else f"{signed(row.low)} … {signed(row.high)}",
+        "p": row.p if row.done else None,
         "Now right": row.flipped_right,
         "Now wrong": row.flipped_wrong,
         "Unpruned %": _points(row.baseline),
-        "Examples": f"{row.n}" if row.done else f"{row.n} of {row.total}",
+        "Examples": f"{row.n:,}" if row.done else f"{row.n:,} of {row.total:,} …",
     }
+
+
+def enough(row: Figure) -> bool:
+    """Whether a difference on so many examples is worth showing."""
+    return row.done or row.n >= LEAST
+
+
+def signed(share: float) -> str:
+    """A share as points with a sign: +4.7, −0.3, ±0.0."""
+    points = round(100 * share, 1)
+    return "±0.0" if points == 0 else f"{points:+.1f}".replace("-", "−")
 
 
 def _points(value: float | None) -> float | None:
     return None if value is None else 100 * value
 
 
-def mean_figure(rows: Mapping[str, Figure]) -> tuple[float, float | None]:
-    """Mean accuracy over the languages, and mean difference (None if nothing is compared)."""
-    accuracy = float(np.mean([row.accuracy for row in rows.values()]))
-    differences = [row.difference for row in rows.values() if row.difference is not None]
-    return accuracy, float(np.mean(differences)) if len(differences) == len(rows) else None
+def mean_figure(rows: Mapping[str, Figure]) -> Figure:
+    """The mean over the languages; counts are of languages, all and with a final figure.
+
+    Ends of the interval are the means of the languages' ends: the standard error of a mean is at most the mean of the
+    standard errors, however the languages depend on each other, so it is never too narrow for that.
+    """
+    every = list(rows.values())
+
+    def mean(name: str) -> float | None:
+        given = [value for row in every if (value := getattr(row, name)) is not None]
+        return float(np.mean(given)) if len(given) == len(every) else None
+
+    final = sum(row.done for row in every)
+    accuracy = float(np.mean([row.accuracy for row in every]))
+    difference, low, high = (mean(name) if all(map(enough, every)) else None for name in ("difference", "low", "high"))
+    whole = Figure("mean", final, len(every), accuracy, final == len(every))
+    return replace(whole, difference=difference, low=low, high=high)
 
 
 def progress_words(rows: Mapping[str, Figure], languages: Sequence[str], question: Question) -> str:
@@ -207,8 +235,7 @@ def evaluated(rows: Mapping[str, Figure], question: Question) -> dict[str, Any]:
         name: {
             field.name: value
             for field in fields(row)
-            if field.name not in ("language", "done", "total")
-            and (value := getattr(row, field.name)) not in (None, "")
+            if field.name not in ("language", "done", "total") and (value := getattr(row, field.name)) not in (None, "")
         }
         for name, row in rows.items()
         if row.done
@@ -224,6 +251,9 @@ POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
 PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
+MEAN_HELP = (
+    "Points, with the mean of the languages' 95 % intervals, which is never narrower than the interval of the mean."
+)
 
 
 def _columns() -> dict[str, Any]:
@@ -233,8 +263,8 @@ def _columns() -> dict[str, Any]:
         "Accuracy %": number(format="%.1f", width=80),
         "Difference": number(format="%+.1f", width=80, help="Points, on the same examples"),
         "95 % interval": text(width=95, help="Of the difference, paired bootstrap, points"),
-        "p": number(format="%.3f", width=50, help="Two-sided, this language by itself"),
-        "p (Holm)": number(format="%.3f", width=70, help="Adjusted for testing all these languages"),
+        "p": number(width=60, help="Two-sided, this language by itself"),
+        "p (Holm)": number(width=70, help="Adjusted for testing all these languages"),
         "Now right": number(width=75, help="Predictions that became right"),
         "Now wrong": number(width=80, help="Predictions that became wrong"),
         "Unpruned %": number(format="%.1f", width=85),
@@ -258,7 +288,7 @@ def running(client: Asks, question: Question, languages: Sequence[str], known: K
 def keep_room(place: DeltaGenerator, languages: Sequence[str]) -> None:
     """Draw the headline without its figures, so that what is below does not move when they arrive."""
     with place.container():
-        _metrics({}, languages)
+        _metrics({}, languages, False)
 
 
 def show(
@@ -296,10 +326,11 @@ def _draw(
 ) -> None:
     rows = live.value or {}
     with headline:
-        _metrics(rows, languages)
+        _metrics(rows, languages, question.mask is not None)
     with details:
         height = HEADER + ROW * len(languages)
-        st.dataframe(table(rows, languages), hide_index=True, column_config=_columns(), height=height, placeholder="…")
+        shown = with_p(table(rows, languages))
+        st.dataframe(shown, hide_index=True, column_config=_columns(), height=height, placeholder="…")
         st.caption(progress_words(rows, languages, question) if live.error is None else "The worker gave no answer.")
         for note in dict.fromkeys(row.note for row in rows.values() if row.note):
             st.caption(plain(note))
@@ -309,23 +340,54 @@ def _forget() -> None:
     st.session_state.pop(LIVE, None)
 
 
-def _metrics(rows: Mapping[str, Figure], languages: Sequence[str]) -> None:
+def _metrics(rows: Mapping[str, Figure], languages: Sequence[str], pruned: bool) -> None:
     with st.container(horizontal=True, gap="medium"):
         if len(languages) > 1:
-            complete = len(rows) == len(languages)
-            _metric(f"Mean of {len(languages)} languages", *(mean_figure(rows) if complete else (None, None)))
+            mean = mean_figure(rows) if len(rows) == len(languages) else None
+            _metric("mean", f"Mean of {len(languages)} languages", mean, pruned, "languages", MEAN_HELP)
         if len(languages) <= SINGLE_METRICS:
             for name in languages:
-                row = rows.get(name)
-                _metric(plain(language_title(name)), row.accuracy if row else None, row.difference if row else None)
+                _metric(name, plain(language_title(name)), rows.get(name), pruned)
 
 
-def _metric(label: str, accuracy: float | None, difference: float | None) -> None:
+def _metric(
+    key: str, label: str, row: Figure | None, pruned: bool, of: str = "", about: str | None = None
+) -> None:  # fmt: skip
     # Always two lines, so that nothing below moves under the pointer.
-    if accuracy is None:
-        st.metric(label, "…", "…", delta_color="gray", delta_arrow="off", width="content")
+    if row is None:
+        st.metric(label, "…", "…", delta_color="gray", delta_arrow="off", width="content", help=about)
         return
-    moved = 0.0 if difference is None else round(100 * difference, 1) + 0.0  # no -0.0
-    colour: Literal["gray", "blue", "orange"] = "gray" if moved == 0 else "blue" if moved > 0 else "orange"
-    delta = "unpruned" if difference is None else f"{moved:+.1f} points".replace("-", "−").replace("+0.0", "±0.0")
-    st.metric(label, f"{100 * accuracy:.1f} %", delta, delta_color=colour, delta_arrow="off", width="content")
+    sure = row.done and row.low is not None and row.high is not None and (row.low > 0 or row.high < 0)
+    colour: Literal["gray", "blue", "orange"] = ("blue" if (row.low or 0) > 0 else "orange") if sure else "gray"
+    state = "final" if row.done else "provisional"
+    with st.container(key=f"{state}-{key}", width="content"):  # shell.STYLE greys what is provisional
+        st.metric(
+            label, f"{100 * row.accuracy:.1f} %", headline(row, pruned, of), delta_color=colour, delta_arrow="off",
+            width="content", help=about,
+        )  # fmt: skip
+
+
+def headline(row: Figure, pruned: bool, of: str = "") -> str:
+    """The line below an accuracy: difference and interval, on how many, and whether that is final.
+
+    pruned: whether heads are off.  of: what is counted, if not examples.
+    """
+    words = [] if pruned else ["unpruned"]
+    if row.difference is not None and (of or enough(row)):
+        ends = "" if row.low is None or row.high is None else f" [{signed(row.low)}, {signed(row.high)}]"
+        words = [signed(row.difference) + ends]
+    counted = f"{row.n:,} of {row.total:,}" + (f" {of}" if of else "")
+    return " · ".join([*words, counted, "final" if row.done else "so far"])
+
+
+def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
+    """What the mask does on test, where this session has seen it; else the button that measures it."""
+    asked = replace(question, split="test")
+    rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
+    if len(rows) < len(languages):
+        button("What does it do on test?", key="prune-test", icon="science", on_press=give, args=("split", "test"))
+        return
+    told = {name: headline(row, True) for name, row in rows.items()}
+    if len(rows) > 1:
+        told = {f"mean of {len(rows)} languages": headline(mean_figure(rows), True, "languages")} | told
+    st.markdown("On test, in points:\n" + "\n".join(f"- {plain(language_title(n))}: {w}" for n, w in told.items()))

@@ -33,7 +33,7 @@ from headlab.studies.table import FRONT as ABOUT
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
 from headlab.ui import experiments
-from headlab.ui.figures import CONFIG, show
+from headlab.ui.figures import CONFIG, show, with_p
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
 from headlab.ui.job_actions import asked, end_form, refusal, terminal
@@ -362,9 +362,9 @@ def _confirmed(front: Front) -> None:
         "Language": text(pinned=True), "Accuracy %": number(format="%.1f"),
         "Difference": number(format="%+.1f", help="Points, on the same examples"),
         "95 % interval": text(help="Of the difference, paired bootstrap, points"),
-        "p of the loss": number(format="%.3f", help="One-sided, of more being lost than was allowed"),
+        "p of the loss": number(help="One-sided, of more being lost than was allowed"),
     }  # fmt: skip
-    st.dataframe(confirmed(front), hide_index=True, column_config=columns, placeholder="–")
+    st.dataframe(with_p(confirmed(front)), hide_index=True, column_config=columns, placeholder="–")
 
 
 def _list(front: Front, now: History) -> None:

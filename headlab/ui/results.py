@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from headlab.labels import same_classes
-from headlab.masks import RISKY_SHARE
+from headlab.masks import RISKY_SHARE, Mask
 from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.methods.table import METHODS
 from headlab.records import Bools, Floats, HeadGrid, content_key
-from headlab.scores import HeadScores
+from headlab.scores import RAW, HeadScores
 from headlab.store import Result
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
@@ -144,13 +144,41 @@ RULES = {
 }
 
 
+# The choices of a correction for testing many heads, and how many false claims to expect of each, in words.
+CORRECTIONS = {
+    RAW: "each head's own interval",
+    "holm": "Holm: no false one, with 95 %",
+    "bh": "Benjamini–Hochberg: few false ones",
+}
+
+
 @dataclass(frozen=True)
 class Suggestion:
-    """A rule and its one option: k for `bottom`, threshold (in the score's unit) for `threshold`."""
+    """A rule and its one option: k for `bottom`, threshold (in the score's unit), correction for `harmful`."""
 
     rule: str
     k: int | None = None
     threshold: float | None = None
+    correction: str = RAW
+
+    def mask(self, scores: HeadScores) -> Mask:
+        """The mask that it makes of scores; errors as of `HeadScores.mask`."""
+        return scores.mask(self.rule, k=self.k, threshold=self.threshold, correction=self.correction)
+
+
+def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
+    """How many heads that rule harmful names do no harm, at most and in the mean, in words; empty for other rules."""
+    if wanted.rule != "harmful":
+        return ""
+    miss, heads = 1 - scores.level, scores.grid.size
+    if wanted.correction == RAW:
+        return (
+            f"Of {heads} heads without any effect about {heads * miss / 2:.2g} would be named falsely, by chance: "
+            f"each has its own {scores.level:.0%} interval."
+        )
+    if wanted.correction == "bh":
+        return f"Of those named, at most {miss:.0%} are false in the mean: {off * miss:.2g} of {off}."
+    return f"The probability that any of them is false is at most {miss:.0%}."
 
 
 def pooled(scores: Mapping[str, HeadScores], source: str) -> HeadScores | None:
@@ -189,12 +217,12 @@ def rules_for(scores: HeadScores) -> list[str]:
 
 def suggest(scores: HeadScores, wanted: Suggestion) -> Bools:
     """Heads kept (bool [head]) by a rule; errors as in `headlab.masks.choose`."""
-    return scores.mask(wanted.rule, k=wanted.k, threshold=wanted.threshold).kept
+    return wanted.mask(scores).kept
 
 
 def how_chosen(scores: HeadScores, wanted: Suggestion, languages: list[str]) -> dict[str, Any]:
     """The mask file's record of an applied suggestion."""
-    chosen = dict(scores.mask(wanted.rule, k=wanted.k, threshold=wanted.threshold).chosen)
+    chosen = dict(wanted.mask(scores).chosen)
     if scores.language == MEAN:
         chosen |= {"languages": languages, "pooled": "mean over languages; bounds are the means of their bounds"}
         chosen.pop("score", None)

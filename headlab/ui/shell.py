@@ -307,6 +307,7 @@ STYLE = """<style>
 .st-key-headlab-presses { position: absolute; width: 0; height: 0 }
 [class*="st-key-row-"], [class*="st-key-save-"] { min-height: 1.65rem }
 [class*="st-key-forecast-"] { min-height: 3rem }
+[class*="st-key-provisional-"] [data-testid="stMetricValue"] { opacity: 0.6 }
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
 </style>"""

@@ -18,6 +18,7 @@ from headlab.masks import Mask, mask_from_json
 from headlab.methods.run import HOME, Work
 from headlab.methods.table import method as method_of
 from headlab.records import Evaluation, Head
+from headlab.roles.tokenised import special_ids
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, EvaluateRequest, Figure, Weights
 
 # Evaluations as the figures that the worker sends.
@@ -79,11 +80,12 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     check_tokens(model, [cut])
     inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
     found = attention(model, {**inputs, **_target(model, heads)}, heads)
-    ends = set(excluded_ids(model.tokenizer, "separator"))
+    ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     return Weights(
         tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
         weights={f"{h.stack}.{h.layer}.{h.head}": _rounded(found[h]) for h in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
+        special=[place for place, token in enumerate(cut) if token in special],
         truncated=len(full) > len(cut),
     )
 

@@ -220,12 +220,14 @@ class Figure(Strict):
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], to three decimals.
 
-    separators: positions of tokens that end or separate texts (such as </s>).  truncated: the sentence was longer.
+    separators: positions of tokens that end or separate texts (such as </s>).  special: of all special tokens, <s>
+    included.  truncated: the sentence was longer.
     """
 
     tokens: list[str]
     weights: dict[str, list[list[float]]]
     separators: list[int]
+    special: list[int]
     truncated: bool
 
 

@@ -14,7 +14,7 @@ from cached_scores import made_up
 from playwright.sync_api import expect
 from saved import save_classifier
 
-from headlab.pictures import common_limit, map_of, rgb
+from headlab.pictures import maps_of, rgb
 
 
 def head(page, language, place, which=0):
@@ -47,9 +47,10 @@ def test_a_head_has_the_same_colour_and_mark_on_the_page_as_in_the_figure_and_th
     cells = page.get_by_role("grid", name="Thai (th)").last.locator("[data-c]")
     expect(cells).to_have_count(144)
     drawn = cells.evaluate_all(
-        "cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor, c.classList.contains('mark')])"
+        """cells => cells.map(c => [c.dataset.c, getComputedStyle(c).backgroundColor,
+        c.classList.contains('mark') * (c.classList.contains('plus') ? 1 : -1) * (1 + c.classList.contains('sure'))])"""
     )
-    shown = map_of(scores["th"], common_limit(scores.values()))
+    shown = maps_of(scores)["th"]
     assert [place for place, _, _ in drawn] == [f"{head.layer}.{head.head}" for head in shown.grid.heads]
     for (place, colour, marked), decided, mark in zip(drawn, shown.colours, shown.marks, strict=True):
         found = [255 * float(part) for part in re.findall(r"[\d.e-]+", colour.removeprefix("color(srgb"))[:3]]

@@ -64,13 +64,13 @@ def count(page, n):
 def test_switching_heads_off_moves_the_accuracy_and_the_mask_survives_a_file(visit, tmp_path):
     page = visit(HERE)
     whole = accuracy(page)
-    assert whole[1] == "unpruned"
+    assert whole[1] == "unpruned · 512 of 512 · final"
     for layer in (9, 10, 11):
         page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
     count(page, 36)
     pruned = accuracy(page, 36)
     assert pruned[0] != whole[0]
-    assert "points" in pruned[1]
+    assert re.fullmatch(r"[−+]\d+\.\d \[[−+]\d+\.\d, [−+]\d+\.\d\] · 512 of 512 · final", pruned[1])
     with page.expect_download() as download:
         page.get_by_role("button", name="Export the mask").click()
     path = tmp_path / "mask.json"
@@ -278,6 +278,12 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     count(page, n)
     expect(cell(page, "3.7")).to_have_attribute("aria-checked", "false")  # the harmful head of the made-up scores
     expect(cell(page, "9.0")).to_have_attribute("aria-checked", "true")
+    page.get_by_role("button", name="What does it do on test?").click()
+    page.get_by_text(re.compile(f"{n} heads? off: final, 1000 test examples")).wait_for()
+    expect(page.get_by_text("On test, in points:")).to_be_visible()
+    expect(page.get_by_role("listitem").filter(has_text="1,000 of 1,000 · final")).to_be_visible()
+    page.get_by_text("Holm: no false one").click()
+    expect(page.get_by_text("The probability that any of them is false is at most 5%.")).to_be_visible()
 
 
 def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):

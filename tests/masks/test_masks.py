@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from errors import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from headlab.masks import (
 )
 from headlab.masks.compare import accuracy_notes, accuracy_table
 from headlab.records import Head, HeadGrid, Stack
+from headlab.scores import HeadScores
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (2,))))
 VALUES = np.array([0.3, -0.1, 0.0, 0.2, -0.1, 0.5, 0.0])
@@ -76,6 +78,30 @@ def test_bottom_removes_exactly_k_and_nests(rng: np.random.Generator) -> None:
 def test_unfitting_options_are_refused(rule: str, options: dict[str, float], expected: tuple[object, ...]) -> None:
     with raises(*expected):
         choose(GRID, VALUES, HIGH, rule, **options)  # type: ignore[arg-type]
+
+
+def test_a_correction_that_cannot_be_had_is_refused() -> None:
+    bare = HeadScores(GRID, "de", "shapley", VALUES, "e", "accuracy", 1, 1.0, low=HIGH - 1, high=HIGH)
+    with raises("rule.correction_unknown", "bonferroni", "raw, holm, bh"):
+        bare.mask(correction="bonferroni")
+    with raises("rule.option_unused", "bottom"):
+        bare.mask("bottom", k=1, correction="holm")
+    with raises("rule.needs_p_values", "holm"):
+        bare.mask(correction="holm")
+    assert bare.mask().kept.tolist() == bare.mask(correction="raw").kept.tolist()
+
+
+def test_corrected_harmful_heads_are_those_whose_p_survives(rng: np.random.Generator) -> None:
+    """Against the step-down procedure, and against Benjamini–Hochberg by its definition."""
+    for _ in range(50):
+        p, high = rng.random(GRID.size) ** 3, rng.normal(size=GRID.size)
+        own = {"low": high - 2, "high": high, "p_values": p}
+        tested = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **own)
+        by_rank = np.sort(p) <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
+        bound = np.sort(p)[np.flatnonzero(by_rank)[-1]] if by_rank.any() else -1.0
+        sure = {"holm": np.array(reference.holm_by_steps(p.tolist())) <= 0.05, "bh": p <= bound}
+        for correction, holds in sure.items():
+            assert (~tested.mask(correction=correction).kept).tolist() == (holds & (high < 0)).tolist()
 
 
 def test_harmful_needs_intervals() -> None:

@@ -10,6 +10,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 from errors import raises
 
 from headlab.records import Head, HeadGrid, Stack
@@ -19,8 +20,8 @@ from headlab.ui.attention_page import (
     Panel,
     head_view,
     heads_of_link,
-    separator_words,
     shading,
+    special_words,
     strongest_links,
     weights_table,
 )
@@ -120,19 +121,25 @@ def test_weights_over_another_sequence_are_refused():
         Panel.of("x", wrong)
 
 
-def test_tokens_that_look_at_a_separator_most_are_counted_and_a_tie_is_not():
-    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.2, 0.6]])
-    seen = Panel("German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, ::-1]}, separators=(2,))
-    assert (seen.to_separators("h"), seen.to_separators("g")) == (2, 0)
-    every = dataclasses.replace(seen, title="Thai", weights={"h": rows[[0, 0, 2]], "g": rows})
-    told = separator_words([seen, every], {"h": "Layer 1"})
-    assert told == ["Layer 1: German 2 of 3, Thai every one of 3", "g: German 0 of 3, Thai 2 of 3"]
-    assert separator_words([dataclasses.replace(seen, separators=())], {}) == []
+def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_ties():
+    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.0, 0.5], [0.2, 0.6, 0.2]])
+    seen = Panel("German", ("<s>", "a", "</s>"), {"h": rows, "g": rows[:, [1, 0, 2]]}, special=(0, 2))
+    assert seen.on_special("h") == pytest.approx({"<s>": 0.8 / 3, "</s>": 1.4 / 3})
+    assert (seen.largest_on_special("h"), seen.largest_on_special("g")) == ((2, 0), (2, 1))
+    twice = dataclasses.replace(seen, title="Thai", tokens=("</s>", "a", "</s>"))
+    assert twice.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
+    told = special_words([seen, twice], {"h": "Layer 1"})
+    assert told[0] == (
+        "Layer 1: German 73% (<s> 27%, </s> 47%), the largest weight of 2 of 3 tokens; "
+        "Thai 73% (</s> 73%), the largest weight of 2 of 3 tokens"
+    )
+    assert "the largest weight of 2 of 3 tokens, 1 in a tie" in told[1]
+    assert special_words([dataclasses.replace(seen, special=())], {}) == []
 
 
-def test_a_separator_behind_the_cut_is_left_out():
-    long = answer([f"t{i}" for i in range(MAX_TOKENS + 9)]) | {"separators": [3, MAX_TOKENS + 8]}
-    assert Panel.of("x", long).separators == (3,)
+def test_a_special_token_behind_the_cut_is_left_out():
+    long = answer([f"t{i}" for i in range(MAX_TOKENS + 9)]) | {"special": [3, MAX_TOKENS + 8]}
+    assert Panel.of("x", long).special == (3,)
 
 
 def test_each_head_can_have_a_picture_of_its_own_a_sentence_a_row():

@@ -29,7 +29,7 @@ def page():
     grid = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
     values = np.array([0.1, -0.2, np.nan, 0, 0, 0, 0, 0, 0.05])
     told = st.session_state.setdefault("told", [])
-    marks = np.abs(np.nan_to_num(values)) > 0.06
+    marks = np.array([2, -1, 0, 0, 0, 0, 0, 0, 0])
     shown = head_map(values, grid, marks=marks)
     draw_map(shown, key="map", title="<b>", selected=grid.heads[8], on_click=told.append)
     draw_map(head_map(values, grid, limit=0.1, signed=False), key="plain", title="plain", compact=True)
@@ -43,7 +43,8 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     assert first["stacks"] == [{"name": "encoder", "heads": [3, 2]}, {"name": "cross", "heads": [4]}]
     assert first["shares"] == [0.5, -1, None, 0, 0, 0, 0, 0, 0.25]
     assert (first["ends"], first["scale"]) == (["−0.2", "0", "+0.2"], [colour for _, colour in DIVERGING])
-    assert first["marks"] == [1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert first["marks"] == [2, -1, 0, 0, 0, 0, 0, 0, 0]
+    assert first["meanings"] == {"1": "the head's own interval excludes 0"}
     assert (first["mode"], first["selected"], first["clickable"]) == ("map", 8, True)
     assert (plain["compact"], plain["selected"], plain["clickable"]) == (True, -1, False)
     assert plain["shares"] == [1, 0, None, 0, 0, 0, 0, 0, 0.5]

@@ -18,8 +18,28 @@ from headlab.scores import HeadScores
 from headlab.ui.history import History
 from headlab.ui.mask_pages import mask_text, take
 from headlab.ui.prune_board import fitting
-from headlab.ui.prune_figures import Figure, Question, evaluated, figures, mean_figure, progress_words, table
-from headlab.ui.results import MEAN, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
+from headlab.ui.prune_figures import (
+    Figure,
+    Question,
+    evaluated,
+    figures,
+    headline,
+    mean_figure,
+    progress_words,
+    table,
+)
+from headlab.ui.results import (
+    CORRECTIONS,
+    MEAN,
+    Found,
+    Suggestion,
+    expected_false,
+    how_chosen,
+    pooled,
+    risk,
+    rules_for,
+    suggest,
+)
 from headlab.ui.shell import Latest
 
 GRID = HeadGrid((Stack("encoder", (3, 3)),))
@@ -165,10 +185,48 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
     rows = {"de": figure(), "th": figure("th", p=0.04)}
     frame = table(rows, ["de", "th"]).set_index("Language")
     assert frame.loc["de", "Difference"] == pytest.approx(-2.0)
-    assert frame.loc["de", "95 % interval"] == "-3.0 … -1.0"
+    assert frame.loc["de", "95 % interval"] == "−3.0 … −1.0"
     assert frame["p (Holm)"].tolist() == pytest.approx([0.04, 0.04])
     assert (frame.loc["de", "Now right"], frame.loc["de", "Now wrong"]) == (3, 13)
     assert "p (Holm)" not in table({"de": figure()}, ["de"])
+
+
+@pytest.mark.parametrize(
+    ("row", "pruned", "words"),
+    [
+        (figure(), True, "−2.0 [−3.0, −1.0] · 512 of 512 · final"),
+        (figure(n=32, done=False), True, "32 of 512 · so far"),
+        (figure(n=128, done=False, low=None, p=None), True, "−2.0 · 128 of 512 · so far"),
+        (figure(n=1000, total=1000, difference=-0.0001), True, "±0.0 [−3.0, −1.0] · 1,000 of 1,000 · final"),
+        (figure(n=40, total=40), True, "−2.0 [−3.0, −1.0] · 40 of 40 · final"),
+        (figure(difference=None, low=None, high=None), False, "unpruned · 512 of 512 · final"),
+    ],
+)
+def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_on_few(row, pruned, words):
+    assert headline(row, pruned) == words
+
+
+def test_a_row_that_is_not_final_has_no_test_and_no_difference_on_few():
+    rows = {"de": figure(n=32, done=False), "th": figure("th", n=256, done=False)}
+    frame = table(rows, ["de", "th"]).set_index("Language")
+    assert frame["Difference"].isna().tolist() == [True, False]
+    assert frame["p"].isna().all()
+    assert "p (Holm)" not in frame or frame["p (Holm)"].isna().all()
+    assert frame["Examples"].tolist() == ["32 of 512 …", "256 of 512 …"]
+    early = mean_figure(rows)
+    assert (early.difference, early.done, early.n, early.total) == (None, False, 0, 2)
+
+
+def test_the_mean_of_the_ends_is_no_narrower_than_the_interval_of_the_mean(rng):
+    """For languages that depend on each other in any way, with intervals of normal errors."""
+    for _ in range(50):
+        mixing = rng.normal(size=(4, 4))
+        covariance = mixing @ mixing.T
+        errors = np.sqrt(np.diag(covariance))
+        whole = np.sqrt(np.full(4, 0.25) @ covariance @ np.full(4, 0.25))
+        rows = {str(n): figure(low=-0.02 - error, high=-0.02 + error) for n, error in enumerate(errors)}
+        mean = mean_figure(rows)
+        assert (mean.high - mean.low) / 2 >= whole * (1 - 1e-9)
 
 
 def test_a_language_without_a_figure_is_a_row_that_waits():
@@ -188,12 +246,15 @@ def test_figures_of_other_classes_are_another_question_and_bring_what_was_assume
 
     seen = list(figures(Noting(), replace(question(mask(0)), label_map=told), ["de"], {}))
     assert seen[-1]["de"].note == f"Label map: {told}"
-    assert "note" not in evaluated(seen[-1], question())["languages"]["de"]
+    assert evaluated(seen[-1], question())["languages"]["de"]["note"] == f"Label map: {told}"
+    assert "note" not in evaluated({"de": figure()}, question())["languages"]["de"]
 
 
 def test_means_and_progress():
     rows = {"de": figure(), "th": figure("th", accuracy=0.5, difference=0.04)}
-    assert mean_figure(rows) == pytest.approx((0.6, 0.01))
+    mean = mean_figure(rows)
+    assert (mean.accuracy, mean.difference) == pytest.approx((0.6, 0.01))
+    assert headline(mean, True, "languages") == "+1.0 [−3.0, −1.0] · 2 of 2 languages · final"
     both, asked = ["de", "th"], question(mask(0, 1))
     assert progress_words(rows, both, asked) == "2 heads off: final, 512 dev examples a language."
     assert "1 of 2 languages" in progress_words({"de": figure()}, both, asked)
@@ -220,6 +281,20 @@ def test_suggestions_follow_the_rule_to_the_head():
     assert np.flatnonzero(~suggest(scores(), Suggestion("bottom", k=3))).tolist() == [0, 1, 2]
     assert np.flatnonzero(~suggest(scores(), Suggestion("threshold", threshold=-0.015))).tolist() == [0, 1]
     assert rules_for(scores(half=None)) == ["bottom", "threshold"]
+
+
+def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expect_falsely():
+    p = np.array([0.005, 0.02, 0.6, 0.5, 0.01, 0.001])
+    tested = replace(scores(half=0.005), p_values=p)
+    off = {
+        name: np.flatnonzero(~suggest(tested, Suggestion("harmful", correction=name))).tolist() for name in CORRECTIONS
+    }
+    assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
+    told = [expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTIONS]
+    assert ["about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [True] * 3
+    assert expected_false(tested, Suggestion("bottom", k=2), 2) == ""
+    assert how_chosen(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"] == "holm"
+    assert "correction" not in how_chosen(tested, Suggestion("harmful"), ["de"])
 
 
 def test_a_suggestion_from_the_mean_says_which_languages():

@@ -25,6 +25,7 @@ from waiting import until
 from headlab.errors import HeadlabError
 from headlab.labels import write_map
 from headlab.methods.table import METHODS
+from headlab.pictures import adjusted
 from headlab.records import Head
 from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
@@ -411,10 +412,10 @@ def test_a_head_in_a_link_is_read_or_refused(text):
 
 def test_holm_runs_over_all_heads_of_all_languages():
     scores = {code: made_up(code, "shapley") for code in ("de", "th", "fi")}
-    got = head_card.adjusted(scores)
+    got = adjusted(scores)
     whole = holm(np.concatenate([s.p_values for s in scores.values()]))
     np.testing.assert_array_equal(np.concatenate(list(got.values())), whole)
-    assert head_card.adjusted({"de": made_up("de", "gradient")}) == {}
+    assert adjusted({"de": made_up("de", "gradient")}) == {}
 
 
 def test_every_head_is_a_row_and_columns_without_figures_are_left_out():
@@ -442,6 +443,16 @@ def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
     assert head_card.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
     assert head_card.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
+    sure = {"de": scores}
+    told = [head_card.verdict(scores, GRID.heads[at], sure) for at in (HARMFUL, HELPFUL)]
+    assert [
+        f"{side} after Holm's correction for 144 tests (p < 0.001)"
+        for side in ("harms: its interval lies below 0, also", "helps: its interval lies above 0, also")
+    ] == told
+    many = {str(n): dataclasses.replace(scores, p_values=np.full(GRID.size, 0.01), language=str(n)) for n in range(15)}
+    assert head_card.verdict(many["3"], GRID.heads[HARMFUL], many) == (
+        "harms: its interval lies below 0 by itself, but not after Holm's correction for 2,160 tests (p = 1.000)"
+    )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
     assert head_card.verdict(scores, GRID.heads[undecided]).startswith("undecided")
     assert head_card.verdict(made_up("de", "gradient"), GRID.heads[0]).startswith("no interval")

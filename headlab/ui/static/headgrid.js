@@ -141,15 +141,27 @@ class HeadGrid {
     button.style.setProperty('--to', t > 1 ? `var(--${side}-end)` : `var(--${side}-half)`);
     button.style.setProperty('--t', ((t > 1 ? t - 1 : t) * 100).toFixed(2));
     button.classList.toggle('none', share === null);
-    button.classList.toggle('mark', Boolean(data.marks[i]));
+    this.mark(button, data.marks[i]);
     button.tabIndex = i === this.focus ? 0 : -1;
     let label = where + (data.tips[i] ? `: ${data.tips[i].replaceAll('\n', ', ')}` : '');
-    if (data.marks[i]) label += ', interval excludes 0';
+    if (data.marks[i]) label += `, ${this.meaning(data.marks[i])}`;
     if (this.switches) {
       button.setAttribute('aria-checked', String(!this.off.has(i)));
       label += this.off.has(i) ? ', off' : ', on';
     } else button.setAttribute('aria-selected', String(i === this.selected));
     button.setAttribute('aria-label', label);
+  }
+
+  // A ring with the head's sign: hollow by its own interval, filled after correction too.
+  mark(node, mark) {
+    node.classList.toggle('mark', Boolean(mark));
+    node.classList.toggle('plus', mark > 0);
+    node.classList.toggle('sure', Math.abs(mark) > 1);
+  }
+
+  meaning(mark) {
+    const { meanings } = this.data;
+    return Object.keys(meanings).filter((size) => size <= Math.abs(mark)).map((size) => meanings[size]).join(', ');
   }
 
   paintCounts() {
@@ -176,8 +188,10 @@ class HeadGrid {
     const words = data.signed && !data.compact ? [`${low} harms`, `${high} helps`] : [low, high];
     const scale = make('span', { class: 'scale' }, make('span', { text: words[0] }), bar, make('span', { text: words[1] }));
     const parts = data.shares.some((share) => share !== null) ? [scale] : [];
-    if (data.marks.some(Boolean) && !data.compact) {
-      parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch' }, make('span', { class: 'dot' })), 'interval excludes 0'));
+    for (const [size, words] of Object.entries(data.compact ? {} : data.meanings)) {
+      const marks = ['−', '+'].map((sign) => make('span', { class: 'swatch', 'aria-label': sign, role: 'img' }));
+      marks.forEach((swatch, n) => this.mark(swatch, n ? Number(size) : -size));
+      if (data.marks.some(Boolean)) parts.push(make('span', { class: 'key' }, ...marks, words));
     }
     if (switches) parts.push(make('span', { class: 'key' }, make('span', { class: 'swatch cross' }), 'switched off'));
     this.legend.replaceChildren(...parts);
@@ -280,7 +294,7 @@ class HeadGrid {
   showTip(button) {
     if (!button) return this.hideTip();
     const i = Number(button.dataset.i);
-    const lines = [this.data.tips[i], this.data.marks[i] ? 'interval excludes 0' : '', this.off.has(i) && this.switches ? 'switched off' : ''];
+    const lines = [this.data.tips[i], this.data.marks[i] ? this.meaning(this.data.marks[i]) : '', this.off.has(i) && this.switches ? 'switched off' : ''];
     this.tip.replaceChildren(make('b', { text: this.cells[i].where }), lines.filter(Boolean).join('\n'));
     const box = this.root.getBoundingClientRect();
     const at = button.getBoundingClientRect();
