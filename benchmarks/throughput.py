@@ -73,7 +73,7 @@ def random_model(size: str, device: str, dtype: torch.dtype) -> Model:
     width = shape["hidden_size"]
     config = transformers.XLMRobertaConfig(
         vocab_size=len(tokenizer), intermediate_size=4 * width, max_position_embeddings=514, type_vocab_size=1,
-        num_labels=3, pad_token_id=tokenizer.pad_token_id, **shape,
+        id2label={number: str(number) for number in range(3)}, pad_token_id=tokenizer.pad_token_id, **shape,
     )  # fmt: skip
     torch.manual_seed(0)
     module = transformers.XLMRobertaForSequenceClassification(config).to(device=device, dtype=dtype).eval()

@@ -64,7 +64,13 @@ def evaluate(
     require_seed(seed)
     rows: dict[str, Comparison | Evaluation] = {}
     for language in task.languages:
-        evaluator = Evaluator(model, task, language, split, size)
-        whole = evaluator.evaluate()
-        rows[language] = whole if mask is None else compare(whole, evaluator.evaluate(mask, ablation=ablation), seed)
+        rows[language] = evaluated(Evaluator(model, task, language, split, size), mask, ablation=ablation, seed=seed)
     return Report(rows)
+
+
+def evaluated(
+    evaluator: Evaluator, mask: Mask | None, *, ablation: str = "zero", seed: int = 0
+) -> Comparison | Evaluation:
+    """One language of `evaluate`, with an evaluator that may be asked for more."""
+    whole = evaluator.evaluate()
+    return whole if mask is None else compare(whole, evaluator.evaluate(mask, ablation=ablation), seed)

@@ -269,7 +269,10 @@ class Texts:
 
 
 class Words:
-    """Sentences with one label per word, for a token classifier: a word is scored at its first token."""
+    """Sentences with one label per word, for a token classifier: a word is scored at its first token.
+
+    words: [example][answer], which word of the example each answer is of.
+    """
 
     def __init__(
         self, model: Model, task: Task, examples: Sequence[Example], columns: Sequence[int] | None = None
@@ -277,8 +280,9 @@ class Words:
         require(model, task, "ForTokenClassification", "token classifier")
         self.model, self._columns = model, list(columns or label_order(model, task).columns)
         self._tokens = encode(model, [list(e.words) for e in examples], split=True)
-        self._labels = [first_tokens(self._tokens["word_ids"][row], e.labels) for row, e in enumerate(examples)]
-        del self._tokens["word_ids"]
+        words = self._tokens.pop("word_ids")
+        self._labels = [first_tokens(words[row], e.labels) for row, e in enumerate(examples)]
+        self.words = [asked_words(words[row], e.labels) for row, e in enumerate(examples)]
         self.lengths = lengths(self._tokens["input_ids"])
         asked = [[label for label in row if label != IGNORED] for row in self._labels]
         self.units = lengths(asked)
@@ -355,6 +359,12 @@ def first_tokens(words: Sequence[int | None], labels: Sequence[int]) -> list[int
         out.append(IGNORED if word is None or word == last else int(labels[word]))
         last = word
     return out
+
+
+def asked_words(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
+    """The words that have a label and a token, in order: those that `first_tokens` gives a label."""
+    seen = dict.fromkeys(word for word in words if word is not None)
+    return [word for word in seen if labels[word] != IGNORED]
 
 
 def shifted(targets: torch.Tensor, start: int, padding: int) -> torch.Tensor:

@@ -6,7 +6,16 @@ import streamlit as st
 
 from headlab.masks import Mask
 from headlab.records import HeadGrid
-from headlab.ui import job_actions, job_offer, mask_pages, prune_board, prune_figures, prune_pareto, prune_savings
+from headlab.ui import (
+    job_actions,
+    job_offer,
+    mask_pages,
+    prune_board,
+    prune_changes,
+    prune_figures,
+    prune_pareto,
+    prune_savings,
+)
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.names import plain
 from headlab.ui.prune_figures import SIZES, Question
@@ -52,12 +61,15 @@ def board(choice, loaded, identity, now, results, measured):
         with right:
             details = st.container()
             st.caption(READING)
+            changed = st.container()
             prune_savings.draw(choice, loaded, mask, measured)
             mask_pages.draw(mask, now, question, known, choice.languages)
         write_link(now)
         live = prune_figures.running(client(), question, choice.languages, known)
         prune_figures.show(headline, details, live, choice.languages, question)
         room.empty()
+        with changed:
+            prune_changes.draw(question, choice.languages, known)
 
 
 @st.fragment

@@ -30,7 +30,8 @@ def main() -> None:
         reader, corpus = fuzzing.readers(Path(folder))[given.reader], Path(folder) / "corpus"
         for number, good in enumerate(reader.good):
             fuzzing.put(corpus / str(number), good)
-        words = [sys.argv[0], f"-runs={given.runs}", "-max_len=65536", str(corpus)]
+        # A process inherits its parent's peak of memory, so a limit would end it for what pytest held.
+        words = [sys.argv[0], f"-runs={given.runs}", "-max_len=65536", "-rss_limit_mb=0", str(corpus)]
         atheris.Setup(words, lambda data: fuzzing.attempt(reader, data) and None)
         atheris.Fuzz()
 

@@ -17,6 +17,7 @@ from headlab.store import Run, Store
 from headlab.worker.runner import Running
 from headlab.worker.schemas import (
     AttentionRequest,
+    Changed,
     EvaluateRequest,
     Figure,
     GradientRequest,
@@ -91,6 +92,10 @@ class FakeBench:
             self.figures.append((request.language, n))
             yield Figure(language=request.language, n=n, total=512, accuracy=0.5, low=0.4, high=0.6, done=n == 512)
         self.log.append(f"end {request.session} {request.size}")
+
+    def changes(self, request: EvaluateRequest) -> Changed:
+        assert threading.get_ident() == self.thread
+        return Changed(language=request.language, total=0, answers=[])
 
     def attention(self, request: AttentionRequest) -> Weights:
         assert threading.get_ident() == self.thread

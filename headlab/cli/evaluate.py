@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,13 +27,15 @@ from headlab.cli.output import (
     split_languages,
 )
 from headlab.errors import HeadlabError
+from headlab.files import write_atomic
 from headlab.masks import Mask, load_mask
 from headlab.records import Comparison, Evaluation
+from headlab.tables import Table
 from headlab.tasks.base import DEV_SIZE, Split, Task
 
 if TYPE_CHECKING:
+    from headlab.evaluator import Evaluator
     from headlab.generation import Decoding
-    from headlab.hooks.model import Model
     from headlab.stats import Paired
 
 Written = Mapping[str, Mapping[str, Any]]
@@ -49,6 +51,9 @@ def evaluate(
     split: Annotated[str, typer.Option(help="dev (to choose heads) or test (to report)")] = "dev",
     size: Annotated[int | None, typer.Option(min=1, help="examples; default 512 of dev, all of test")] = None,
     ablation: Annotated[str | None, typer.Option(help="zero or mean; default: as the mask was chosen")] = None,
+    changes: Annotated[
+        Path | None, typer.Option(help="CSV file to write: every answer that the mask changes, with its text")
+    ] = None,
     bleu: Annotated[bool, typer.Option("--bleu", help="translate, and count BLEU with its interval")] = False,
     beams: Annotated[
         int | None,
@@ -63,7 +68,8 @@ def evaluate(
     For translations, log-probability is measured too, and BLEU with --bleu.
     """
     import headlab
-    from headlab.api import describe
+    from headlab.api import describe, evaluated
+    from headlab.evaluator import Evaluator
 
     loaded_mask = load_mask(mask) if mask is not None else None
     ablation = ablation or chosen_ablation(loaded_mask)
@@ -71,27 +77,24 @@ def evaluate(
     size = size or (DEV_SIZE if split == "dev" else None)
     chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
+    check_changes(changes, loaded_mask, chosen)
     decoding = decoding_of(chosen, split, bleu, beams)
     loaded = headlab.load(model, device=device)
     if loaded_mask is not None:
         loaded_mask.check(loaded.grid, loaded.fingerprint)
     rows: dict[str, Comparison | Evaluation] = {}
     more: dict[str, Written] = {}
+    changed: list[Table] = []
     with progress_bar("evaluating") as show:
         for number, language in enumerate(chosen.languages):
             show(language, number, len(chosen.languages))
-            part = headlab.evaluate(
-                loaded,
-                chosen.restricted([language]),
-                loaded_mask,
-                split=as_split(split),
-                size=size,
-                ablation=ablation,
-                seed=seed,
-            )
-            rows[language] = part[language]
-            asked = Asked(loaded, chosen, loaded_mask, as_split(split), size, ablation, seed)
-            more[language] = classes(asked, language) if chosen.labels else written(asked, language, decoding)
+            evaluator = Evaluator(loaded, chosen.restricted([language]), language, as_split(split), size)
+            asked = Asked(evaluator, loaded_mask, ablation, seed)
+            rows[language] = evaluated(evaluator, loaded_mask, ablation=ablation, seed=seed)
+            more[language] = classes(asked) if chosen.labels else written(asked, decoding)
+            changed += [changed_answers(asked)] if changes is not None else []
+    if changes is not None:
+        save_changes(changed, changes)
     if json:
         print_json(
             {"languages": {language: record(row) | dict(more.get(language, {})) for language, row in rows.items()}}
@@ -119,35 +122,63 @@ def decoding_of(task: Task, split: str, bleu: bool, beams: int | None) -> Decodi
 
 @dataclass(frozen=True)
 class Asked:
-    """The settings that all languages share."""
+    """What is asked of one language."""
 
-    model: Model
-    task: Task
+    evaluator: Evaluator
     mask: Mask | None
-    split: Split
-    size: int | None
     ablation: str
     seed: int
 
 
-def classes(asked: Asked, language: str) -> Written:
+def check_changes(file: Path | None, mask: Mask | None, task: Task) -> None:
+    """Raise HeadlabError early if changed answers are asked for that there cannot be."""
+    if file is None:
+        return
+    if mask is None:
+        raise HeadlabError(
+            "--changes lists the answers that a mask changes; give --mask with it", code="option.needs_mask"
+        )
+    if not task.labels:
+        raise HeadlabError(
+            f"--changes lists labels, but task {task.name} has none; leave it out, or choose a task that labels texts "
+            "or words",
+            code="changes.no_labels",
+        )
+
+
+def changed_answers(asked: Asked) -> Table:
+    """The answers that the mask changes in one language."""
+    from headlab.changes import changes, table
+
+    assert asked.mask is not None
+    return table(changes(asked.evaluator, asked.mask, ablation=asked.ablation), asked.evaluator.language)
+
+
+def save_changes(tables: Sequence[Table], file: Path) -> None:
+    """Write the changed answers of all languages as one CSV file."""
+    rows = tuple(row for one in tables for row in one.rows)
+    write_atomic(file, replace(tables[0], rows=rows).csv().encode())
+    many = f"{len(rows):,} answer{'s' * (len(rows) != 1)}"
+    typer.echo(f"{many} changed: {file}", err=True)
+
+
+def classes(asked: Asked) -> Written:
     """The model's class for each label, as JSON; nothing where its names are the labels."""
     from headlab.inputs import label_order
 
-    assumed = label_order(asked.model, asked.task.restricted([language])).assumed  # found while evaluating
+    assumed = label_order(asked.evaluator.model, asked.evaluator.task).assumed  # found while evaluating
     return {} if assumed is None else {"classes": assumed}
 
 
-def written(asked: Asked, language: str, decoding: Decoding | None) -> Written:
+def written(asked: Asked, decoding: Decoding | None) -> Written:
     """Log-probability of one language's reference translations, and BLEU if `decoding` is given, as JSON.
 
     With a mask, also the untouched model's value and the paired difference.
     """
     from headlab import bleu, generation
-    from headlab.evaluator import Evaluator
     from headlab.generation import translated_bleu
 
-    evaluator = Evaluator(asked.model, asked.task, language, asked.split, asked.size)
+    evaluator = asked.evaluator
     mask, seed, ablation = asked.mask, asked.seed, asked.ablation
     sure = generation.likelihood(evaluator, seed=seed)
     if mask is None:

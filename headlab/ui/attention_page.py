@@ -249,9 +249,10 @@ def strongest_links(panel: Panel, names: Mapping[str, str], top: int = 5) -> pd.
 # What the Attention page shows: which heads, and which sentence in each language.
 
 SIDE_BY_SIDE = 4
-MAX_CHARACTERS = 400
+MAX_CHARACTERS = 1200
 SENTENCES = 500
 TASK, OWN = "of the task", "my own"
+PAIR = " ||| "  # between the two texts of a pair
 KINDS = ("agnostic", "specific")
 
 
@@ -336,7 +337,7 @@ def pick_sentences(client: Client, choice: Choice) -> list[Sentence]:
 
 def _typed() -> list[Sentence]:
     text = st.text_area(
-        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side",
+        f"Text: one sentence a line, up to {SIDE_BY_SIDE} side by side; a pair with {PAIR.strip()} between its texts",
         max_chars=MAX_CHARACTERS,
         key="text",
         bind="query-params",
@@ -345,9 +346,14 @@ def _typed() -> list[Sentence]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > SIDE_BY_SIDE:
         st.caption(f"Showing the first {SIDE_BY_SIDE} of {len(lines)} lines.")
-    return [
-        Sentence(f"Line {i}" if len(lines) > 1 else "Your sentence", t) for i, t in enumerate(lines[:SIDE_BY_SIDE], 1)
-    ]
+    titles = [f"Line {i}" if len(lines) > 1 else "Your sentence" for i in range(1, SIDE_BY_SIDE + 1)]
+    return [typed(title, line) for title, line in zip(titles, lines, strict=False)]
+
+
+def typed(title: str, line: str) -> Sentence:
+    """A line as a sentence, or as a pair where PAIR divides it."""
+    text, divided, pair = (part.strip() for part in line.partition(PAIR.strip()))
+    return Sentence(title, text, pair) if divided and text and pair else Sentence(title, line)
 
 
 def _of_task(client: Client, choice: Choice) -> list[Sentence]:

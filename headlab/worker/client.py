@@ -116,6 +116,14 @@ class Client:
             if not done:
                 raise HeadlabError("the worker stopped while it was answering; try again", code="worker.stopped_midway")
 
+    def changes(
+        self, model: str, task: str, language: str, mask: Mask, split: str = "dev", size: int = 512,
+        *, label_map: Mapping[str, str] | None = None,
+    ) -> Record:  # fmt: skip
+        """The answers that a mask changes: language, total, answers (the first 2,000; see `headlab.changes.Change`)."""
+        asked = {"model": model, "task": task, "language": language, "mask": mask.to_json(), "split": split}
+        return self._one("POST", "/changes", {**asked, "size": size, "label_map": label_map}, seconds=LOAD_SECONDS)
+
     def gradient(
         self,
         model: str,

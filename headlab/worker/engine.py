@@ -290,6 +290,10 @@ class Engine:
         key = None if request.session is None else (request.session, request.task, request.language, request.split)
         return self._ask(Live(lambda: self._ready.evaluate(request), send, request.model, key))
 
+    def changes(self, request: EvaluateRequest, send: Callable[[Message], None]) -> Live:
+        """Request the answers that a mask changes."""
+        return self._ask(Live(lambda: iter([self._ready.changes(request)]), send, request.model, long=True))
+
     def attention(self, request: AttentionRequest, send: Callable[[Message], None]) -> Live:
         """Request attention weights."""
         return self._ask(Live(lambda: iter([self._ready.attention(request)]), send, request.model))

@@ -12,11 +12,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import torch
 
+from headlab.changes import changes
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator
 from headlab.files import unwritable
@@ -37,6 +39,8 @@ from headlab.worker.kinds.kind import kind_of
 from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
     AttentionRequest,
+    Changed,
+    ChangedAnswer,
     EvaluateRequest,
     Figure,
     GradientRequest,
@@ -181,6 +185,7 @@ def _leave(context: AbstractContextManager[Any], coming: Future[Any]) -> None:
 # Each evaluator caches up to 192 MiB of layer inputs, so that a toggle starts at the layer it changed.
 EVALUATOR_BYTES = 384 << 20
 EVALUATORS = 64
+MOST_CHANGED = 2000
 FETCH_SECONDS = 0.05  # between two checks whether a job's model has been fetched
 Key = tuple[str, str, SplitName, int, str]
 
@@ -329,6 +334,16 @@ class Resident:
         for seen in figures:
             self._make_room()  # many languages may be under way at once
             yield seen.model_copy(update={"note": evaluator.note})
+
+    def changes(self, request: EvaluateRequest) -> Changed:
+        """The answers that a mask changes; what was evaluated before is not evaluated again."""
+        if request.mask is None:
+            raise Refusal("changed answers are those of a mask; send one", 422, code="changes.no_mask")
+        mask, evaluator = mask_of(request, self.need(request.model)), self._evaluator(request)
+        found = changes(evaluator, mask, ablation=request.ablation)
+        self._make_room()
+        answers = [ChangedAnswer(**asdict(one)) for one in found[:MOST_CHANGED]]
+        return Changed(language=request.language, total=len(found), answers=answers)
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, cut to 64 tokens."""

@@ -24,6 +24,7 @@ from headlab.store.folder import Arrays
 from headlab.worker.jobs import Jobs
 from headlab.worker.schemas import (
     AttentionRequest,
+    Changed,
     EvaluateRequest,
     Figure,
     GradientRequest,
@@ -189,6 +190,10 @@ class Bench(Protocol):
 
     def evaluate(self, request: EvaluateRequest) -> Iterator[Figure]:
         """Accuracy of a mask, figure by figure."""
+        ...
+
+    def changes(self, request: EvaluateRequest) -> Changed:
+        """The answers that a mask changes."""
         ...
 
     def attention(self, request: AttentionRequest) -> Weights:

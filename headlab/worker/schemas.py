@@ -217,6 +217,29 @@ class Figure(Strict):
     note: str = ""
 
 
+class ChangedAnswer(Strict):
+    """An answer that a mask changes; fields as in `headlab.changes.Change`."""
+
+    id: str
+    kind: str
+    text: str
+    pair: str | None
+    word: str | None
+    label: str
+    before: str
+    after: str
+    p_before: float
+    p_after: float
+
+
+class Changed(Strict):
+    """The answers of one language that a mask changes, the first 2,000 of `total`."""
+
+    language: str
+    total: int
+    answers: list[ChangedAnswer]
+
+
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], to three decimals.
 

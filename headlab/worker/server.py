@@ -55,6 +55,7 @@ from headlab.worker.runner import Bench
 from headlab.worker.schemas import (
     LOG_NAME,
     AttentionRequest,
+    Changed,
     Deleted,
     EvaluateRequest,
     ExampleCard,
@@ -354,6 +355,12 @@ def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None
     async def attention(request: AttentionRequest, http: Request) -> BaseModel:
         await ready(request.model)
         return await only(http, lambda send: engine.attention(request, send))
+
+    @app.post("/changes", response_model=Changed)
+    async def changes(request: EvaluateRequest, http: Request) -> BaseModel:
+        """The answers that a mask changes in one language, with texts, labels and probabilities."""
+        await ready(request.model)
+        return await only(http, lambda send: engine.changes(request, send))
 
     @app.post("/gradient", response_model=Scores)
     async def gradient(request: GradientRequest, http: Request) -> BaseModel:

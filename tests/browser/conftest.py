@@ -102,8 +102,10 @@ class App:
         until(answers, "an answer of streamlit")
 
     def worker(self) -> Client:
-        """The app's own worker; it must be up."""
-        return Client(json.loads((self.cache / ".worker" / "worker.json").read_text())["url"], TOKEN)
+        """The app's own worker, which the first visitor starts."""
+        told = self.cache / ".worker" / "worker.json"
+        until(told.exists, "the app's worker; some page must be visited before")
+        return Client(json.loads(told.read_text())["url"], TOKEN)
 
     def stop(self) -> None:
         if self.process is not None:

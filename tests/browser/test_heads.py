@@ -121,6 +121,7 @@ def test_a_missing_map_is_computed_and_its_result_takes_its_place(visit, page, t
 
 @pytest.mark.soak  # tests/browser/test_jobs.py has one that sharpens on the job's own page
 def test_a_map_sharpens_while_its_job_runs_and_takes_clicks(app, visit, page, light_model, long_job):
+    visit("/heads?langs=de")  # the first visitor starts the worker
     job = long_job(light_model)
     visit(with_model("/heads?langs=de&method=monte-carlo", light_model))
     line = page.get_by_text(SHARPENING)

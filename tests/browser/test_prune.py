@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -297,3 +299,31 @@ def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         switch_off(page, head)
+
+
+def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_their_attention(light, visit):
+    page = visit(light)
+    for layer in (9, 10, 11):
+        page.get_by_role("button", name=f"layer {layer}: switch all its heads").click()
+    accuracy(page, 36)
+    page.get_by_text("Which sentences changed").click()
+    button = page.get_by_role("button", name=re.compile(r"List \d+ now right and \d+ now wrong"))
+    right, wrong = map(int, re.findall(r"\d+", button.inner_text().removeprefix("list")))
+    button.click()
+    kinds = page.get_by_role("radiogroup", name="Answers")
+    expect(kinds.get_by_text(f"now right {right}")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download all of them as CSV").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
+    assert [sum(row["kind"] == kind for row in rows) for kind in ("now right", "now wrong")] == [right, wrong]
+    kind, of = ("now right", right) if right else ("now wrong", wrong)
+    kinds.get_by_text(f"{kind} {of}").click()
+    first = next(row for row in rows if row["kind"] == kind)
+    table = page.get_by_test_id("stExpander").filter(has_text="Which sentences changed").get_by_test_id("stDataFrame")
+    expect(table).to_be_visible()
+    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
+    page.wait_for_url(re.compile("/attention"))
+    expect(page.get_by_label("one sentence a line")).to_have_value(first["text"])
+    expect(page.get_by_text("Layer 9, head 0").first).to_be_visible()

@@ -13,18 +13,25 @@ import numpy as np
 import pytest
 from errors import raises
 
+from headlab.masks import Mask
 from headlab.records import Head, HeadGrid, Stack
 from headlab.ui import attention_page
 from headlab.ui.attention_page import (
+    MAX_CHARACTERS,
+    MAX_HEADS,
     MAX_TOKENS,
     Panel,
+    Sentence,
     head_view,
     heads_of_link,
     shading,
     special_words,
     strongest_links,
+    typed,
     weights_table,
 )
+from headlab.ui.prune_changes import look_at
+from headlab.ui.prune_figures import Question
 
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
 NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
@@ -188,3 +195,28 @@ def test_heads_of_a_link_that_do_not_exist_are_named():
     assert "9" in wrong
     assert "nonsense" in wrong
     assert heads_of_link(grid, ["encoder.0.0"]) == ([Head("encoder", 0, 0)], None)
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "pair"),
+    [
+        ("licht an", "licht an", None),
+        ("it rains ||| it is wet", "it rains", "it is wet"),
+        ("a ||| b ||| c", "a", "b ||| c"),
+        ("||| b", "||| b", None),
+        ("a|||", "a|||", None),
+    ],
+)
+def test_a_typed_line_is_a_sentence_or_a_pair(line, text, pair):
+    assert typed("Line 1", line) == Sentence("Line 1", text, pair)
+
+
+@pytest.mark.parametrize("pair", [None, float("nan"), "so it\nis wet"])
+def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair):
+    kept = np.arange(12) > 8
+    mask = Mask(HeadGrid((Stack("encoder", (4, 4, 4)),)), kept, {"name": "m", "fingerprint": "f" * 64})
+    asked = Question("m", "f" * 64, "xnli", "dev", mask)
+    link = look_at({"text": "it  rains", "pair": pair}, asked)
+    assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
+    assert typed("", link["text"])[1:] == ("it rains", "so it is wet" if isinstance(pair, str) else None)
+    assert len(look_at({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tiny_task import tiny_tokenizer
 from worker_fake import FakeBench
 from worker_running import Running, running, until
 
+from headlab.changes import changes
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.hooks.model import Model, attention, gated
 from headlab.hooks.state import active_for
@@ -105,6 +106,20 @@ def alone(model: Model, language: str, mask: Mask | None, size: int = SIZE) -> d
 
 def ask(run: Running, language: str, mask: Mask | None, size: int = SIZE, session: str | None = None) -> list[Any]:
     return list(run.client.evaluate(NAME, "intents", language, mask, size=size, session=session))
+
+
+def test_changed_answers_are_the_librarys(worker: Running, model: Model) -> None:
+    (mask,) = masks(model, 1, 1)
+    ask(worker, LANGUAGES[0], mask)
+    answer = worker.client.changes(NAME, "intents", LANGUAGES[0], mask, size=SIZE)
+    found = changes(Evaluator(model, toy("intents"), LANGUAGES[0], "dev", SIZE), mask)
+    assert (answer["language"], answer["total"]) == (LANGUAGES[0], len(found))
+    assert found
+    for sent, one in zip(answer["answers"], found, strict=True):
+        assert sent == asdict(one) | {name: pytest.approx(getattr(one, name)) for name in ("p_before", "p_after")}
+    with raises("mask.other_model"):
+        other = replace(mask, model={"name": NAME, "fingerprint": "0" * 64})
+        worker.client.changes(NAME, "intents", LANGUAGES[0], other)
 
 
 def weights_alone(model: Model) -> dict[str, Any]:

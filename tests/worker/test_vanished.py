@@ -15,11 +15,12 @@ from waiting import until
 from worker_fake import MODEL, FakeBench
 from worker_running import Running, running
 
-from headlab.worker.schemas import AttentionRequest, LoadedModel, Weights
+from headlab.worker.schemas import AttentionRequest, Changed, EvaluateRequest, LoadedModel, Weights
 
 TURN: dict[str, dict[str, Any]] = {
     "/attention": {"model": MODEL, "text": "turn it off", "heads": [["encoder", 0, 0]]},
     "/model": {"model": "another"},
+    "/changes": {"model": MODEL, "task": "intents", "language": "fr", "mask": {}},
     "/gradient": {"model": MODEL, "task": "intents", "language": "fr"},
     "/evaluate": {"model": MODEL, "task": "intents", "language": "fr", "session": "gone"},
 }
@@ -36,6 +37,10 @@ class Watched(FakeBench):
     def load(self, model: str) -> LoadedModel:
         self.asked.append(model)
         return super().load(model)
+
+    def changes(self, request: EvaluateRequest) -> Changed:
+        self.asked.append("changes")
+        return super().changes(request)
 
     def attention(self, request: AttentionRequest) -> Weights:
         self.asked.append("attention")

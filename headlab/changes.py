@@ -1,0 +1,121 @@
+"""Which answers a mask changes: each with its text, its label, and the model's answers before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from headlab.errors import HeadlabError
+from headlab.evaluator import Batch, Evaluator
+from headlab.hooks.model import as_gates
+from headlab.hooks.state import Active
+from headlab.inputs import IGNORED, Words
+from headlab.masks import Mask, full_mask
+from headlab.parallel import Tick, one_thread, spread
+from headlab.records import Floats, Ints
+from headlab.tables import Table
+
+Kind = Literal["now right", "now wrong", "wrong otherwise"]
+KINDS: tuple[Kind, ...] = ("now right", "now wrong", "wrong otherwise")
+
+
+@dataclass(frozen=True)
+class Change:
+    """An answer that differs under a mask.
+
+    id: of the example, as in an evaluation.  text, pair: of the example.  word: the one that is labelled, in tasks
+    that label words.  label: the right one.  before, after: answers of the untouched and of the masked model.
+    p_before, p_after: the probability that each model gives its own answer, among the task's labels.
+    """
+
+    id: str
+    kind: Kind
+    text: str
+    pair: str | None
+    word: str | None
+    label: str
+    before: str
+    after: str
+    p_before: float
+    p_after: float
+
+
+COLUMNS = ("id", "kind", "text", "pair", "word", "label", "before", "after", "p_before", "p_after")
+FORMATS = ("", "", "", "", "", "", "", "", ".2f", ".2f")
+
+
+def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list[Change]:
+    """All answers of the evaluator's examples that a mask changes, in the examples' order.
+
+    Raises HeadlabError for a task without labels, and for another model's mask.
+    """
+    task = evaluator.task
+    if not task.labels:
+        raise HeadlabError(
+            f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
+            "labels texts or words",
+            code="changes.no_labels",
+        )
+    whole, masked = evaluator.evaluate(), evaluator.evaluate(mask, ablation=ablation)
+    places = np.flatnonzero(whole.predicted != masked.predicted)
+    units = evaluator.inputs.units
+    row, first = np.repeat(np.arange(len(units)), units), np.repeat(np.cumsum(units) - units, units)
+    rows = np.unique(row[places])
+    before, after = (
+        probabilities(evaluator, rows, kept, how)
+        for kept, how in ((full_mask(evaluator.model.grid), "zero"), (mask, ablation))
+    )
+    at = {int(place): n for n, place in enumerate(np.flatnonzero(np.isin(row, rows)))}
+    found = []
+    for place in places.tolist():
+        old, new = int(whole.predicted[place]), int(masked.predicted[place])
+        right = int(evaluator.inputs.answers[place])
+        example, part = evaluator.examples[row[place]], place - int(first[place])
+        kind = KINDS[0 if new == right else 1 if old == right else 2]
+        told = Change(
+            whole.ids[place], kind, example.text, example.pair, _word(evaluator, int(row[place]), part),
+            task.labels[right], task.labels[old], task.labels[new],
+            float(before[at[place], old]), float(after[at[place], new]),
+        )  # fmt: skip
+        found.append(told)
+    return found
+
+
+def _word(evaluator: Evaluator, row: int, part: int) -> str | None:
+    """The word that an example's answer number `part` is of; None where the text itself is labelled."""
+    words = evaluator.examples[row].words
+    return words[evaluator.inputs.words[row][part]] if isinstance(evaluator.inputs, Words) else None
+
+
+def probabilities(evaluator: Evaluator, rows: Ints, mask: Mask, ablation: str = "zero") -> Floats:
+    """Probabilities of the task's labels for all answers of some examples, float [answer, label], row by row."""
+    out: dict[int, Floats] = {}
+    with one_thread(evaluator.model.device):
+        fill = evaluator.fill(ablation)
+    gates = as_gates(evaluator.model, evaluator.model.grid.gates(mask.kept))
+
+    def run(batch: Batch, _: Tick) -> list[Floats]:
+        lane = copy(evaluator)
+        with torch.inference_mode(), lane.model.active(Active(gates=gates, fill=fill)):
+            logits = lane.logits(batch.inputs)
+        asked = lane.targets(batch.rows, logits) != IGNORED
+        shares = logits.to(torch.float64).softmax(dim=-1)
+        return [shares[n][asked[n]].reshape(-1, shares.shape[-1]).cpu().numpy() for n in range(len(batch.rows))]
+
+    for batch, found in spread(evaluator.cut(rows), run, device=evaluator.model.device, tick=evaluator.tick):
+        out |= dict(zip(batch.rows.tolist(), found, strict=True))
+    parts = [out[int(row)] for row in rows]
+    return np.concatenate(parts) if parts else np.zeros((0, len(evaluator.task.labels)))
+
+
+def table(found: Sequence[Change], language: str) -> Table:
+    """The changes of one language as a table."""
+    return Table(
+        f"changes-{language}", f"Answers that change, {language}", ("language", *COLUMNS), ("", *FORMATS),
+        tuple((language, *astuple(one)) for one in found),
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""Which sentences a mask changes: the list on the Prune page, language by language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
+from headlab.ui.names import head_key, language_title
+from headlab.ui.presses import button, uninterrupted
+from headlab.ui.prune_figures import Known, Question
+from headlab.ui.shell import client, waited
+from headlab.worker.client import Client
+
+ASKED, KINDS = "_changed", ("now right", "now wrong", "wrong otherwise")
+EVERY = "all labels"
+SHOWN = {
+    "text": "Text", "pair": "Second text", "word": "Word", "label": "Right label", "before": "Before",
+    "p_before": "Probability before", "after": "After", "p_after": "Probability after",
+}  # fmt: skip
+HELP = "The probability that the model gives its own answer, among the task's labels"
+
+
+def draw(question: Question, languages: Sequence[str], known: Known) -> None:
+    """The list of a language's changed answers, once it is asked for; a chosen row opens the Attention page."""
+    with st.expander("Which sentences changed", icon=":material/difference:"):
+        final = [name for name in languages if question.key(name) in known]
+        if question.mask is None or not final:
+            st.caption("The sentences that the mask turns right or wrong, once a language's accuracy with it is final.")
+            return
+        language = final[0]
+        if len(final) > 1:
+            language = st.selectbox("Language", final, format_func=language_title, key="changed-language")
+        if st.session_state.get(ASKED) != question.key(language):
+            figure = known[question.key(language)]
+            words = f"List {figure.flipped_right} now right and {figure.flipped_wrong} now wrong"
+            button(words, key="changed-list", icon="list", on_press=_ask, args=(question.key(language),))
+            return
+        with st.spinner("Asking the worker …"):
+            found = changed(client(), question.key(language), question, language)
+        _list(found, question)
+
+
+def _ask(key: tuple[str, ...]) -> None:
+    st.session_state[ASKED] = key
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def changed(_client: Client, key: tuple[str, ...], _question: Question, language: str) -> Mapping[str, Any]:
+    """A language's changed answers, from the worker. key: what they depend on."""
+    asked, mask = _question, _question.mask
+    assert mask is not None
+    return waited(
+        lambda: _client.changes(
+            asked.model, asked.task, language, mask, asked.split, asked.size, label_map=asked.label_map
+        )
+    )
+
+
+def _list(found: Mapping[str, Any], question: Question) -> None:
+    rows = pd.DataFrame(found["answers"], columns=["id", "kind", *SHOWN])
+    if found["total"] > len(rows):
+        st.caption(f"The first {len(rows):,} of {found['total']:,} changed answers.")
+    counts = {kind: int((rows["kind"] == kind).sum()) for kind in KINDS}
+    left, right = st.columns([3, 2])
+    kind = left.radio(
+        "Answers", KINDS, format_func=lambda name: f"{name} {counts[name]}", horizontal=True, key="changed-kind"
+    )
+    labels = [EVERY, *sorted(rows["label"].unique())]
+    if st.session_state.get("changed-label") not in labels:  # of another language or mask
+        st.session_state.pop("changed-label", None)
+    label = right.selectbox("Right label", labels, key="changed-label")
+    part = rows[(rows["kind"] == kind) & ((rows["label"] == label) | (label == EVERY))]
+    if part.empty:
+        st.caption("None.")
+    else:
+        _table(part, question)
+    st.download_button(
+        "Download all of them as CSV", rows.to_csv(index=False), f"changes-{found['language']}-{question.split}.csv",
+        "text/csv", key="changed-csv", on_click="ignore", icon=":material/download:",
+    )  # fmt: skip
+
+
+def _table(part: pd.DataFrame, question: Question) -> None:
+    percent = st.column_config.NumberColumn(format="percent", help=HELP)
+    shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
+    picked = st.dataframe(
+        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(_ticked),
+        selection_mode="single-row", height=min(420, 38 + 35 * len(part)),
+        column_config={
+            SHOWN["text"]: st.column_config.TextColumn(width="medium"),
+            SHOWN["p_before"]: percent,
+            SHOWN["p_after"]: percent,
+        },
+    )  # fmt: skip
+    st.caption("Tick a row to see what the heads that are off look at in its sentence.")
+    if chosen := picked["selection"]["rows"]:
+        st.switch_page("pages/attention.py", query_params=look_at(part.iloc[chosen[0]].to_dict(), question))
+
+
+def _ticked() -> None:
+    """Nothing: the run that follows reads which row it was."""
+
+
+def look_at(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
+    """The link parameters of the Attention page for an answer's sentence and the heads that are off."""
+    assert question.mask is not None
+    heads = [head_key(head) for head in question.mask.removed[:MAX_HEADS]]
+    texts = [" ".join(text.split()) for text in (row["text"], row["pair"]) if isinstance(text, str)]
+    return {"source": OWN, "text": PAIR.join(texts)[:MAX_CHARACTERS], "heads": heads}
