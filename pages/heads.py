@@ -3,10 +3,11 @@
 import streamlit as st
 
 from headlab.pictures import maps_of
+from headlab.records import Head
 from headlab.ui import head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
-from headlab.ui.presses import give
+from headlab.ui.presses import give, uninterrupted
 from headlab.ui.shell import found, page
 
 
@@ -44,11 +45,22 @@ def tables(choice, scores, confidence, head):
         icon=":material/download:",
     )
     shown = table.drop(columns=["method", "estimand", "unit"])
+
+    def open_row():
+        for row in st.session_state["every-head"]["selection"]["rows"]:
+            of = table.iloc[row]
+            pick(of["language"], Head(of["stack"], int(of["layer"]), int(of["head"])), scores)
+
     fine = {name: st.column_config.NumberColumn(format="%.2g") for name in ("p", "p_holm")}
-    st.dataframe(shown, hide_index=True, height=320, column_config=fine)
+    st.dataframe(
+        shown, hide_index=True, height=320, column_config=fine, key="every-head", on_select=uninterrupted(open_row),
+        selection_mode="single-row",
+    )  # fmt: skip
     unit = table["unit"].iloc[0]
     note = " (0.01 = one point)" if unit == "accuracy" else ""
-    st.caption(f"{len(table):,} rows: every head in every chosen language. Values in {plain(unit)}{note}.")
+    st.caption(
+        f"{len(table):,} rows: every head in every chosen language; tick one to open it. Values in {plain(unit)}{note}."
+    )
 
 
 def sharpening(choice, scores, head):

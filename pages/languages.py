@@ -27,7 +27,8 @@ def matrix(scores):
         st.markdown(plain(words))
     if compared.found.noise is None:
         st.info(f"{tables.noise_note(scores)} {agreement.no_halves()}")
-    chart, tree, twin, each, merged = st.tabs(["Chart", "Tree", "Pairs", "Each language", "Clusters"])
+    tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
+    chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:
         similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
         figure(agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART)

@@ -17,7 +17,7 @@ from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
-from headlab.ui.figures import figure, how_made, show
+from headlab.ui.figures import figure, heads_by_row, how_made, show
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import start_with
 
@@ -30,10 +30,7 @@ TABLES = {AGNOSTIC: ("heads-agnostic",), SPECIFIC: ("heads-specific", "heads-few
 
 def heads_of(table: Table) -> Iterator[Head]:
     """The heads that a table lists, each once, in table order."""
-    names = ("stack", "layer", "head")
-    if all(name in table.columns for name in names):
-        rows = zip(*(table.column(name) for name in names), strict=True)
-        yield from dict.fromkeys(Head(str(stack), int(layer), int(head)) for stack, layer, head in rows)
+    yield from dict.fromkeys(heads_by_row(table))
 
 
 def kinds_in(tables: Sequence[Table]) -> dict[str, list[Head]]:
@@ -57,7 +54,20 @@ def draw_heads(tables: Sequence[Table]) -> None:
         keys = [head_key(head) for head in heads]
         chosen[kind] = place.selectbox(f"A language-{kind} head", keys, format_func=_words, key=f"look-{kind}")
     what = "Their attention, side by side" if len(chosen) > 1 else "Its attention"
-    page_link("attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen})
+    side = languages_of(tables, chosen.get(SPECIFIC, ""))
+    more = {"side": side} if side else {}
+    page_link("attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen, **more})
+
+
+def languages_of(tables: Sequence[Table], key: str) -> list[str]:
+    """Two languages at most in which a head helps by these tables, then two in which it harms."""
+    sides = ("positive languages", "negative languages")
+    for table in tables:
+        if table.name in TABLES[SPECIFIC] and all(side in table.columns for side in sides):
+            for head, *named in zip(heads_by_row(table), *(table.column(side) for side in sides), strict=True):
+                if head_key(head) == key:
+                    return [name for names in named for name in str(names).split(", ")[:2] if name]
+    return []
 
 
 def _words(key: str) -> str:

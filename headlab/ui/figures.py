@@ -14,8 +14,9 @@ import streamlit as st
 from pandas.io.formats.style import Styler
 
 from headlab.plots import PRINT_WIDTH, printed
+from headlab.records import Head
 from headlab.tables import NOTHING, Table, is_p, p_words
-from headlab.ui.names import language_title, plain
+from headlab.ui.names import head_key, language_title, plain
 from headlab.ui.presses import uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
@@ -69,13 +70,37 @@ def show(table: Table, key: str) -> None:
         if FORMAT.fullmatch(form) and not is_p(name)
     }
     height = min(TALL, 38 + 35 * max(1, len(table.rows)))
-    st.dataframe(with_p(frame(table)), hide_index=True, column_config=columns, height=height, placeholder=NOTHING)
+    heads, more = heads_by_row(table), dict[str, Any]()
+    if heads:
+        more = {"on_select": uninterrupted(_ticked), "selection_mode": "single-row"}
+        more["key"] = f"table-{key[:12]}-{table.name}"
+    picked = st.dataframe(
+        with_p(frame(table)), hide_index=True, column_config=columns, height=height, placeholder=NOTHING, **more
+    )
+    if heads:
+        st.caption("Tick a row to open its head.")
+        for row in picked["selection"]["rows"]:
+            named = {"focus": str(table.column(LANGUAGE)[row])} if LANGUAGE in table.columns else {}
+            st.switch_page("pages/heads.py", query_params={"head": head_key(heads[row]), **named})
     for note in table.notes:
         st.caption(plain(note))
     st.download_button(
         "Download this table as CSV", table.csv, f"{table.name}.csv", "text/csv", key=f"csv-{key[:12]}-{table.name}",
         on_click="ignore", icon=":material/download:",
     )  # fmt: skip
+
+
+def _ticked() -> None:
+    """Nothing: the run that follows reads which row it was."""
+
+
+def heads_by_row(table: Table) -> list[Head]:
+    """The head of each row; empty where a table's rows are of no heads."""
+    names = ("stack", "layer", "head")
+    if not all(name in table.columns for name in names):
+        return []
+    rows = zip(*(table.column(name) for name in names), strict=True)
+    return [Head(str(stack), int(layer), int(head)) for stack, layer, head in rows]
 
 
 def frame(table: Table) -> pd.DataFrame:

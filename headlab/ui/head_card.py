@@ -16,6 +16,7 @@ from headlab.records import Floats, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.tables import p_is
 from headlab.ui import figures
+from headlab.ui.attention_page import SIDE_BY_SIDE
 from headlab.ui.history import encode, history
 from headlab.ui.names import head_key, head_words, language_title, page_link, plain
 from headlab.value_functions import shown_unit
@@ -158,10 +159,11 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     name = f"head-{head_key(head)}"
     figures.figure(figure, name, key="head-figure", alt=f"Value of {head_key(head)} in every language")
     with st.container(horizontal=True, gap="medium"):
-        page_link("attention", "What it attends to", {"heads": [head_key(head)]})
+        side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
+        page_link("attention", "What it attends to", {"heads": [head_key(head)], "side": side})
         link = _without(s.grid, head)
         history(str(spec_of(s, "model", "fingerprint")), s.grid).linked.discard(link)  # this link must apply its mask
-        page_link("prune", "Switch it off", {"m": link})
+        page_link("prune", "Switch it off", {"m": link, "from": focus})
 
 
 def details(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head) -> None:

@@ -15,6 +15,7 @@ from headlab.records import Bools, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.ui import presses
 from headlab.ui.names import language_title, plain
+from headlab.ui.notices import take_up
 from headlab.value_functions import shown_unit
 
 
@@ -100,6 +101,7 @@ def pick_scale(maps: int) -> bool:
     """The widget that chooses the colour scale; whether it is one for all maps. Not drawn for a single map."""
     if maps < 2:
         return True
+    take_up("scale", list(SCALES))
     return st.radio(
         "Colour scale", list(SCALES), format_func=SCALES.__getitem__, horizontal=True, key="scale", bind="query-params",
         help="One scale compares languages. Its own shows the order within a language whose values are all small.",

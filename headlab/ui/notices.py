@@ -1,4 +1,4 @@
-"""Sentences about a link: what it asks for and is not there. On every page until the choice changes, or on one page."""
+"""What a link asks for, and what was chosen before: sentences about what is not there, and one choice for all pages."""
 
 from __future__ import annotations
 
@@ -85,14 +85,39 @@ def notify(param: str, sentence: str | None) -> None:
         st.warning(plain(held[param].sentence))
 
 
+# What was chosen on one page holds on the next: streamlit drops a widget's value with its page.
+
+SHARED, THREAD = ("focus", "head", "split", "scale"), "_thread"
+
+
 def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
-    """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none."""
+    """Before a widget is drawn: warn of a link's value that is not an option, and forget a choice that is none.
+
+    Without either, a widget of SHARED shows what was last chosen under its name, on whatever page.
+    """
     notify(param, unknown_in_link(param, what, options))
-    if st.session_state.get(param) not in options:
-        st.session_state.pop(param, None)  # from a link, or from another page with other options
+    take_up(param, options)
+
+
+def take_up(param: str, options: Sequence[Any]) -> None:
+    """Forget a choice that is not an option, and take up that of another page."""
+    state = st.session_state
+    if state.get(param) not in options:
+        state.pop(param, None)  # from a link, or from another page with other options
+    kept = state.get(THREAD, {}).get(param)
+    if param not in state and not st.query_params.get_all(param) and kept in options:
+        state[param] = kept
+
+
+def remember(param: str, value: Any) -> None:
+    """Make a value the one that other pages take up."""
+    st.session_state[THREAD] = {**st.session_state.get(THREAD, {}), param: value}
 
 
 def settle() -> None:
     """The page is drawn: its widgets show what they made of the link."""
+    for param in SHARED:
+        if param in st.session_state:
+            remember(param, st.session_state[param])
     for param, notice in _of_page().items():
         notice.value = notice.value or (st.session_state.get(param),)

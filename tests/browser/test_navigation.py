@@ -111,6 +111,39 @@ def test_a_page_link_carries_the_choice_and_the_head(visit, page):
     wait_for_link(page, langs=["de", "th"])
 
 
+def test_one_head_and_language_hold_from_page_to_page_and_on_the_way_back(visit, page):
+    visit("/heads?langs=de&langs=th")
+    page.get_by_role("grid", name="Thai (th)").last.locator('[data-c="2.5"]').click()
+    wait_for_link(page, focus=["th"], head=["encoder.2.5"])
+    page.get_by_role("link", name="Switch it off").click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    wait_for_link(page, **{"from": ["th"], "focus": []})
+    page.go_back()
+    expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
+    expect(page.get_by_text("In Thai (th)")).to_be_visible()
+    assert link(page) == {"langs": ["de", "th"], "focus": ["th"], "head": ["encoder.2.5"]}
+    page.get_by_role("link", name="Languages", exact=True).first.click()
+    page.get_by_role("tab", name="Tree").click()
+    wait_for_link(page, tab=["Tree"])
+    page.get_by_role("link", name="Heads", exact=True).first.click()
+    expect(page.get_by_role("heading", name="Layer 2, head 5")).to_be_visible()
+    expect(page.get_by_text("In Thai (th)")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("tab", name="Tree")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_row_of_a_table_leads_to_its_head(visit, page):
+    visit("/languages?langs=de&langs=th")
+    heads = page.get_by_text("Tick a row to open its head.")
+    expect(heads.first).to_be_visible()
+    table = page.get_by_text("Heads among the 20 highest").locator("xpath=following::*[@data-testid='stDataFrame'][1]")
+    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
+    expect(page.locator("h1")).to_have_text("Heads")
+    expect(page.get_by_role("heading", name="Layer 9, head 0")).to_be_visible()  # the most useful of all languages
+
+
 @pytest.mark.parametrize(
     ("path", "named", "shown"),
     [

@@ -331,6 +331,15 @@ def test_heads_of_both_kinds_lead_to_their_attention():
     assert experiments_report.kinds_in(unsure.tables) == {"specific": [Head("encoder", 5, 1)]}
 
 
+def test_the_attention_of_a_specific_head_opens_with_languages_that_differ():
+    columns = ("stack", "layer", "head", "positive languages", "negative languages")
+    rows = (("encoder", 3, 7, "de, th, fi", "en"), ("encoder", 5, 1, "", "ru, bg, el"))
+    table = Table("heads-specific", "X.", columns, ("", "d", "d", "", ""), rows)
+    assert experiments_report.languages_of([table], "encoder.3.7") == ["de", "th", "en"]
+    assert experiments_report.languages_of([table], "encoder.5.1") == ["ru", "bg"]
+    assert experiments_report.languages_of([table], "encoder.0.0") == []
+
+
 def test_a_head_of_each_kind_can_be_chosen_on_the_page(cache):
     keep(cache, made_up("heads"))
     app = run(experiment="heads")
