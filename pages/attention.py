@@ -9,15 +9,13 @@ from headlab.ui.names import head_key
 from headlab.ui.notices import THREAD, remember
 from headlab.ui.shell import client, found, page, waited
 
-INTRO = "What chosen heads look at, token by token, in a sentence of the task or one of your own."
-
 
 @st.cache_data(max_entries=128, show_spinner=False)
 def attention(_client, model, fingerprint, text, pair, heads):
     return waited(lambda: _client.attention(model, text, heads, pair))
 
 
-with page("Attention", INTRO) as choice:
+with page("attention") as choice:
     worker = client()
     with st.spinner("Loading the model …"):
         loaded = waited(lambda: worker.model(choice.model))

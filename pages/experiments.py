@@ -9,8 +9,6 @@ from headlab.ui.figures import skipped
 from headlab.ui.names import plain
 from headlab.ui.shell import page
 
-INTRO = "An analysis of a paper, on the model, task and languages of the sidebar: start it, read it, download it."
-
 
 def pick():
     experiments.begin()
@@ -43,7 +41,7 @@ def answer(plan, wanted):
     experiments.write(plan.experiment, shown)
 
 
-with page("Experiments", INTRO) as choice:
+with page("experiments") as choice:
     plan = Plan(pick(), choice)
     st.subheader("What will it cost?")
     wanted = experiments.draw(plan)

@@ -12,11 +12,6 @@ from headlab.ui.names import plain
 from headlab.ui.notices import keep_known
 from headlab.ui.shell import page
 
-INTRO = (
-    "Gates that learn, after Voita et al. (ACL 2019): each head has a gate that is open with a probability, and λ is "
-    "the price of an open one."
-)
-
 
 def select(shelf):
     """Language, sweep and run to show."""
@@ -71,7 +66,7 @@ def body(choice, shelf):
     made(result)
 
 
-with page("Gates", INTRO) as choice:
+with page("gates") as choice:
     shelf = gates_store.shelf(choice)
     gates_store.begin(shelf.by_language)
     if shelf.by_language:

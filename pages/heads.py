@@ -97,7 +97,7 @@ def body(choice, results, confidence):
     tables(choice, scores, confidence, head)
 
 
-with page("Heads") as choice:
+with page("heads") as choice:
     results = found(choice)
     if not choice.languages:
         st.info("No language is chosen. Pick some in the sidebar, or press All.")

@@ -6,8 +6,6 @@ from headlab.ui import coverage, job_actions, job_form, job_views
 from headlab.ui.names import plain
 from headlab.ui.shell import page
 
-INTRO = "What the worker computes, what waits for it, and what a new job will cost before it starts."
-
 
 def asked():
     """The job of the link, if it names one."""
@@ -19,7 +17,7 @@ def asked():
     return None
 
 
-with page("Jobs", INTRO) as choice:
+with page("jobs") as choice:
     number = asked()
     if number is not None:
         job_views.draw_details(number)

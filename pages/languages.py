@@ -7,7 +7,6 @@ from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
-from headlab.ui import languages_tables as tables
 from headlab.ui.figures import figure, show
 from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import give
@@ -20,13 +19,13 @@ TREE = "Tree of languages by how alike they rank the heads; the tab Clusters has
 
 def matrix(scores):
     st.subheader("Do languages rank the heads alike?")
-    compared = tables.compared(scores)
+    compared = experiments_report.compared(scores)
     pairs, languages, clusters, *_ = agreement.agreement_tables(compared)
     st.caption(f"Spearman ρ over {compared.heads} heads.")
     if words := agreement.outlier_words(compared):
         st.markdown(plain(words))
     if compared.found.noise is None:
-        st.info(f"{tables.noise_note(scores)} {agreement.no_halves()}")
+        st.info(f"{experiments_report.noise_note(scores)} {agreement.no_halves()}")
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
     chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:
@@ -79,9 +78,8 @@ def listed(table, otherwise):
 def body(scores):
     first = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    st.caption(
-        f"{len(scores)} languages: {plain(names)}. {tables.sample_note(scores)} Values in {shown_unit(first.unit)[1]}."
-    )
+    note, unit = experiments_report.sample_note(scores), shown_unit(first.unit)[1]
+    st.caption(f"{len(scores)} languages: {plain(names)}. {note} Values in {unit}.")
     matrix(scores)
     top, agnostic = shared(scores)
     if is_signed(first):
@@ -93,7 +91,7 @@ def body(scores):
         st.info("This method has no signs, so no head can be positive in one language and negative in another.")
 
 
-with page("Languages") as choice:
+with page("languages") as choice:
     results = found(choice)
     n = len(results.scores)
     if n < 2:

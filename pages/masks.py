@@ -6,8 +6,6 @@ from headlab.ui import mask_pages
 from headlab.ui.names import plain
 from headlab.ui.shell import found, page
 
-INTRO = "Two masks side by side: of the Prune page, of files, of the scores of each language, of learned gates."
-
 
 def pick(masks):
     """The two masks to compare; by default the first two."""
@@ -30,7 +28,7 @@ def sources(choice, results, target):
     return mask_pages.gather(choice, results, uploaded, wanted, target)
 
 
-with page("Masks", INTRO) as choice:
+with page("masks") as choice:
     if not choice.languages:
         st.info("No language is chosen. Pick some in the sidebar to see what their scores suggest; files work without.")
     results = found(choice)

@@ -10,11 +10,6 @@ from headlab.ui.findings import findings
 from headlab.ui.names import head_key, page_link, plain
 from headlab.ui.shell import found, listing, page
 
-INTRO = (
-    "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
-    "switch heads off, watch the accuracy move, and leave with a mask."
-)
-
 
 def open_head(language, head):
     st.session_state["_open"] = {"focus": language, "head": head_key(head)}
@@ -68,7 +63,7 @@ def onward():
         page_link("attention", "Attention: what a head looks at")
 
 
-with page("headlab", INTRO) as choice:
+with page("overview") as choice:
     if "_open" in st.session_state:
         st.switch_page("pages/heads.py", query_params=st.session_state.pop("_open"))
     if not choice.languages:

@@ -22,7 +22,6 @@ from headlab.ui.notices import remember, take_up
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page, waited
 
-INTRO = "Switch heads off and watch the accuracy move, against the unpruned model on the same examples."
 SPLIT_HELP = (
     f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting. A mask chosen while "
     "looking at test gives an optimistic estimate on test."
@@ -51,7 +50,7 @@ def board(choice, loaded, identity, now, results, measured):
         room, headline = st.empty(), st.container()
         if prune_board.GRID not in st.session_state:
             prune_figures.keep_room(room, choice.languages)
-        left, right = st.columns([5, 7], gap="large")
+        left, right = st.container(key="board").columns([5, 7], gap="large")
         mask = Mask(now.grid, now.kept, identity, now.chosen)
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         asked = mask if mask.removed else None
@@ -82,7 +81,7 @@ def smaller(choice, identity, now):
         prune_pareto.draw(choice, now, identity["fingerprint"])
 
 
-with page("Prune", INTRO) as choice:
+with page("prune") as choice:
     with st.spinner("Loading the model …"):
         worker = client()
         loaded = waited(lambda: worker.model(choice.model))

@@ -12,10 +12,6 @@ from headlab.ui.notices import keep_known
 from headlab.ui.presses import give
 from headlab.ui.shell import page
 
-INTRO = (
-    "What heads do, after Voita et al. (ACL 2019): keep to an offset, follow a relation of syntax, find the rare word."
-)
-
 
 def pick(head):
     give("head", head_key(head))
@@ -91,7 +87,7 @@ def body(choice, shelf):
     made(kept)
 
 
-with page("Roles", INTRO) as choice:
+with page("roles") as choice:
     shelf = roles_store.shelf(choice)
     if shelf.by_language:
         body(choice, shelf)

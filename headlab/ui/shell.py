@@ -25,8 +25,8 @@ from headlab.methods.table import METHODS
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tasks import names, task
-from headlab.ui import notices
-from headlab.ui.names import plain
+from headlab.ui import guide, notices
+from headlab.ui.names import PAGES, plain
 from headlab.ui.presses import follow, give, uninterrupted
 from headlab.ui.results import Found, matching, select, variants
 from headlab.ui.sidebar import (
@@ -307,6 +307,10 @@ STYLE = """<style>
 .st-key-headlab-presses { position: absolute; width: 0; height: 0 }
 [class*="st-key-row-"], [class*="st-key-save-"] { min-height: 1.65rem }
 [class*="st-key-forecast-"] { min-height: 3rem }
+@media (min-width: 641px) { /* all columns of the grid, however narrow the window */
+  .st-key-board > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child { min-width: 375px }
+  .st-key-board > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child { min-width: 375px }
+}
 [class*="st-key-provisional-"] [data-testid="stMetricValue"] { opacity: 0.6 }
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
@@ -383,13 +387,12 @@ def guarded() -> Iterator[None]:
 
 
 @contextmanager
-def page(title: str, intro: str = "") -> Iterator[Choice]:
-    """A page's frame: title, notices about the link, and errors as sentences. Yields the choice."""
+def page(name: str) -> Iterator[Choice]:
+    """A page's frame: title, what it answers, notices about the link, and errors as sentences. Yields the choice."""
     boot()
     st.html(STYLE)
-    st.title(title)
-    if intro:
-        st.markdown(intro)
+    st.title("headlab" if name == "overview" else PAGES[name][0])
+    guide.draw(name)
     notices.draw()
     stop_if_refused()
     with guarded():

@@ -63,3 +63,22 @@ def test_a_job_that_cannot_be_done_says_why(visit, page):
     expect(page.get_by_text("no shapley results of no/such-model")).to_be_visible()
     page.get_by_role("button", name="Compute the missing language (de)").click()
     expect(page.get_by_test_id("stAlert").filter(has_text="no/such-model").filter(has_text="failed")).to_be_visible()
+
+
+def test_the_tour_leads_through_the_pages_and_can_be_left(visit, page):
+    visit("/?langs=de&langs=th")
+    page.get_by_text("How to read this").click()
+    expect(page.get_by_text("A hollow + or − marks a head whose own interval excludes 0.").last).to_be_visible()
+    page.get_by_role("button", name="Take the tour").click()
+    for number, name in enumerate(("Heads", "Prune", "Attention", "Jobs"), 2):
+        page.get_by_role("link", name=f"Next: {name}").click()
+        expect(page.locator("h1")).to_have_text(name)
+        expect(page.get_by_text(f"Tour, {number} of 5.")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_text("Tour, 4 of 5.")).to_be_visible()
+    page.get_by_role("button", name="End the tour").click()
+    expect(page.get_by_text("Tour, ")).to_have_count(0)
+    page.get_by_role("link", name="Heads", exact=True).first.click()
+    expect(page.locator("h1")).to_have_text("Heads")
+    page.get_by_text("How to read this").click()
+    expect(page.get_by_role("button", name="Take the tour")).to_have_count(0)

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
-from headlab.ui import languages_tables
+from headlab.ui import experiments_report
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -122,14 +122,14 @@ def test_a_method_without_signs_or_intervals_has_what_is_left(cache):
 
 def test_the_same_scores_are_resampled_once(cache, monkeypatch):
     scores = {name: measured(name) for name in HALVES}
-    first = languages_tables.compared(scores)
-    monkeypatch.setattr(languages_tables, "compare_languages", None)
-    assert languages_tables.compared(scores).names == first.names
+    first = experiments_report.compared(scores)
+    monkeypatch.setattr(experiments_report, "compare_languages", None)
+    assert experiments_report.compared(scores).names == first.names
     other = scores | {"fi": dataclasses.replace(scores["fi"], halves=None)}
     with pytest.raises(TypeError):
-        languages_tables.compared(other)
+        experiments_report.compared(other)
 
 
 def test_the_note_on_noise_is_of_the_intervals():
-    assert "not known" in languages_tables.noise_note({"de": made_up("de", "gradient")})
-    assert "median half-width is" in languages_tables.noise_note({"de": made_up("de", "shapley")})
+    assert "not known" in experiments_report.noise_note({"de": made_up("de", "gradient")})
+    assert "median half-width is" in experiments_report.noise_note({"de": made_up("de", "shapley")})

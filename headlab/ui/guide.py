@@ -1,0 +1,150 @@
+"""What each page answers, how to read it, and a tour of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from headlab.ui.names import PAGES, page_link
+from headlab.ui.presses import Button, row
+
+TOUR = "_tour"  # True while it is taken, False once it was left
+
+
+@dataclass(frozen=True)
+class Guide:
+    """answers: a page's question, in a sentence.  reading: how to read it.  step: of the tour, or empty."""
+
+    answers: str
+    reading: str
+    step: str = ""
+
+
+GUIDES = {
+    "overview": Guide(
+        "Which attention heads help, which do nothing and which do harm, language by language: look at the maps, "
+        "switch heads off, watch the accuracy move, and leave with a mask.",
+        """
+- A map is one language: rows are layers, columns are heads, both counted from 0. The colour is what a head is worth:
+  blue helps, orange harms, pale does little either way.
+- A hollow + or − marks a head whose own interval excludes 0. Of many heads some get one by chance. A filled mark still
+  holds after a correction for all heads on view. Believe a filled mark; test a hollow one on new examples.
+- The sentences above the maps are made from the stored results by fixed rules. Each names what it rests on and leads to
+  the view that it is of.
+""",
+        "These maps show which heads the model needs in each language. The sentences above them say what stands out.",
+    ),
+    "heads": Guide(
+        "What one head is worth in every language, and how sure that is.",
+        """
+- Click a head in any map: the card shows its value in each language as a dot with its interval. An interval that
+  crosses the dotted line at 0 leaves the head's sign open.
+- Values are of the dev examples that were sampled. What switching the head off does to other examples is seen on Prune,
+  with the examples of test.
+- One colour scale for all maps compares languages; each map's own scale shows the order within a language.
+""",
+        "Click any head. Its card says what it is worth in each language, and leads to what it attends to.",
+    ),
+    "languages": Guide(
+        "Which languages rank the heads alike, which heads they share, and where they differ.",
+        """
+- ρ is Spearman's rank correlation over all heads: 1 for the same ranking, 0 for unrelated ones.
+- Scores are measured with noise, which pulls ρ towards 0. The ceiling is what two equal rankings would show with this
+  noise: compare ρ with the ceiling rather than with 1.
+- In the tree, languages that rank the heads alike meet early; the number where they meet is the share of resamples in
+  which these languages form a cluster.
+""",
+    ),
+    "roles": Guide(
+        "What heads do, after Voita et al. (ACL 2019): keep to an offset, follow a relation of syntax, find the rare "
+        "word.",
+        """
+- A head has a role if it does what the role says on a large share of the tokens, and more often than chance or the best
+  fixed offset would. It may have several roles, or none.
+- A role says where a head looks. Whether the model needs the head is another question, which the scores answer.
+""",
+    ),
+    "gates": Guide(
+        "Which heads stay when gates learn to close, after Voita et al. (ACL 2019): each head's gate is open with a "
+        "probability, and λ is the price of an open one.",
+        """
+- A larger λ leaves fewer heads. The curve shows what that costs, and how other ways to choose as many heads do.
+- The weights of the model may change along with the gates, so accuracies here are of another model than on Prune.
+""",
+    ),
+    "prune": Guide(
+        "What the model loses, or gains, when heads are switched off, against the unpruned model on the same examples.",
+        """
+- Both models answer the same examples, so what counts is the difference: its interval is narrower than the two
+  accuracies alone would suggest. Grey figures rest on the first examples only and still move.
+- Choose heads on dev, then look at test once: a mask that was chosen on test looks better there than it is.
+- In the grid a cross is a head that is off. A mask saves no computing until the heads are taken out of the weights.
+""",
+        "Click heads to switch them off, or take the method's suggestion, and watch the accuracy. Export the mask when "
+        "you are done.",
+    ),
+    "masks": Guide(
+        "How two masks differ: those of the Prune page, of files, of the scores of each language, of learned gates.",
+        """
+- The difference map shows which heads only one of them removes. The Jaccard index is the share of the removed heads
+  that both remove: 1 for the same mask.
+- Two masks with as many heads each can be compared by their accuracies; the rule *bottom* makes such masks.
+""",
+    ),
+    "experiments": Guide(
+        "What a paper's analysis says of the model, task and languages of the sidebar: start it, read it, download it.",
+        """
+- The figures are drawn from the tables below them, which can be downloaded as CSV.
+- The notes below a report say what its figures rest on, and what they do not show.
+- p (Holm) is corrected for all rows that are tested together.
+""",
+    ),
+    "attention": Guide(
+        "What chosen heads look at, token by token, in a sentence of the task or one of your own.",
+        """
+- A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1.
+- A large weight is no proof of importance: many heads rest on the special tokens when they have nothing to do. The
+  caption below the picture says how much of the weight that is.
+""",
+        "This is what a head looks at. Try a sentence of your own.",
+    ),
+    "jobs": Guide(
+        "What the worker computes, what waits for it, and what a new job will cost before it starts.",
+        """
+- One job runs at a time on a device. What is computed is stored at once: a job that was cancelled, or whose worker was
+  killed, goes on where it stopped.
+- A forecast is the number of forward passes times the pace that was measured on this machine.
+""",
+        "Other methods, languages and models are computed here, or with the same command in a terminal. That was the "
+        "tour.",
+    ),
+}
+
+
+def draw(name: str) -> None:
+    """What a page answers, the fold on how to read it, and the tour."""
+    guide = GUIDES[name]
+    st.markdown(guide.answers)
+    if st.session_state.get(TOUR) and guide.step:
+        _step(name, guide.step)
+    with st.expander("How to read this", icon=":material/help:"):
+        st.markdown(guide.reading)
+        if TOUR not in st.session_state:
+            row(Button("Take the tour", "tour-take", _go_on, (True,), icon="route", help="Five pages, two minutes"))
+
+
+def _step(name: str, words: str) -> None:
+    """One step of the tour, with the way to the next page and out of it."""
+    stops = [page for page, guide in GUIDES.items() if guide.step]
+    at = stops.index(name)
+    with st.container(border=True, key="tour"):
+        st.markdown(f"**Tour, {at + 1} of {len(stops)}.** {words}")
+        with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
+            if at + 1 < len(stops):
+                page_link(stops[at + 1], f"Next: {PAGES[stops[at + 1]][0]}", icon=":material/arrow_forward:")
+            row(Button("End the tour", "tour-end", _go_on, (False,), icon="close"))
+
+
+def _go_on(taken: bool) -> None:
+    st.session_state[TOUR] = taken
