@@ -29,6 +29,7 @@ LINES = (HELPS, HARMS, "#3a8f5c", "#8e5ea2", "#b08d2e", "#c94f7c")
 CHANCE = "random"  # drawn in grey, as the baseline for all others
 # One per line, so that lines differ by more than colour.
 DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot", "dash")
+MINUS = "\N{MINUS SIGN}"
 DARK, LIGHT = "#101418", "#ffffff"  # text on a colour
 
 
@@ -210,7 +211,7 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
 
 
 def _shown(value: float, unit: str) -> str:
-    return f"{100 * value:+.2f}" if unit == "accuracy" else f"{value:+.4g}"
+    return (f"{100 * value:+.2f}" if unit == "accuracy" else f"{value:+.4g}").replace("-", MINUS)
 
 
 def named(head: Head) -> str:

@@ -93,12 +93,12 @@ def scores(unit="accuracy", **more):
 def test_tips_say_value_half_width_and_samples_in_points():
     values = np.linspace(-0.04, 0.04, GRID.size)
     tips = score_tips(scores(low=values - 0.005, high=values + 0.005, samples=np.full(GRID.size, 1024)))
-    assert tips[0] == "-4.00 points\n95% interval -4.50 to -3.50, half-width 0.50\n1,024 samples"
+    assert tips[0] == "−4.00 points\n95% interval −4.50 to −3.50, half-width 0.50\n1,024 samples"
     assert tips[-1] == "+4.00 points\n95% interval +3.50 to +4.50, half-width 0.50\n1,024 samples"
 
 
 def test_tips_of_a_method_without_intervals_name_its_unit():
-    assert score_tips(scores(unit="loss"))[0] == "-0.04 (loss)"
+    assert score_tips(scores(unit="loss"))[0] == "−0.04 (loss)"
 
 
 def test_marks_are_the_heads_whose_interval_excludes_zero():

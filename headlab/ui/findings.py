@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from headlab.methods.costs import caution, spec_of
-from headlab.pictures import adjusted, is_signed
+from headlab.pictures import MINUS, adjusted, is_signed
 from headlab.report.commands import part
 from headlab.scores import HeadScores
 from headlab.store import Result
@@ -21,7 +21,6 @@ from headlab.tables import Report, Table, p_is
 from headlab.ui.names import language_title
 
 ENDS = COLUMNS[:3]  # a difference and its interval
-MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import streamlit as st
 
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
+from headlab.pictures import MINUS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
 from headlab.records import Bools
 from headlab.report.commands import part
@@ -38,8 +39,6 @@ from headlab.ui.results import matching, select
 from headlab.ui.shell import Choice, Latest, client, guarded, listing
 
 # One run of learned gates: key figures, the map over training, loss and penalty.
-
-MINUS = "\N{MINUS SIGN}"
 
 
 def at_a_glance(gates: LearnedGates) -> None:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from headlab import plots
 from headlab.methods.costs import spec_of
-from headlab.pictures import adjusted, is_signed
+from headlab.pictures import MINUS, adjusted, is_signed
 from headlab.records import Floats, Head, HeadGrid
 from headlab.scores import HeadScores
 from headlab.tables import p_is
@@ -142,7 +142,8 @@ def shown_value(s: HeadScores, head: Head) -> str:
     i, (factor, unit) = s.grid.index(head), shown_unit(s.unit)
     # Seldom symmetric, so no ± here.
     ends = "" if s.low is None or s.high is None else f" [{factor * s.low[i]:+.2f}, {factor * s.high[i]:+.2f}]"
-    return f"**{factor * s.values[i]:{_sign(s)}.2f} {plain(unit)}**{ends}"
+    value = f"{factor * s.values[i]:{_sign(s)}.2f}"
+    return f"**{value.replace('-', MINUS)} {plain(unit)}**{ends.replace('-', MINUS)}"
 
 
 def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores], head: Head, focus: str) -> None:

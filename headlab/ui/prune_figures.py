@@ -265,8 +265,8 @@ def _columns() -> dict[str, Any]:
         "95 % interval": text(width=95, help="Of the difference, paired bootstrap, points"),
         "p": number(width=60, help="Two-sided, this language by itself"),
         "p (Holm)": number(width=70, help="Adjusted for testing all these languages"),
-        "Now right": number(width=75, help="Predictions that became right"),
-        "Now wrong": number(width=80, help="Predictions that became wrong"),
+        "Now right": number(format="%d", width=75, help="Predictions that became right"),
+        "Now wrong": number(format="%d", width=80, help="Predictions that became wrong"),
         "Unpruned %": number(format="%.1f", width=85),
         "Examples": text(width=85),
     }

@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.pictures import MINUS
 from headlab.plots.heads import IDLE, POSITIONAL, in_order, kind_of, look_of
 from headlab.records import Head, HeadGrid, Stack
 from headlab.report.commands import job_of, part
@@ -172,8 +173,6 @@ def _grid(heads: Sequence[Head]) -> HeadGrid:
 
 
 # The map of heads by role: the head grid with a colour and a letter per role, and its legend.
-
-MINUS = "\N{MINUS SIGN}"
 
 
 def role_map(

@@ -308,8 +308,8 @@ STYLE = """<style>
 [class*="st-key-row-"], [class*="st-key-save-"] { min-height: 1.65rem }
 [class*="st-key-forecast-"] { min-height: 3rem }
 @media (min-width: 641px) { /* all columns of the grid, however narrow the window */
+  .st-key-board > * > [data-testid="stHorizontalBlock"] { flex-wrap: nowrap }
   .st-key-board > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child { min-width: 375px }
-  .st-key-board > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child { min-width: 375px }
 }
 [class*="st-key-provisional-"] [data-testid="stMetricValue"] { opacity: 0.6 }
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }

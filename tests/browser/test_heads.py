@@ -34,7 +34,7 @@ def test_the_large_map_marks_the_heads_that_differ_from_0_and_a_click_opens_a_he
     head(page, "German (de)", "3.7").click()
     expect(card(page)).to_have_text("Layer 3, head 7")
     expect(page.get_by_text("harms: its interval lies below 0")).to_be_visible()
-    expect(page.get_by_text("-5.00 points [-5.60, -4.40]")).to_be_visible()
+    expect(page.get_by_text("−5.00 points [−5.60, −4.40]")).to_be_visible()
     expect(head(page, "German (de)", "3.7")).to_have_attribute("aria-selected", "true")
     assert "head=encoder.3.7" in page.evaluate("location.href")
 
