@@ -74,7 +74,8 @@ class HeadMap:
     values: float [head] in `unit`; NaN for none.  limit: end of the scale, in `unit`; values beyond it get the end's
     colour.  signed: whether the scale extends to both sides of 0.  marks: int [head], 0 where the interval holds 0,
     OWN where it does not, CORRECTED where the p-value corrected for `tests` tests is small too; positive above 0,
-    negative below.  tips: lines of text about each head; empty, or one per head.  tests: 0 without p-values.
+    negative below.  tips: lines of text about each head; empty, or one per head.  tests: 0 without p-values.  named:
+    where there are few values, what each means, NaN for no value; a legend then has these, and no scale.
     """
 
     grid: HeadGrid
@@ -85,6 +86,7 @@ class HeadMap:
     marks: Ints
     tips: tuple[str, ...] = ()
     tests: int = 0
+    named: tuple[tuple[float, str], ...] = ()
 
     @property
     def meanings(self) -> dict[int, str]:
@@ -133,11 +135,13 @@ def head_map(
     signed: bool = True,
     marks: Ints | None = None,
     tips: Sequence[str] = (),
+    named: Sequence[tuple[float, str]] = (),
 ) -> HeadMap:
-    """A map of any values, float [head]. limit: by default the largest magnitude."""
+    """A map of any values, float [head]; arguments as in `HeadMap`. limit: by default the largest magnitude."""
     limit = limit or float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     none = np.zeros(grid.size, np.int64)
-    return HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
+    found = HeadMap(grid, values, unit, limit, signed, none if marks is None else marks, tuple(tips))
+    return replace(found, named=tuple(named))
 
 
 def map_of(scores: HeadScores, limit: float | None = None) -> HeadMap:

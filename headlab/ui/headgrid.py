@@ -77,12 +77,16 @@ def head_switches(
 
 def _data(shown: HeadMap, title: str) -> dict[str, Any]:
     """Data for the browser: values as shares of the scale's limit, -1 to 1, which the stylesheet turns into colours."""
-    finite = np.isfinite(shown.values)
-    shares = np.clip(np.nan_to_num(shown.values) / shown.limit, -1 if shown.signed else 0, 1)
+
+    def share(value: float) -> float | None:
+        lowest = -1 if shown.signed else 0
+        return float(f"{np.clip(value / shown.limit, lowest, 1):.4g}") if np.isfinite(value) else None
+
     return {
         "title": title,
         "stacks": [{"name": s.name, "heads": list(s.heads)} for s in shown.grid.stacks],
-        "shares": [float(f"{share:.4g}") if ok else None for share, ok in zip(shares, finite, strict=True)],
+        "shares": [share(value) for value in shown.values.tolist()],
+        "named": [[share(value), words] for value, words in shown.named],
         "scale": [colour for _, colour in shown.scale],
         "ends": list(shown.ends),
         "marks": shown.marks.tolist(),

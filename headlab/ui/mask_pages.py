@@ -290,10 +290,7 @@ def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str
 
 # Two masks side by side: their maps, what only one of them removes, and the accuracies they store.
 
-READING = (
-    "A and B: blue heads are kept, empty ones are off. Between them: orange heads only A switches off, blue ones only "
-    "B, hatched ones both, empty ones neither. Rows are layers, columns are heads, both counted from 0."
-)
+READING = "Rows are layers, columns are heads, both counted from 0."
 
 
 def maps(names: tuple[str, str], a: Mask, b: Mask) -> Difference | None:
@@ -320,17 +317,23 @@ def _map(letter: str, name: str, mask: Mask) -> None:
     kept = mask.kept.astype(np.float64)
     tips = ["kept" if on else "off" for on in mask.kept]
     title = f"{letter}: {len(mask.removed)} of {mask.grid.size} off"
-    shown = head_map(kept, mask.grid, limit=1.0, signed=False, tips=tips)
+    shown = head_map(kept, mask.grid, limit=1.0, signed=False, tips=tips, named=((1, "kept"), (0, "off")))
     draw_map(shown, key=f"masks-map-{letter}", title=title, compact=True)
     st.caption(plain(name))
 
 
+APART = (
+    (-1.0, "only A switches it off"), (1.0, "only B switches it off"), (0.0, "both keep it"),
+    (float("nan"), "both switch it off"),
+)  # fmt: skip
+
+
 def _difference(found: Difference) -> None:
     values = difference_values(found)
-    words = {-1.0: "only A switches it off", 1.0: "only B switches it off", 0.0: "both keep it"}
-    tips = ["both switch it off" if np.isnan(value) else words[value] for value in values]
+    tips = [next(words for of, words in APART if of == value or np.isnan([of, value]).all()) for value in values]
     title = f"Different: {len(found.only_a) + len(found.only_b)}"
-    draw_map(head_map(values, found.grid, limit=1.0, tips=tips), key="masks-map-apart", title=title, compact=True)
+    shown = head_map(values, found.grid, limit=1.0, tips=tips, named=APART)
+    draw_map(shown, key="masks-map-apart", title=title, compact=True)
 
 
 def difference_values(found: Difference) -> Floats:

@@ -32,7 +32,8 @@ def page():
     marks = np.array([2, -1, 0, 0, 0, 0, 0, 0, 0])
     shown = head_map(values, grid, marks=marks)
     draw_map(shown, key="map", title="<b>", selected=grid.heads[8], on_click=told.append)
-    draw_map(head_map(values, grid, limit=0.1, signed=False), key="plain", title="plain", compact=True)
+    named = ((0.1, "on"), (0, "off"), (np.nan, "gone"))
+    draw_map(head_map(values, grid, limit=0.1, signed=False, named=named), key="plain", title="plain", compact=True)
     head_switches(shown, values == 0, key="switches", on_switch=lambda *of: told.append(of))
 
 
@@ -49,6 +50,7 @@ def test_the_grid_draws_any_shape_with_its_marks_gaps_and_selection():
     assert (plain["compact"], plain["selected"], plain["clickable"]) == (True, -1, False)
     assert plain["shares"] == [1, 0, None, 0, 0, 0, 0, 0, 0.5]
     assert (plain["ends"], plain["scale"]) == (["0", "0.1"], [colour for _, colour in DIVERGING[2:]])
+    assert (first["named"], plain["named"]) == ([], [[1, "on"], [0, "off"], [None, "gone"]])
     assert (switches["mode"], switches["off"], switches["key"]) == ("switch", [0, 1, 2, 8], "switches")
     assert switches["taken"] == {}
 

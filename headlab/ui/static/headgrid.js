@@ -134,13 +134,7 @@ class HeadGrid {
 
   paintCell({ button, where }, i) {
     const { data } = this;
-    const share = data.shares[i];
-    const t = Math.abs(share || 0) * 2;
-    const side = share < 0 ? 'harms' : 'helps';
-    button.style.setProperty('--from', t > 1 ? `var(--${side}-half)` : 'var(--centre)');
-    button.style.setProperty('--to', t > 1 ? `var(--${side}-end)` : `var(--${side}-half)`);
-    button.style.setProperty('--t', ((t > 1 ? t - 1 : t) * 100).toFixed(2));
-    button.classList.toggle('none', share === null);
+    this.fill(button, data.shares[i]);
     this.mark(button, data.marks[i]);
     button.tabIndex = i === this.focus ? 0 : -1;
     let label = where + (data.tips[i] ? `: ${data.tips[i].replaceAll('\n', ', ')}` : '');
@@ -150,6 +144,16 @@ class HeadGrid {
       label += this.off.has(i) ? ', off' : ', on';
     } else button.setAttribute('aria-selected', String(i === this.selected));
     button.setAttribute('aria-label', label);
+  }
+
+  // The colour of a share of the scale's limit; null is no value.
+  fill(node, share) {
+    const t = Math.abs(share || 0) * 2;
+    const side = share < 0 ? 'harms' : 'helps';
+    node.style.setProperty('--from', t > 1 ? `var(--${side}-half)` : 'var(--centre)');
+    node.style.setProperty('--to', t > 1 ? `var(--${side}-end)` : `var(--${side}-half)`);
+    node.style.setProperty('--t', ((t > 1 ? t - 1 : t) * 100).toFixed(2));
+    node.classList.toggle('none', share === null);
   }
 
   // A ring with the head's sign: hollow by its own interval, filled after correction too.
@@ -187,7 +191,12 @@ class HeadGrid {
     const [low, high] = [data.ends[0], data.ends[data.ends.length - 1]];
     const words = data.signed && !data.compact ? [`${low} harms`, `${high} helps`] : [low, high];
     const scale = make('span', { class: 'scale' }, make('span', { text: words[0] }), bar, make('span', { text: words[1] }));
-    const parts = data.shares.some((share) => share !== null) ? [scale] : [];
+    const parts = data.shares.some((share) => share !== null) && !data.named.length ? [scale] : [];
+    for (const [share, meaning] of data.named) {
+      const swatch = make('span', { class: 'swatch filled' });
+      this.fill(swatch, share);
+      parts.push(make('span', { class: 'key' }, swatch, meaning));
+    }
     for (const [size, words] of Object.entries(data.compact ? {} : data.meanings)) {
       const marks = ['−', '+'].map((sign) => make('span', { class: 'swatch', 'aria-label': sign, role: 'img' }));
       marks.forEach((swatch, n) => this.mark(swatch, n ? Number(size) : -size));
