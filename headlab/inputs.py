@@ -511,11 +511,6 @@ def classes_of(model: Model, task: Task, examples: Sequence[Example]) -> dict[st
     return {"classes": dict(assumed)}
 
 
-def label_note(model: Model, task: Task, examples: Sequence[Example]) -> str:
-    """What to say of the label order beside every figure; empty where classes have the labels' names, or none exist."""
-    return "" if examples[0].target is not None else label_order(model, task).words
-
-
 def _label_order(model: Model, task: Task) -> LabelOrder:
     names = [str(name) for _, name in sorted((model.module.config.id2label or {}).items())]
     if task.label_map is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from headlab.methods.table import METHODS
 from headlab.records import Floats, Head, HeadGrid, Ints
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, coarse
 from headlab.stats.bootstrap import holm
 from headlab.value_functions import shown_unit
 
@@ -156,7 +156,8 @@ def maps_of(scores: Mapping[str, HeadScores], *, common: bool = True) -> dict[st
     common: on one scale; else on each map's own.
     """
     limit, holms = common_limit(scores.values()), adjusted(scores)
-    tests, found = sum(len(p) for p in holms.values()), dict[str, HeadMap]()
+    tests = 0 if coarse(scores.values()) else sum(len(p) for p in holms.values())
+    found = dict[str, HeadMap]()
     for name, s in scores.items():
         factor, unit = shown_unit(s.unit)
         own = limit if common else common_limit([s])

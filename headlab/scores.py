@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
@@ -97,7 +97,10 @@ class HeadScores:
                 "method that gives them, such as shapley",
                 code="rule.needs_p_values",
             )
-        return np.where(adjust(self.p_values) <= 1 - self.level, self.high, np.maximum(self.high, 0))
+        p = self.p_values
+        if adjust is benjamini_hochberg:  # helpful heads are no false claims of harm, but would loosen its threshold
+            p = np.where(self.values < 0, p, 1.0)
+        return np.where(adjust(p) <= 1 - self.level, self.high, np.maximum(self.high, 0))
 
     def values_sha256(self) -> str:
         """sha256 of the values' float64 bytes (little endian), in flat order."""
@@ -142,6 +145,15 @@ class HeadScores:
         named = self.spec.get("task", {}).get("name")
         chosen |= {"task": named} if named else {}
         return Mask(self.grid, kept, self.spec.get("model", {}), chosen | {"score": dict(self.spec)})
+
+
+def coarse(scores: Iterable[HeadScores]) -> str:
+    """Why no head of several scores can survive Holm's correction, in a sentence; empty where one may."""
+    tested = [(s.p_values, s.level) for s in scores if s.p_values is not None]
+    tests, least = sum(len(p) for p, _ in tested), min((float(p.min()) for p, _ in tested), default=0.0)
+    if not tested or least * tests <= 1 - tested[0][1]:
+        return ""
+    return f"The smallest p here is {least:.2g}: over {tests:,} tests no head can survive Holm's correction."
 
 
 @dataclass(frozen=True)

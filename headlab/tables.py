@@ -153,7 +153,7 @@ P, LEAST_P = "p", 0.001
 
 def is_p(column: str) -> bool:
     """Whether a column holds p-values, by its name: p, p (Holm), p of the loss, minus own p, p_holm."""
-    return re.fullmatch(r"(.* )?p([ ,_(].*)?", column) is not None
+    return re.fullmatch(r"(.* )?p([ ,(].*|_holm)?", column) is not None
 
 
 def p_words(p: float) -> str:

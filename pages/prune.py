@@ -18,7 +18,7 @@ from headlab.ui import (
 )
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.names import plain
-from headlab.ui.notices import remember, take_up
+from headlab.ui.notices import keep_known, remember
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page, waited
 
@@ -34,7 +34,7 @@ READING = (
 
 def pick_split():
     uses = ["choose heads here", "report figures here"]
-    take_up("split", list(SIZES))
+    keep_known("split", "examples", list(SIZES))
     split = st.radio(
         "Examples", list(SIZES), captions=uses, horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
     )

@@ -26,7 +26,7 @@ from headlab.pictures import (
 from headlab.records import HeadGrid, Stack
 from headlab.report.parts import Item
 from headlab.report.result_sections import scores_section
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, coarse
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
 SVG = "{http://www.w3.org/2000/svg}"
@@ -126,6 +126,17 @@ def test_p_values_are_corrected_for_all_heads_of_all_maps_on_view():
             assert shown.tests == count * GRID.size
             assert f"{count * GRID.size} tests" in shown.meanings[CORRECTED]
     assert sure.sum() < np.abs(map_of(of).marks == CORRECTED).sum()
+
+
+def test_a_map_promises_no_correction_that_nothing_can_survive():
+    values = np.linspace(-0.04, 0.04, GRID.size)
+    blunt = scores(low=values - 0.001, high=values + 0.001, p_values=np.full(GRID.size, 0.001))
+    assert map_of(blunt).tests == GRID.size
+    every = maps_of({str(n): blunt for n in range(6)})
+    assert {shown.tests for shown in every.values()} == {0}
+    assert {*every["0"].meanings} == {OWN}
+    assert "0.001: over 54 tests" in coarse([blunt] * 6)
+    assert coarse([blunt]) == coarse([scores()]) == ""
 
 
 def test_maps_are_on_one_scale_or_on_their_own():

@@ -38,9 +38,10 @@ from headlab.options import option_words, parse_options
 from headlab.records import Comparison
 from headlab.scores import RAW, HeadScores
 from headlab.store import Listing, Result, Store, matches
-from headlab.tasks.base import Split, Task
+from headlab.tasks.base import Task
 
 if TYPE_CHECKING:
+    from headlab.evaluator import Evaluator
     from headlab.hooks.model import Model
 
 
@@ -72,6 +73,8 @@ def prune(
 ) -> None:
     """Make each language's mask from its cached dev scores and compare the masked with the untouched model."""
     import headlab
+    from headlab.api import evaluated
+    from headlab.evaluator import Evaluator
 
     chosen = chosen_task(task, split_languages(languages), data, label_map)
     chosen.check(chosen.languages[0], split)
@@ -97,13 +100,13 @@ def prune(
             show(language, number, len(results.results))
             mask = result.record.mask(rule, k=k, threshold=threshold, correction=correction)
             part, ablation = chosen.restricted([language]), result.record.spec["ablation"]
-            report = headlab.evaluate(loaded, part, mask, split=as_split(split), size=size, ablation=ablation)
-            comparison = report[language]
+            evaluator = Evaluator(loaded, part, language, as_split(split), size)
+            comparison = evaluated(evaluator, mask, ablation=ablation)
             assert isinstance(comparison, Comparison)
             rows[language] = mask, comparison
             if out is not None:
                 place = out if out.suffix == ".json" else out / f"{language}.json"
-                with_figures(mask, loaded, comparison, part, as_split(split), ablation).save(place)
+                with_figures(mask, evaluator, comparison, ablation).save(place)
     print_json(_as_json(rows, split)) if json else typer.echo(table(rows, split))
 
 
@@ -112,15 +115,13 @@ def _as_json(rows: dict[str, tuple[Mask, Comparison]], split: str) -> dict[str, 
     return {"split": split, "languages": languages}
 
 
-def with_figures(mask: Mask, model: Model, seen: Comparison, task: Task, split: Split, ablation: str) -> Mask:
+def with_figures(mask: Mask, evaluator: Evaluator, seen: Comparison, ablation: str) -> Mask:
     """The mask as stored in its file: with the model's architecture, and its results on the evaluation split."""
-    from headlab.inputs import label_note
-
-    note = label_note(model, task, task.examples(seen.language, split, 1))
-    figures = {seen.language: record(seen) | ({"note": note} if note else {})}
-    about = {"task": task.name, "ablation": ablation, **mask.chosen}
-    chosen = noted(about, split, task.name, figures, ablation=ablation)
-    return replace(mask, model={**mask.model, "architecture": architecture_of(model.module)}, chosen=chosen)
+    task = evaluator.task.name
+    figures = {seen.language: record(seen) | ({"note": evaluator.note} if evaluator.note else {})}
+    about = {"task": task, "ablation": ablation, **mask.chosen}
+    chosen = noted(about, evaluator.split, task, figures, ablation=ablation)
+    return replace(mask, model={**mask.model, "architecture": architecture_of(evaluator.model.module)}, chosen=chosen)
 
 
 def latest(store: Store, model: Model, task: Task, asked: Mapping[str, Any], options: Mapping[str, Any]) -> Chosen:

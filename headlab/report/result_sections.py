@@ -42,7 +42,7 @@ from headlab.report.svg import (
     widened,
 )
 from headlab.roles.table import NAME as ROLES
-from headlab.scores import Curve, HeadScores
+from headlab.scores import Curve, HeadScores, coarse
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
 from headlab.value_functions import shown_unit
@@ -158,6 +158,8 @@ def _scores_notes(items: Scored) -> Iterator[str]:
             f"{heads:,} intervals are shown, each at {first.level:.0%}: some exclude 0 by chance. p (Holm) is adjusted "
             "over all heads and languages of this section."
         )
+    if words := coarse(s for _, s in items):
+        yield words
     if first.low is None:
         yield "This method gives no intervals: what lies close together may be equal."
     ablation = first.spec["ablation"]

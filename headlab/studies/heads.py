@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headlab.records import Bools, Floats, Head, Ints
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, coarse
 from headlab.stats import benjamini_hochberg, holm
 from headlab.tables import Cell, Table
 from headlab.value_functions import shown_unit
@@ -108,11 +108,8 @@ def count_notes(scores: Scores) -> tuple[str, ...]:
         f"{RAW}: by {level:g} % intervals of each head and language for itself. {BH}, {HOLM}: by p-values adjusted "
         "over all heads and languages at once, which bounds the share of false claims, or the chance of any."
     )
-    p = [s.p_values for s in scores.values() if s.p_values is not None]
-    if len(p) == len(scores):
-        tests, least = sum(map(len, p)), min(float(v.min()) for v in p)
-        if least * tests > 1 - level / 100:
-            out.append(f"The smallest p here is {least:.2g}; over {tests:,} tests {HOLM} can then claim nothing.")
+    if all(s.p_values is not None for s in scores.values()) and (words := coarse(scores.values())):
+        out.append(words)
     return tuple(out)
 
 

@@ -226,7 +226,7 @@ def _on_special(panel: Panel, name: str) -> str:
     shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
     each = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
     ties = f", {tied} in a tie" if tied else ""
-    most = f"the largest weight of {alone} of {len(panel.tokens)} tokens{ties}"
+    most = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
     return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
 
 
@@ -417,7 +417,7 @@ def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     """Draw the panels in one of VIEWS. names: display name of each head."""
     {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
     if told := special_words(panels, names):
-        st.caption("Weight on special tokens, in the mean of a sentence's tokens:")
+        st.caption("Weight on special tokens, averaged over the sentence's tokens:")
         st.caption("\n".join(f"- {plain(words)}." for words in told))
     if any(panel.cut for panel in panels):
         st.caption(f"Sentences are cut after {MAX_TOKENS} tokens.")

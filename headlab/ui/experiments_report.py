@@ -59,7 +59,8 @@ def draw_heads(tables: Sequence[Table]) -> None:
         keys = [head_key(head) for head in heads]
         chosen[kind] = place.selectbox(f"A language-{kind} head", keys, format_func=_words, key=f"look-{kind}")
     what = "Their attention, side by side" if len(chosen) > 1 else "Its attention"
-    side = languages_of(tables, chosen.get(SPECIFIC, ""))
+    named = languages_of(tables, chosen.get(SPECIFIC, ""))
+    side = [name for name in named if name in st.session_state.get("langs", ())]
     more = {"side": side} if side else {}
     page_link("attention", what, {"heads": list(chosen.values()), "apart": "true", **chosen, **more})
 

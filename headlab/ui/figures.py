@@ -56,7 +56,7 @@ def _buttons() -> Callable[..., Any]:
 
 # Tables.
 
-LANGUAGE, TALL = "language", 420
+LANGUAGE, TALL, STYLED = "language", 420, 20_000
 FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
@@ -64,15 +64,16 @@ def show(table: Table, key: str) -> None:
     """Draw a table with its notes and a CSV download."""
     st.markdown(f"##### {plain(table.title)}")
     formats = dict(zip(table.columns, table.formats, strict=True))
+    large = len(table.rows) * len(table.columns) > STYLED
     columns = {
         name: st.column_config.NumberColumn(format=f"%{form}")
         for name, form in formats.items()
         if FORMAT.fullmatch(form) and not is_p(name)
-    }
+    } | {name: st.column_config.NumberColumn(format="%.2g") for name in formats if is_p(name) and large}
     height = min(TALL, 38 + 35 * max(1, len(table.rows)))
     heads, more = heads_by_row(table), dict[str, Any]()
     if heads:
-        more = {"on_select": uninterrupted(_ticked), "selection_mode": "single-row"}
+        more = {"on_select": uninterrupted(ticked), "selection_mode": "single-row"}
         more["key"] = f"table-{key[:12]}-{table.name}"
     picked = st.dataframe(
         with_p(frame(table)), hide_index=True, column_config=columns, height=height, placeholder=NOTHING, **more
@@ -90,7 +91,7 @@ def show(table: Table, key: str) -> None:
     )  # fmt: skip
 
 
-def _ticked() -> None:
+def ticked() -> None:
     """Nothing: the run that follows reads which row it was."""
 
 
@@ -117,8 +118,13 @@ def frame(table: Table) -> pd.DataFrame:
 
 
 def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
-    """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted."""
+    """The rows with p-values as text says them, like < 0.001; they stay numbers, so that columns can be sorted.
+
+    Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
+    """
     tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
+    if rows.size > STYLED:
+        return rows
     return rows.style.format(dict.fromkeys(tests, p_words), na_rep=NOTHING) if tests else rows
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from headlab.methods.costs import caution, spec_of
 from headlab.pictures import MINUS, adjusted, is_signed
 from headlab.report.commands import part
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, coarse
 from headlab.store import Result
 from headlab.studies.differences import ALPHA, COLUMNS
 from headlab.studies.table import FRONT, METHOD
@@ -81,7 +81,7 @@ def _of_scores(scores: Mapping[str, HeadScores]) -> Iterator[Finding]:
 def _after_holm(scores: Mapping[str, HeadScores]) -> str:
     """How many of these claims of harm stand when all heads of all languages on view are tested together."""
     holms = adjusted(scores)
-    if len(holms) < len(scores):
+    if len(holms) < len(scores) or coarse(scores.values()):
         return ""
     left = sum(int(((p <= ALPHA) & scores[name].harmful).sum()) for name, p in holms.items())
     return f"; {left or 'none'} of them after Holm's correction for all {sum(map(len, holms.values())):,}"

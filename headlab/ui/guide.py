@@ -30,8 +30,8 @@ GUIDES = {
   blue helps, orange harms, pale does little either way.
 - A hollow + or − marks a head whose own interval excludes 0. Of many heads some get one by chance. A filled mark still
   holds after a correction for all heads on view. Believe a filled mark; test a hollow one on new examples.
-- The sentences above the maps are made from the stored results by fixed rules. Each names what it rests on and leads to
-  the view that it is of.
+- The sentences above the maps are made from the stored results by fixed rules. Each names what it rests on and links
+  to the view it describes.
 """,
         "These maps show which heads the model needs in each language. The sentences above them say what stands out.",
     ),
@@ -40,8 +40,8 @@ GUIDES = {
         """
 - Click a head in any map: the card shows its value in each language as a dot with its interval. An interval that
   crosses the dotted line at 0 leaves the head's sign open.
-- Values are of the dev examples that were sampled. What switching the head off does to other examples is seen on Prune,
-  with the examples of test.
+- Values are of the dev examples that were sampled. Prune shows what switching it off does to other examples: choose
+  test there.
 - One colour scale for all maps compares languages; each map's own scale shows the order within a language.
 """,
         "Click any head. Its card says what it is worth in each language, and leads to what it attends to.",
@@ -52,7 +52,7 @@ GUIDES = {
 - ρ is Spearman's rank correlation over all heads: 1 for the same ranking, 0 for unrelated ones.
 - Scores are measured with noise, which pulls ρ towards 0. The ceiling is what two equal rankings would show with this
   noise: compare ρ with the ceiling rather than with 1.
-- In the tree, languages that rank the heads alike meet early; the number where they meet is the share of resamples in
+- In the tree, languages that rank the heads alike join early; the number where they join is the share of resamples in
   which these languages form a cluster.
 """,
     ),
@@ -77,7 +77,8 @@ GUIDES = {
         "What the model loses, or gains, when heads are switched off, against the unpruned model on the same examples.",
         """
 - Both models answer the same examples, so what counts is the difference: its interval is narrower than the two
-  accuracies alone would suggest. Grey figures rest on the first examples only and still move.
+  accuracies alone would suggest. A pale accuracy with “so far” below it rests on the first examples only and still
+  moves; a difference in blue or orange is final, and its interval excludes 0.
 - Choose heads on dev, then look at test once: a mask that was chosen on test looks better there than it is.
 - In the grid a cross is a head that is off. A mask saves no computing until the heads are taken out of the weights.
 """,
@@ -89,7 +90,7 @@ GUIDES = {
         """
 - The difference map shows which heads only one of them removes. The Jaccard index is the share of the removed heads
   that both remove: 1 for the same mask.
-- Two masks with as many heads each can be compared by their accuracies; the rule *bottom* makes such masks.
+- Two masks that keep equally many heads can be compared by their accuracies; the rule *bottom* makes such masks.
 """,
     ),
     "experiments": Guide(
@@ -103,9 +104,10 @@ GUIDES = {
     "attention": Guide(
         "What chosen heads look at, token by token, in a sentence of the task or one of your own.",
         """
-- A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1.
+- A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1,
+  unless the sentence was cut.
 - A large weight is no proof of importance: many heads rest on the special tokens when they have nothing to do. The
-  caption below the picture says how much of the weight that is.
+  caption below the picture says what share of the weight they get.
 """,
         "This is what a head looks at. Try a sentence of your own.",
     ),
@@ -124,22 +126,22 @@ GUIDES = {
 
 def draw(name: str) -> None:
     """What a page answers, the fold on how to read it, and the tour."""
-    guide = GUIDES[name]
+    guide, taken = GUIDES[name], bool(st.session_state.get(TOUR))
     st.markdown(guide.answers)
-    if st.session_state.get(TOUR) and guide.step:
+    if taken:
         _step(name, guide.step)
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
-        if TOUR not in st.session_state:
+        if not taken:
             row(Button("Take the tour", "tour-take", _go_on, (True,), icon="route", help="Five pages, two minutes"))
 
 
 def _step(name: str, words: str) -> None:
-    """One step of the tour, with the way to the next page and out of it."""
+    """One step of the tour, with the way on and out of it; on a page without a step, the way to the first."""
     stops = [page for page, guide in GUIDES.items() if guide.step]
-    at = stops.index(name)
+    at = stops.index(name) if name in stops else -1
     with st.container(border=True, key="tour"):
-        st.markdown(f"**Tour, {at + 1} of {len(stops)}.** {words}")
+        st.markdown(f"**Tour, {at + 1} of {len(stops)}.** {words}" if words else "**Tour.** It begins on the overview.")
         with st.container(horizontal=True, gap="medium", vertical_alignment="center"):
             if at + 1 < len(stops):
                 page_link(stops[at + 1], f"Next: {PAGES[stops[at + 1]][0]}", icon=":material/arrow_forward:")

@@ -13,7 +13,7 @@ from headlab import plots
 from headlab.methods.costs import spec_of
 from headlab.pictures import MINUS, adjusted, is_signed
 from headlab.records import Floats, Head, HeadGrid
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, coarse
 from headlab.tables import p_is
 from headlab.ui import figures
 from headlab.ui.attention_page import SIDE_BY_SIDE
@@ -98,13 +98,15 @@ def verdict(s: HeadScores, head: Head, among: Mapping[str, HeadScores] | None = 
         return "no interval: this method says nothing about its uncertainty"
     if not (s.harmful[i] or s.helpful[i]):
         return "undecided: its interval contains 0"
-    side = "harms: its interval lies below 0" if s.harmful[i] else "helps: its interval lies above 0"
-    holms = adjusted(among or {})
-    if s.language not in holms:
-        return side
+    side, end = ("harms", "below") if s.harmful[i] else ("helps", "above")
+    holms, words = adjusted(among or {}), coarse((among or {}).values())
+    if s.language not in holms or words:
+        return f"{side}: its interval lies {end} 0" + (f" ({words.rstrip('.')})" if words else "")
     p, tests = holms[s.language][i], sum(map(len, holms.values()))
-    stands = ", also" if p <= 1 - s.level else " by itself, but not"
-    return f"{side}{stands} after Holm's correction for {tests:,} tests ({p_is(p)})"
+    corrected = f"after Holm's correction for {tests:,} tests ({p_is(p)})"
+    if p <= 1 - s.level:
+        return f"{side}: its interval lies {end} 0, and that holds {corrected}"
+    return f"{side} by its own interval, which lies {end} 0, but not {corrected}"
 
 
 # A head's card: its value in every language with its uncertainty, and links to other pages.

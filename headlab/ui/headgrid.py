@@ -12,10 +12,10 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.pictures import HeadMap, is_signed
 from headlab.records import Bools, Head, HeadGrid
-from headlab.scores import HeadScores
+from headlab.scores import HeadScores, coarse
 from headlab.ui import presses
 from headlab.ui.names import language_title, plain
-from headlab.ui.notices import take_up
+from headlab.ui.notices import keep_known
 from headlab.value_functions import shown_unit
 
 
@@ -105,7 +105,7 @@ def pick_scale(maps: int) -> bool:
     """The widget that chooses the colour scale; whether it is one for all maps. Not drawn for a single map."""
     if maps < 2:
         return True
-    take_up("scale", list(SCALES))
+    keep_known("scale", "colour scale", list(SCALES))
     return st.radio(
         "Colour scale", list(SCALES), format_func=SCALES.__getitem__, horizontal=True, key="scale", bind="query-params",
         help="One scale compares languages. Its own shows the order within a language whose values are all small.",
@@ -153,8 +153,9 @@ def reading(scores: Mapping[str, HeadScores]) -> str:
         words.append("This method gives no intervals: nothing here says which differences are noise.")
     else:
         words.append(f"A hollow + or − marks a head whose own {s.level:.0%} interval excludes 0")
-        tests = sum(s.grid.size for s in scores.values() if s.p_values is not None)
-        words[-1] += f", a filled one also after Holm's correction for all {tests:,} tests." if tests else "."
+        tests, short = sum(s.grid.size for s in scores.values() if s.p_values is not None), coarse(scores.values())
+        filled = f", a filled one also after Holm's correction for all {tests:,} tests."
+        words[-1] += f". {short}" if short else filled if tests else "."
     if text := caution(s.method):
         words.append(f"**Caution: {text}.**")
     return " ".join(words)

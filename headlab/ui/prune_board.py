@@ -16,7 +16,7 @@ from headlab.ui.history import History
 from headlab.ui.names import head_words, language_title, plain
 from headlab.ui.presses import Button, button, row
 from headlab.ui.results import (
-    CORRECTIONS,
+    CORRECTED,
     MEAN,
     RULES,
     Found,
@@ -146,8 +146,8 @@ def _rule(scores: HeadScores) -> Suggestion:
 
 def pick_correction() -> str:
     """The widget that chooses how rule harmful corrects for testing many heads."""
-    label, words = "Corrected for testing many heads", CORRECTIONS.__getitem__
-    return str(st.radio(label, list(CORRECTIONS), format_func=words, key="correct", bind="query-params"))
+    label, words = "Corrected for testing many heads", CORRECTED.__getitem__
+    return str(st.radio(label, list(CORRECTED), format_func=words, key="correct", bind="query-params"))
 
 
 def twin(now: History) -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
+from headlab.ui.figures import ticked
 from headlab.ui.names import head_key, language_title
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_figures import Known, Question
@@ -29,7 +30,10 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
     with st.expander("Which sentences changed", icon=":material/difference:"):
         final = [name for name in languages if question.key(name) in known]
         if question.mask is None or not final:
-            st.caption("The sentences that the mask turns right or wrong, once a language's accuracy with it is final.")
+            st.caption("Lists the sentences that the mask turns right or wrong, once an accuracy with it is final.")
+            return
+        if not {task["name"]: task["labels"] for task in client().tasks()}.get(question.task):
+            st.caption("This task has no labels, so no answer of it is right before and wrong after.")
             return
         language = final[0]
         if len(final) > 1:
@@ -63,7 +67,8 @@ def changed(_client: Client, key: tuple[str, ...], _question: Question, language
 def _list(found: Mapping[str, Any], question: Question) -> None:
     rows = pd.DataFrame(found["answers"], columns=["id", "kind", *SHOWN])
     if found["total"] > len(rows):
-        st.caption(f"The first {len(rows):,} of {found['total']:,} changed answers.")
+        more = "`headlab evaluate --mask FILE --changes FILE` writes all"
+        st.caption(f"The first {len(rows):,} of {found['total']:,} changed answers; {more}.")
     counts = {kind: int((rows["kind"] == kind).sum()) for kind in KINDS}
     left, right = st.columns([3, 2])
     kind = left.radio(
@@ -78,8 +83,9 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
         st.caption("None.")
     else:
         _table(part, question)
+    which = "all of them" if found["total"] == len(rows) else "these"
     st.download_button(
-        "Download all of them as CSV", rows.to_csv(index=False), f"changes-{found['language']}-{question.split}.csv",
+        f"Download {which} as CSV", rows.to_csv(index=False), f"changes-{found['language']}-{question.split}.csv",
         "text/csv", key="changed-csv", on_click="ignore", icon=":material/download:",
     )  # fmt: skip
 
@@ -88,7 +94,7 @@ def _table(part: pd.DataFrame, question: Question) -> None:
     percent = st.column_config.NumberColumn(format="percent", help=HELP)
     shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
     picked = st.dataframe(
-        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(_ticked),
+        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(ticked),
         selection_mode="single-row", height=min(420, 38 + 35 * len(part)),
         column_config={
             SHOWN["text"]: st.column_config.TextColumn(width="medium"),
@@ -96,13 +102,12 @@ def _table(part: pd.DataFrame, question: Question) -> None:
             SHOWN["p_after"]: percent,
         },
     )  # fmt: skip
-    st.caption("Tick a row to see what the heads that are off look at in its sentence.")
+    assert question.mask is not None
+    off = len(question.mask.removed)
+    some = f", the first {MAX_HEADS} of {off}" if off > MAX_HEADS else ""
+    st.caption(f"Tick a row to see what the heads that are off look at in its sentence{some}.")
     if chosen := picked["selection"]["rows"]:
         st.switch_page("pages/attention.py", query_params=look_at(part.iloc[chosen[0]].to_dict(), question))
-
-
-def _ticked() -> None:
-    """Nothing: the run that follows reads which row it was."""
 
 
 def look_at(row: Mapping[str, Any], question: Question) -> dict[str, Any]:

@@ -198,7 +198,7 @@ def mean_figure(rows: Mapping[str, Figure]) -> Figure:
     """The mean over the languages; counts are of languages, all and with a final figure.
 
     Ends of the interval are the means of the languages' ends: the standard error of a mean is at most the mean of the
-    standard errors, however the languages depend on each other, so it is never too narrow for that.
+    standard errors, however the languages depend on each other, so for normal errors it is never too narrow.
     """
     every = list(rows.values())
 
@@ -252,7 +252,7 @@ PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
 SINGLE_METRICS = 6
 ROW, HEADER = 35, 38
 MEAN_HELP = (
-    "Points, with the mean of the languages' 95 % intervals, which is never narrower than the interval of the mean."
+    "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
 )
 
 
@@ -384,8 +384,14 @@ def on_test(question: Question, languages: Sequence[str], known: Known) -> None:
     """What the mask does on test, where this session has seen it; else the button that measures it."""
     asked = replace(question, split="test")
     rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
+    if len(rows) < len(languages) and question.split == "test":
+        st.caption("Being measured on test …")
+        return
     if len(rows) < len(languages):
-        button("What does it do on test?", key="prune-test", icon="science", on_press=give, args=("split", "test"))
+        button(
+            "What does it do on test?", key="prune-test", icon="science", on_press=give, args=("split", "test"),
+            help="Switches the examples above to test",
+        )  # fmt: skip
         return
     told = {name: headline(row, True) for name, row in rows.items()}
     if len(rows) > 1:

@@ -14,7 +14,7 @@ from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.methods.table import METHODS
 from headlab.records import Bools, Floats, HeadGrid, content_key
-from headlab.scores import RAW, HeadScores
+from headlab.scores import RAW, HeadScores, coarse
 from headlab.store import Result
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
@@ -144,11 +144,11 @@ RULES = {
 }
 
 
-# The choices of a correction for testing many heads, and how many false claims to expect of each, in words.
-CORRECTIONS = {
+# The corrections of `HeadScores.mask` in words.
+CORRECTED = {
     RAW: "each head's own interval",
-    "holm": "Holm: no false one, with 95 %",
-    "bh": "Benjamini–Hochberg: few false ones",
+    "holm": "Holm: any false one is unlikely",
+    "bh": "Benjamini–Hochberg: few of them are false",
 }
 
 
@@ -167,15 +167,25 @@ class Suggestion:
 
 
 def expected_false(scores: HeadScores, wanted: Suggestion, off: int) -> str:
-    """How many heads that rule harmful names do no harm, at most and in the mean, in words; empty for other rules."""
-    if wanted.rule != "harmful":
-        return ""
+    """How many of the heads that rule harmful names may do no harm, in words; empty where there is nothing to say.
+
+    off: how many it names.
+    """
     miss, heads = 1 - scores.level, scores.grid.size
+    if wanted.rule != "harmful" or miss <= 0:
+        return ""
     if wanted.correction == RAW:
+        if scores.language == MEAN:
+            return (
+                "Bounds of the mean are wider than they need be, so fewer heads are named falsely than intervals of "
+                f"{scores.level:.0%} allow."
+            )
         return (
-            f"Of {heads} heads without any effect about {heads * miss / 2:.2g} would be named falsely, by chance: "
-            f"each has its own {scores.level:.0%} interval."
+            f"If none of the {heads} heads had any effect, at most about {heads * miss / 2:.2g} would still be named, "
+            f"by chance: each is judged by its own {scores.level:.0%} interval."
         )
+    if not off:
+        return coarse([scores]) if wanted.correction == "holm" else ""
     if wanted.correction == "bh":
         return f"Of those named, at most {miss:.0%} are false in the mean: {off * miss:.2g} of {off}."
     return f"The probability that any of them is false is at most {miss:.0%}."

@@ -97,11 +97,28 @@ def test_corrected_harmful_heads_are_those_whose_p_survives(rng: np.random.Gener
         p, high = rng.random(GRID.size) ** 3, rng.normal(size=GRID.size)
         own = {"low": high - 2, "high": high, "p_values": p}
         tested = HeadScores(GRID, "de", "shapley", high - 1, "e", "accuracy", 1, 1.0, **own)
-        by_rank = np.sort(p) <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
-        bound = np.sort(p)[np.flatnonzero(by_rank)[-1]] if by_rank.any() else -1.0
+        harms = np.sort(np.where(high < 1, p, 1.0))  # a value below 0: claims of help are no claims of harm
+        by_rank = harms <= 0.05 * np.arange(1, GRID.size + 1) / GRID.size
+        bound = harms[np.flatnonzero(by_rank)[-1]] if by_rank.any() else -1.0
         sure = {"holm": np.array(reference.holm_by_steps(p.tolist())) <= 0.05, "bh": p <= bound}
         for correction, holds in sure.items():
             assert (~tested.mask(correction=correction).kept).tolist() == (holds & (high < 0)).tolist()
+
+
+def test_few_of_the_heads_removed_with_benjamini_hochberg_are_false_though_many_heads_help(
+    rng: np.random.Generator,
+) -> None:
+    """144 heads, 60 of which surely help and 10 surely harm; the others' p-values are uniform, with either sign."""
+    grid, shares = HeadGrid((Stack("encoder", (12,) * 12),)), []
+    for _ in range(400):
+        p, values = rng.random(144), rng.choice([-1.0, 1.0], 144)
+        p[:70], values[:60], values[60:70] = 1e-6, 1.0, -1.0
+        high = np.where((p <= 0.05) & (values < 0), -0.1, 2.0)
+        own = {"low": values - 3, "high": high, "p_values": p}
+        gone = ~HeadScores(grid, "de", "shapley", values, "e", "accuracy", 1, 1.0, **own).mask(correction="bh").kept
+        assert gone[60:70].all()
+        shares.append(gone[70:].sum() / gone.sum())
+    assert np.mean(shares) <= 0.05
 
 
 def test_harmful_needs_intervals() -> None:

@@ -137,10 +137,10 @@ def test_the_weight_on_special_tokens_is_told_by_token_with_largest_weights_and_
     assert twice.on_special("h") == pytest.approx({"</s>": 2.2 / 3})
     told = special_words([seen, twice], {"h": "Layer 1"})
     assert told[0] == (
-        "Layer 1: German 73% (<s> 27%, </s> 47%), the largest weight of 2 of 3 tokens; "
-        "Thai 73% (</s> 73%), the largest weight of 2 of 3 tokens"
+        "Layer 1: German 73% (<s> 27%, </s> 47%), 2 of 3 tokens give one their largest weight; "
+        "Thai 73% (</s> 73%), 2 of 3 tokens give one their largest weight"
     )
-    assert "the largest weight of 2 of 3 tokens, 1 in a tie" in told[1]
+    assert "2 of 3 tokens give one their largest weight, 1 in a tie" in told[1]
     assert special_words([dataclasses.replace(seen, special=())], {}) == []
 
 

@@ -6,6 +6,8 @@ import dataclasses
 import shlex
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from app_pages import app_on, run_page, said, shown
 from cached_reports import KEY_ROWS, keep, made_up
@@ -21,7 +23,7 @@ from headlab.records import Head
 from headlab.report.commands import shell_lines
 from headlab.store import Result, Store
 from headlab.studies.table import EXPERIMENTS
-from headlab.tables import Report, Table
+from headlab.tables import Report, Table, is_p, p_is
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, figures, job_format, job_views
 from headlab.ui.experiments import Plan, resolvable
@@ -314,6 +316,28 @@ def test_a_cell_without_a_value_and_a_text_among_numbers_can_be_shown():
     assert shown["language"].tolist() == ["all", "German (de)"]
     assert shown["a"].isna().tolist() == [True, False]
     assert shown["b"].tolist() == ["3", "none"]
+
+
+@pytest.mark.parametrize(
+    ("column", "holds"),
+    [
+        ("p", True), ("p (Holm)", True), ("p, Holm", True), ("p of the loss", True), ("minus own p", True),
+        ("p_holm", True), ("p_before", False), ("points", False), ("top", False), ("in p", True),
+    ],
+)  # fmt: skip
+def test_a_column_of_p_values_is_known_by_its_name(column, holds):
+    assert is_p(column) == holds
+
+
+def test_small_p_values_are_told_alike_in_tables_and_on_pages_but_for_large_ones():
+    table = Table("x", "X.", ("head", "p (Holm)"), ("d", ".4f"), ((1, 0.0004), (2, 0.25), (3, None)))
+    assert [row[1] for row in table.shown()] == ["< 0.001", "0.250", "–"]
+    assert [p_is(p) for p in (0.0004, 0.25)] == ["p < 0.001", "p = 0.250"]
+    styled = figures.with_p(figures.frame(table))
+    assert styled.data["p (Holm)"].tolist()[:2] == [0.0004, 0.25]
+    assert "&lt; 0.001" in styled.to_html(escape=True) or "< 0.001" in styled.to_html()
+    large = pd.DataFrame({"p": np.zeros(figures.STYLED + 1)})
+    assert figures.with_p(large) is large
 
 
 # Heads of both kinds.

@@ -29,7 +29,7 @@ from headlab.ui.prune_figures import (
     table,
 )
 from headlab.ui.results import (
-    CORRECTIONS,
+    CORRECTED,
     MEAN,
     Found,
     Suggestion,
@@ -284,14 +284,21 @@ def test_suggestions_follow_the_rule_to_the_head():
 
 
 def test_a_correction_leaves_the_heads_that_survive_it_and_says_how_many_to_expect_falsely():
-    p = np.array([0.005, 0.02, 0.6, 0.5, 0.01, 0.001])
+    p = np.array([0.005, 0.016, 0.6, 0.5, 0.5, 0.001])
     tested = replace(scores(half=0.005), p_values=p)
     off = {
-        name: np.flatnonzero(~suggest(tested, Suggestion("harmful", correction=name))).tolist() for name in CORRECTIONS
+        name: np.flatnonzero(~suggest(tested, Suggestion("harmful", correction=name))).tolist() for name in CORRECTED
     }
     assert off == {"raw": [0, 1, 2], "holm": [0], "bh": [0, 1]}
-    told = [expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTIONS]
-    assert ["about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [True] * 3
+    told = [expected_false(tested, Suggestion("harmful", correction=name), 2) for name in CORRECTED]
+    assert ["at most about 0.15" in told[0], "at most 5%" in told[1], "0.1 of 2" in told[2]] == [True] * 3
+    assert [expected_false(tested, Suggestion("harmful", correction=name), 0) for name in ("holm", "bh")] == ["", ""]
+    blunt = replace(tested, p_values=np.full(6, 0.01))
+    assert "The smallest p here is 0.01: over 6 tests" in expected_false(
+        blunt, Suggestion("harmful", correction="holm"), 0
+    )
+    assert expected_false(replace(tested, level=1.0), Suggestion("harmful"), 2) == ""
+    assert "mean" in expected_false(replace(tested, language=MEAN), Suggestion("harmful"), 2)
     assert expected_false(tested, Suggestion("bottom", k=2), 2) == ""
     assert how_chosen(tested, Suggestion("harmful", correction="holm"), ["de"])["correction"] == "holm"
     assert "correction" not in how_chosen(tested, Suggestion("harmful"), ["de"])

@@ -443,15 +443,20 @@ def test_the_verdict_is_the_intervals():
     scores = made_up("de", "shapley")
     assert head_card.verdict(scores, GRID.heads[HARMFUL]).startswith("harms")
     assert head_card.verdict(scores, GRID.heads[HELPFUL]).startswith("helps")
-    sure = {"de": scores}
-    told = [head_card.verdict(scores, GRID.heads[at], sure) for at in (HARMFUL, HELPFUL)]
-    assert [
-        f"{side} after Holm's correction for 144 tests (p < 0.001)"
-        for side in ("harms: its interval lies below 0, also", "helps: its interval lies above 0, also")
-    ] == told
-    many = {str(n): dataclasses.replace(scores, p_values=np.full(GRID.size, 0.01), language=str(n)) for n in range(15)}
-    assert head_card.verdict(many["3"], GRID.heads[HARMFUL], many) == (
-        "harms: its interval lies below 0 by itself, but not after Holm's correction for 2,160 tests (p = 1.000)"
+    told = [head_card.verdict(scores, GRID.heads[at], {"de": scores}) for at in (HARMFUL, HELPFUL)]
+    assert told == [
+        f"{side} 0, and that holds after Holm's correction for 144 tests (p < 0.001)"
+        for side in ("harms: its interval lies below", "helps: its interval lies above")
+    ]
+    many = {str(n): dataclasses.replace(scores, language=str(n)) for n in range(15)}
+    weak = dataclasses.replace(many["3"], p_values=np.where(np.arange(GRID.size) == HARMFUL, 0.01, scores.p_values))
+    assert head_card.verdict(weak, GRID.heads[HARMFUL], many | {"3": weak}) == (
+        "harms by its own interval, which lies below 0, but not after Holm's correction for 2,160 tests (p = 1.000)"
+    )
+    blunt = dataclasses.replace(scores, p_values=np.full(GRID.size, 0.001))
+    assert head_card.verdict(blunt, GRID.heads[HARMFUL], {"de": blunt}) == (
+        "harms: its interval lies below 0 (The smallest p here is 0.001: over 144 tests no head can survive Holm's "
+        "correction)"
     )
     undecided = int(np.flatnonzero(~(scores.helpful | scores.harmful))[0])
     assert head_card.verdict(scores, GRID.heads[undecided]).startswith("undecided")
