@@ -119,7 +119,11 @@ class Run:
 
         Raises HeadlabError if a file exists but is invalid or of another kind.
         """
-        return read_result(self.folder, kind) if self.finished else None
+        if not self.finished:
+            return None
+        found = read_result(self.folder, kind)
+        self._sweep()  # what a process left that was killed between writing the result and this
+        return found
 
     def kept_report(self) -> Report | None:
         """The finished report, or None.
@@ -138,11 +142,18 @@ class Run:
         data = pack(record, meta)
         self.open()
         write_atomic(self.folder / "result.npz", data)
-        for name in CHECKPOINTS:
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete the checkpoints of a finished run; one that cannot be deleted does no harm."""
+        for path in (self.folder / name for name in CHECKPOINTS):
+            if not os.path.lexists(path):
+                continue
             try:
-                (self.folder / name).unlink(missing_ok=True)
-            except OSError as error:  # the result is written, so a leftover does no harm
-                self.log(f"{name} stays ({error.strerror})")
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                with suppress(HeadlabError):  # a cache that is read-only takes no log either
+                    self.log(f"{path.name} stays ({error.strerror})")
 
     def answers(self, digest: str, examples: Sequence[Example]) -> Evaluation | None:
         """Answers under the mask with this digest on the run's examples, or None.

@@ -140,6 +140,7 @@ def test_killed_in_the_middle_of_a_write_it_gives_the_same_bits(
     assert len([*tmp_path.glob("*/.*.tmp")]) == (deaths[-1][0] == "os.rename")
     assert sha_of(nursery.start(arguments).wait()) == undisturbed("shapley")[0]
     assert list(tmp_path.glob("*/.*.tmp")) == []  # the dead process's file is swept away
+    assert leftovers(tmp_path) == []  # and so is its checkpoint
     assert Store(tmp_path).scan().problems == ()
 
 
