@@ -1,6 +1,6 @@
 """Writes the tables of docs/demo.md: what the demo's scores took, from `cache/`, and what removing harmful heads does.
 
-The second is of docs/results/demo/ESTIMAND.json: `headlab prune --method shapley -o estimand=ESTIMAND --json`.
+The second is of docs/results/demo/shapley-top50.json: `headlab prune --method shapley --languages all --json`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headlab.tasks.intents.templates import LANGUAGES
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "demo.md", ROOT / "docs" / "results" / "demo"
 MODEL = "e5-small-intents"
-ESTIMANDS = ("shapley-top50",)
+ESTIMANDS, PRUNED = ("shapley-top50", "shapley"), "shapley-top50"
 TOOK = ("language", "samples a head (least / median / most)", "forwards", "seconds", "helpful", "harmful", "neither",
         "median half-width, points", "widest")  # fmt: skip
 GAVE = ("language", "untouched (test)", "heads removed", "masked (test)", "difference, points", "95 % interval", "p")
@@ -67,8 +67,7 @@ def gave(languages: dict[str, dict[str, Any]]) -> str:
 def tables() -> dict[str, str]:
     """{name of a place in the page: the table that stands there}."""
     found = {f"took {estimand}": took(scored(estimand)) for estimand in ESTIMANDS}
-    pruned = {estimand: read_json(RESULTS / f"{estimand}.json") for estimand in ESTIMANDS}
-    return found | {f"gave {estimand}": gave(told["languages"]) for estimand, told in pruned.items()}
+    return found | {f"gave {PRUNED}": gave(read_json(RESULTS / f"{PRUNED}.json")["languages"])}
 
 
 def page() -> str:
