@@ -280,10 +280,11 @@ def _jobs(j: Mapping[str, Any]) -> list[str]:
 
 
 def _kept(told: Mapping[str, Any]) -> str:
+    beside = f" Meanwhile the machine also did: {told['beside']}." if "beside" in told else ""
     return (
         f"Memory of the worker: {told['memory_before_mib']:,.0f} MiB in the second fifth of the time, "
         f"{told['memory_after_mib']:,.0f} MiB in the last, {told['memory_most_mib']:,.0f} MiB at most. Open files: "
-        f"{told['files_before']:.0f}, then {told['files_after']:.0f}."
+        f"{told['files_before']:.0f}, then {told['files_after']:.0f}.{beside}"
     )
 
 
@@ -292,8 +293,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=("sessions", "jobs"))
     parser.add_argument("--minutes", type=float, help="of each part, in place of 10 and 60; then nothing is written")
+    parser.add_argument("--beside", default="", help="what else the machine did meanwhile; stands beside the figures")
     given = parser.parse_args()
     about = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    about |= {"beside": given.beside} if given.beside else {}
     about |= {"versions": {name: installed(name) for name in PACKAGES}, "command": "python benchmarks/reliability.py"}
     found = {part: {"sessions": sessions, "jobs": jobs}[part](given.minutes or MINUTES[part]) for part in given.parts}
     print(json.dumps(found, indent=1))

@@ -387,12 +387,19 @@ def guarded() -> Iterator[None]:
 
 
 @contextmanager
-def page(name: str) -> Iterator[Choice]:
-    """A page's frame: title, what it answers, notices about the link, and errors as sentences. Yields the choice."""
+def page(name: str, intro: str = "") -> Iterator[Choice]:
+    """A page's frame: title, what it answers, notices about the link, and errors as sentences. Yields the choice.
+
+    name: of one of headlab's pages, or the title of another package's.  intro: what the latter answers.
+    """
     boot()
     st.html(STYLE)
-    st.title("headlab" if name == "overview" else PAGES[name][0])
-    guide.draw(name)
+    own = name in PAGES
+    st.title("headlab" if name == "overview" else PAGES[name][0] if own else name)
+    if own:
+        guide.draw(name)
+    elif intro:
+        st.markdown(intro)
     notices.draw()
     stop_if_refused()
     with guarded():

@@ -54,7 +54,7 @@ def test_a_report_is_read_taken_along_and_leads_to_what_its_heads_look_at(visit,
     heads = page.frame_locator('[data-testid="stIFrame"]').locator(".row").first.locator(".heads li")
     expect(heads).to_have_text(["Layer 9, head 0 (language-agnostic)", "Layer 5, head 1 (language-specific)"])
     expect(heads.first).to_be_visible()
-    told = page.get_by_text(re.compile("^Tokens whose largest weight goes to a separator"))
+    told = page.get_by_text(re.compile("^Weight on special tokens"))
     expect(told).to_be_visible()
     frame = page.get_by_test_id("stIFrame")
     page.wait_for_function("document.querySelector('[data-testid=stIFrame]').clientHeight > 500")  # it grew

@@ -284,7 +284,7 @@ def test_the_suggestion_switches_off_what_the_scores_call_harmful(light, visit):
     page.get_by_text(re.compile(f"{n} heads? off: final, 1000 test examples")).wait_for()
     expect(page.get_by_text("On test, in points:")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="1,000 of 1,000 · final")).to_be_visible()
-    page.get_by_text("Holm: no false one").click()
+    page.get_by_text("Holm: any false one is unlikely").click()
     expect(page.get_by_text("The probability that any of them is false is at most 5%.")).to_be_visible()
 
 

@@ -104,8 +104,8 @@ def test_without_intervals_no_sign_is_claimed() -> None:
 
 def test_p_values_too_coarse_for_a_correction_are_said() -> None:
     fine, coarse = (signs([1] * 6, [2] * 6, p_values=np.full(6, p)) for p in (1e-4, 0.01))
-    assert "claim nothing" not in " ".join(tables.count_notes(fine))
-    assert "over 12 tests Holm can then claim nothing" in " ".join(tables.count_notes(coarse))
+    assert "smallest p" not in " ".join(tables.count_notes(fine))
+    assert "over 12 tests no head can survive Holm's correction" in " ".join(tables.count_notes(coarse))
 
 
 def test_the_experiment_is_of_stored_scores(tmp_path: Path) -> None:

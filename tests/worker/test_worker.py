@@ -441,7 +441,7 @@ def test_a_crash_outside_the_device_is_a_sentence_too(
 def test_every_request_is_described(worker: Fixture) -> None:
     described = httpx.get(f"{worker.url}/openapi.json").json()
     assert set(described["paths"]) == {
-        *("/health", "/models", "/tasks", "/sentences", "/model", "/evaluate", "/attention", "/gradient"),
+        *("/health", "/models", "/tasks", "/sentences", "/model", "/evaluate", "/changes", "/attention", "/gradient"),
         *("/forecast", "/jobs", "/jobs/{job}", "/jobs/{job}/snapshot", "/jobs/{job}/log"),
         *("/jobs/{job}/cancel", "/jobs/{job}/resume"),
     }
