@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import astuple, dataclass
-from typing import Literal
+from dataclasses import astuple
 
 import numpy as np
 import torch
@@ -17,33 +16,8 @@ from headlab.hooks.state import Active
 from headlab.inputs import IGNORED, Words
 from headlab.masks import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
-from headlab.records import Floats, Ints
+from headlab.records import CHANGES, Change, Floats, Ints
 from headlab.tables import Table
-
-Kind = Literal["now right", "now wrong", "wrong otherwise"]
-KINDS: tuple[Kind, ...] = ("now right", "now wrong", "wrong otherwise")
-
-
-@dataclass(frozen=True)
-class Change:
-    """An answer that differs under a mask.
-
-    id: of the example, as in an evaluation.  text, pair: of the example.  word: the one that is labelled, in tasks
-    that label words.  label: the right one.  before, after: answers of the untouched and of the masked model.
-    p_before, p_after: the probability that each model gives its own answer, among the task's labels.
-    """
-
-    id: str
-    kind: Kind
-    text: str
-    pair: str | None
-    word: str | None
-    label: str
-    before: str
-    after: str
-    p_before: float
-    p_after: float
-
 
 COLUMNS = ("id", "kind", "text", "pair", "word", "label", "before", "after", "p_before", "p_after")
 FORMATS = ("", "", "", "", "", "", "", "", ".2f", ".2f")
@@ -76,7 +50,7 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
         old, new = int(whole.predicted[place]), int(masked.predicted[place])
         right = int(evaluator.inputs.answers[place])
         example, part = evaluator.examples[row[place]], place - int(first[place])
-        kind = KINDS[0 if new == right else 1 if old == right else 2]
+        kind = CHANGES[0 if new == right else 1 if old == right else 2]
         told = Change(
             whole.ids[place], kind, example.text, example.pair, _word(evaluator, int(row[place]), part),
             task.labels[right], task.labels[old], task.labels[new],

@@ -236,6 +236,30 @@ def by_layer(grid: HeadGrid, flat: npt.NDArray[Any]) -> Iterator[tuple[str, int,
 # Progress of a run.
 
 
+CHANGES = ("now right", "now wrong", "wrong otherwise")  # kinds of answers that a mask changes
+
+
+@dataclass(frozen=True)
+class Change:
+    """An answer that differs under a mask.
+
+    id: of the example, as in an evaluation.  kind: one of CHANGES.  text, pair: of the example.  word: the one that is
+    labelled, in tasks that label words.  label: the right one.  before, after: answers of the untouched and of the
+    masked model.  p_before, p_after: the probability that each gives its own answer, among the task's labels.
+    """
+
+    id: str
+    kind: str
+    text: str
+    pair: str | None
+    word: str | None
+    label: str
+    before: str
+    after: str
+    p_before: float
+    p_after: float
+
+
 @dataclass(frozen=True)
 class Progress:
     """Progress of a run: done of total, in the run's own steps, and a short note."""

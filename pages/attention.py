@@ -6,7 +6,7 @@ from headlab.records import HeadGrid
 from headlab.ui import attention_page, job_offer
 from headlab.ui.attention_page import Panel, head_names, pick_heads, pick_sentences
 from headlab.ui.names import head_key
-from headlab.ui.notices import THREAD, remember
+from headlab.ui.notices import remember, remembered
 from headlab.ui.shell import client, found, page, waited
 
 
@@ -22,7 +22,7 @@ with page("attention") as choice:
     grid = HeadGrid.from_json(loaded["grid"])
     results = found(choice)
     heads = pick_heads(grid, results)
-    if heads and st.session_state.get(THREAD, {}).get("head") not in map(head_key, heads):
+    if heads and remembered("head") not in map(head_key, heads):
         remember("head", head_key(heads[0]))
     sentences = pick_sentences(worker, choice)
     view = st.radio("View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params")

@@ -14,12 +14,13 @@ from test_inputs import PAIRS, WORDS
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
-from headlab.changes import COLUMNS, KINDS, changes, table
+from headlab.changes import COLUMNS, changes, table
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import gated
 from headlab.inputs import IGNORED
 from headlab.masks import Mask
+from headlab.records import CHANGES
 from headlab.tasks.base import Task
 
 OFF = slice(0, 6)
@@ -67,7 +68,7 @@ def test_changed_answers_are_those_of_a_plain_loop_with_their_probabilities(fami
     assert len(wanted) > 3
     whole = evaluator.evaluate()
     assert all(one.id in whole.ids for one in found)
-    counted = [sum(one.kind == kind for one in found) for kind in KINDS[:2]]
+    counted = [sum(one.kind == kind for one in found) for kind in CHANGES[:2]]
     masked = evaluator.evaluate(mask).correct
     assert counted == [int((masked & ~whole.correct).sum()), int((whole.correct & ~masked).sum())]
 

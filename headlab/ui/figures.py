@@ -122,9 +122,9 @@ def with_p(rows: pd.DataFrame) -> pd.DataFrame | Styler:
 
     Large tables are as they were: streamlit draws no style of more cells than pandas' limit, and takes long before.
     """
-    tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
     if rows.size > STYLED:
         return rows
+    tests = [name for name in rows if is_p(str(name)) and pd.api.types.is_numeric_dtype(rows[name])]
     return rows.style.format(dict.fromkeys(tests, p_words), na_rep=NOTHING) if tests else rows
 
 

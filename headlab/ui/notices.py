@@ -96,17 +96,16 @@ def keep_known(param: str, what: str, options: Sequence[Any]) -> None:
     Without either, a widget of SHARED shows what was last chosen under its name, on whatever page.
     """
     notify(param, unknown_in_link(param, what, options))
-    take_up(param, options)
-
-
-def take_up(param: str, options: Sequence[Any]) -> None:
-    """Forget a choice that is not an option, and take up that of another page."""
     state = st.session_state
     if state.get(param) not in options:
         state.pop(param, None)  # from a link, or from another page with other options
-    kept = state.get(THREAD, {}).get(param)
-    if param not in state and not st.query_params.get_all(param) and kept in options:
+    if param not in state and not st.query_params.get_all(param) and (kept := remembered(param)) in options:
         state[param] = kept
+
+
+def remembered(param: str) -> Any:
+    """What was last chosen under a name of SHARED, on whatever page; None if nothing was."""
+    return st.session_state.get(THREAD, {}).get(param)
 
 
 def remember(param: str, value: Any) -> None:

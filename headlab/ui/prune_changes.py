@@ -8,15 +8,18 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from headlab.records import CHANGES
+from headlab.tasks import names, task
 from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
 from headlab.ui.figures import ticked
 from headlab.ui.names import head_key, language_title
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_figures import Known, Question
 from headlab.ui.shell import client, waited
+from headlab.ui.sidebar import unreadable
 from headlab.worker.client import Client
 
-ASKED, KINDS = "_changed", ("now right", "now wrong", "wrong otherwise")
+ASKED = "_changed"
 EVERY = "all labels"
 SHOWN = {
     "text": "Text", "pair": "Second text", "word": "Word", "label": "Right label", "before": "Before",
@@ -32,7 +35,7 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
         if question.mask is None or not final:
             st.caption("Lists the sentences that the mask turns right or wrong, once an accuracy with it is final.")
             return
-        if not {task["name"]: task["labels"] for task in client().tasks()}.get(question.task):
+        if not has_labels(question.task):
             st.caption("This task has no labels, so no answer of it is right before and wrong after.")
             return
         language = final[0]
@@ -46,6 +49,11 @@ def draw(question: Question, languages: Sequence[str], known: Known) -> None:
         with st.spinner("Asking the worker …"):
             found = changed(client(), question.key(language), question, language)
         _list(found, question)
+
+
+def has_labels(name: str) -> bool:
+    """Whether a task has labels, or is not known on this machine."""
+    return name not in names() or bool(unreadable(name)) or bool(task(name).labels)
 
 
 def _ask(key: tuple[str, ...]) -> None:
@@ -69,10 +77,10 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
     if found["total"] > len(rows):
         more = "`headlab evaluate --mask FILE --changes FILE` writes all"
         st.caption(f"The first {len(rows):,} of {found['total']:,} changed answers; {more}.")
-    counts = {kind: int((rows["kind"] == kind).sum()) for kind in KINDS}
+    counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
     left, right = st.columns([3, 2])
     kind = left.radio(
-        "Answers", KINDS, format_func=lambda name: f"{name} {counts[name]}", horizontal=True, key="changed-kind"
+        "Answers", CHANGES, format_func=lambda name: f"{name} {counts[name]}", horizontal=True, key="changed-kind"
     )
     labels = [EVERY, *sorted(rows["label"].unique())]
     if st.session_state.get("changed-label") not in labels:  # of another language or mask

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -40,7 +39,6 @@ from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
     AttentionRequest,
     Changed,
-    ChangedAnswer,
     EvaluateRequest,
     Figure,
     GradientRequest,
@@ -342,8 +340,7 @@ class Resident:
         mask, evaluator = mask_of(request, self.need(request.model)), self._evaluator(request)
         found = changes(evaluator, mask, ablation=request.ablation)
         self._make_room()
-        answers = [ChangedAnswer(**asdict(one)) for one in found[:MOST_CHANGED]]
-        return Changed(language=request.language, total=len(found), answers=answers)
+        return Changed(language=request.language, total=len(found), answers=found[:MOST_CHANGED])
 
     def attention(self, request: AttentionRequest) -> Weights:
         """Attention of the chosen heads for one sentence, cut to 64 tokens."""

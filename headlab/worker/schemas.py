@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from headlab.errors import HeadlabError
+from headlab.records import Change
 
 # The base class of all types, and the description of the resident model.
 
@@ -217,27 +218,12 @@ class Figure(Strict):
     note: str = ""
 
 
-class ChangedAnswer(Strict):
-    """An answer that a mask changes; fields as in `headlab.changes.Change`."""
-
-    id: str
-    kind: str
-    text: str
-    pair: str | None
-    word: str | None
-    label: str
-    before: str
-    after: str
-    p_before: float
-    p_after: float
-
-
 class Changed(Strict):
     """The answers of one language that a mask changes, the first 2,000 of `total`."""
 
     language: str
     total: int
-    answers: list[ChangedAnswer]
+    answers: list[Change]
 
 
 class Weights(Strict):
