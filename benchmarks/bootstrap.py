@@ -25,7 +25,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from app_speed import installed, machine, write  # noqa: E402 - beside this file
+from machine import installed, machine, write  # noqa: E402 - beside this file
 
 from headlab import stats  # noqa: E402
 

@@ -33,7 +33,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
-from app_speed import installed, machine, write  # noqa: E402 - beside this file
+from machine import installed, machine, write  # noqa: E402 - beside this file
 from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_job  # noqa: E402
 from soaking import commit  # noqa: E402
 

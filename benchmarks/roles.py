@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from app_speed import installed, machine, write  # noqa: E402 - beside this file
+from machine import installed, machine, write  # noqa: E402 - beside this file
 
 OUT = ROOT / "benchmarks" / "results" / "roles.json"
 COUNTS, SMOKE = (1000, 4000), (50, 100)

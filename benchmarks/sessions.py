@@ -26,7 +26,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from app_speed import installed, machine, write  # noqa: E402 - beside this file
+from machine import installed, machine, write  # noqa: E402 - beside this file
 
 from headlab.masks import Mask  # noqa: E402
 from headlab.records import HeadGrid  # noqa: E402

@@ -3,11 +3,12 @@
 import streamlit as st
 
 from headlab.studies.table import EXPERIMENTS
+from headlab.tables import Report
 from headlab.ui import experiments, experiments_report
 from headlab.ui.experiments import Plan
 from headlab.ui.figures import skipped
 from headlab.ui.names import plain
-from headlab.ui.shell import page
+from headlab.ui.shell import listing, page
 
 
 def pick():
@@ -24,9 +25,9 @@ def pick():
 
 def answer(plan, wanted):
     st.subheader("What does it say?")
-    listing = experiments.listing()
+    stored = listing(Report)
     weights = experiments.weights_of(plan.choice.model)
-    results = experiments.matching(listing.results, plan.choice, plan.experiment, weights)
+    results = experiments.matching(stored.results, plan.choice, plan.experiment, weights)
     shown, asked = "", experiments.report_of(plan.experiment, [result.key for result in results])
     if results:
         result = experiments_report.pick(results, plan.experiment, asked, weights)
@@ -37,7 +38,8 @@ def answer(plan, wanted):
             f"There is no report yet on {plain(f'{plan.choice.model} and task {plan.choice.task}')}. **Start** makes "
             "one: figures, tables to download, and what to know before believing them."
         )
-    skipped(listing.problems, "report")
+        experiments.offer_others(plan, stored.results)
+    skipped(stored.problems, "report")
     experiments.write(plan.experiment, shown)
 
 

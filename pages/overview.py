@@ -3,12 +3,15 @@
 import streamlit as st
 
 from headlab.pictures import maps_of
+from headlab.scores import HeadScores
 from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
+from headlab.tables import Report
 from headlab.ui import experiments, headgrid, job_actions, job_offer
 from headlab.ui.findings import findings
 from headlab.ui.names import head_key, page_link, plain
-from headlab.ui.shell import found, listing, page
+from headlab.ui.presses import button
+from headlab.ui.shell import found, go, listing, others, page
 
 
 def open_head(language, head):
@@ -16,9 +19,9 @@ def open_head(language, head):
 
 
 def found_so_far(choice, results):
-    """What the results say of the model that they are of; nothing where there are none."""
+    """What the results say: scores, and reports on the very model that the scores are of, where there are any."""
     model = results.first.spec["model"] if results.first else None
-    kept = [r for r in experiments.listing().results if model is not None and r.record.spec.get("model") == model]
+    kept = [r for r in listing(Report).results if model in (None, r.record.spec.get("model"))]
     newest = {key: experiments.matching(kept, choice, key)[:1] for key in (*EXPERIMENTS, FRONT.key)}
     sentences = findings(results.scores, {key: one for key, of in newest.items() for one in of})
     if not sentences:
@@ -49,10 +52,21 @@ def missing(choice, results):
         job_offer.offer(choice, results.missing, results.like)
     if job_actions.progress():
         page_link("heads", "Heads: watch its map sharpen")
-    skipped = len(listing().problems)
+    skipped = len(listing(HeadScores).problems)
     page_link(
         "jobs", "Jobs: what is cached and what it cost" + (f"; {skipped} folders were skipped" if skipped else "")
     )
+
+
+def elsewhere(choice):
+    """Other models and tasks whose results are stored, such as the papers' own."""
+    if there := others(choice):
+        st.markdown("##### Also in the cache")
+        st.caption("Results of other models and tasks, to look at on every page.")
+    for other, count in there:
+        named = f"{other.model} on {other.task}"
+        words = f"{named}: {count} result{'s' * (count != 1)}"
+        button(words, key=f"other-{named}", on_press=go, args=("overview", other))
 
 
 def onward():
@@ -74,3 +88,4 @@ with page("overview") as choice:
         maps(choice, results)
         onward()
         missing(choice, results)
+        elsewhere(choice)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headlab.files import read_json
+from headlab.studies.published import beside, with_paper
 from headlab.tables import Report, Table
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +76,7 @@ def section(name: str, report: Report, folder: Path) -> list[str]:
     lines: list[str] = []
     for figure in sorted((folder / name).glob("*.svg")):
         lines += [f"![{figure.stem}](results/held/{name}/{figure.name})", ""]
-    for table in report.tables:
+    for table in with_paper(report):
         if len(table.rows) > LONGEST:
             lines += [f"{table.title}: {len(table.rows)} rows, [CSV](results/held/{name}-{table.name}.csv).", ""]
         else:
@@ -84,8 +85,11 @@ def section(name: str, report: Report, folder: Path) -> list[str]:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page, and the comparisons with the paper that it links as CSV."""
     PAGE.write_text(page(), encoding="utf-8")
+    for name, (_, report) in reports().items():
+        if comparison := beside(report):
+            (RESULTS / f"{name}-{comparison.name}.csv").write_text(comparison.csv(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from headlab.report.svg import (
 )
 from headlab.roles.table import NAME as ROLES
 from headlab.scores import Curve, HeadScores, coarse
+from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Cell, Report, Table
 from headlab.value_functions import shown_unit
@@ -547,7 +548,7 @@ def reports_section(item: Item, report: Report) -> Section:
         notes.insert(0, f"{about.question} After {about.paper}.")
     return Section(
         f"{title}: {languages}" if languages else title, kind, model_of(report.spec), figures,
-        [table for table in report.tables if table.rows], notes,
+        [table for table in with_paper(report) if table.rows], notes,
         [Made(item.key, title, facts_of(report.spec, item.meta, took))], _reports_again(item, report),
     )  # fmt: skip
 

@@ -221,21 +221,21 @@ class Store:
 
     def scan(self) -> Listing[HeadScores]:
         """Read every score; also names the folders whose kind cannot be told."""
-        return self._all(HeadScores)
+        return self.listing(HeadScores)
 
     def curves(self) -> Listing[Curve]:
         """Read every curve."""
-        return self._all(Curve)
+        return self.listing(Curve)
 
     def reports(self) -> Listing[Report]:
         """Read every report."""
-        return self._all(Report)
+        return self.listing(Report)
 
     def gates(self) -> Listing[LearnedGates]:
         """Read all learned gates."""
-        return self._all(LearnedGates)
+        return self.listing(LearnedGates)
 
-    def _all(self, kind: type[T]) -> Listing[T]:
+    def listing(self, kind: type[T]) -> Listing[T]:
         """Every finished result of a kind; a damaged, foreign or older folder gives a sentence instead."""
         results, problems, read = list[Result[T]](), list[str](), _READERS[kind]
         for folder in self.folders():

@@ -42,7 +42,7 @@ def draw(choice: Choice) -> None:
         )
     every = {key: results_of(choice, key) for key in METHODS}
     st.dataframe(by_method(METHODS, every, choice.languages), hide_index=True)
-    problems = listing().problems
+    problems = listing(HeadScores).problems
     if problems:
         with st.expander(f"{len(problems)} cache folders were skipped", icon=":material/warning:"):
             st.markdown("\n".join(f"- {plain(problem)}" for problem in problems))

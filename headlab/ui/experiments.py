@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import streamlit as st
@@ -15,7 +14,7 @@ from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
 from headlab.report.commands import job_of, part, shell_lines
 from headlab.report.parts import as_text, facts_of, spent
-from headlab.store import Listing, Result
+from headlab.store import Result
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment
 from headlab.tables import Report
 from headlab.tasks.base import DEV_SIZE
@@ -25,8 +24,8 @@ from headlab.ui.job_actions import asked, end_form, progress, refusal, start, te
 from headlab.ui.job_format import spelled
 from headlab.ui.names import plain
 from headlab.ui.notices import notify
-from headlab.ui.presses import give, start_with
-from headlab.ui.shell import Choice, Latest, Stamp, as_cached, listed, store, supervisor
+from headlab.ui.presses import button, give, start_with
+from headlab.ui.shell import Choice, Latest, as_cached, go, others, supervisor
 
 # Experiments on pages: links, the job's spec, stored reports newest first.
 
@@ -174,16 +173,6 @@ WAIT_SECONDS, FRESH_SECONDS = 0.3, 60.0
 Stored = TypeVar("Stored")
 
 
-def listing() -> Listing[Report]:
-    """Every readable report in the cache folder, re-read only when the folder changed."""
-    return listed(_scan)
-
-
-@st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: Stamp) -> Listing[Report]:
-    return store(root).reports()
-
-
 def weights_of(model: str) -> str | None:
     """Fingerprint of the weights that a job would use; None if the worker does not know it or answer at once."""
     if not supervisor().connected:
@@ -271,6 +260,16 @@ def job_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = value.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+def offer_others(plan: Plan, results: Sequence[Result[Report]]) -> None:
+    """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
+    there = [other for other, _ in others(plan.choice) if matching(results, other, plan.experiment)]
+    if there:
+        st.markdown("The cache has some of other models and tasks:")
+    for other in there:
+        named = f"{other.model} on {other.task}"
+        button(named, key=f"report-of-{named}", on_press=go, args=("experiments", other))
 
 
 def label(result: Result[Report], weights: str | None = None) -> str:

@@ -18,6 +18,7 @@ from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Result
 from headlab.studies.agreement import Compared, compare_languages
+from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
@@ -118,7 +119,7 @@ def draw(result: Result[Report], wanted: Mapping[str, Any]) -> None:
         st.markdown(f"- {plain(note)}")
     _figures(report)
     draw_heads(report.tables)
-    for table in report.tables:
+    for table in with_paper(report):
         show(table, result.key)
     _made(result)
 

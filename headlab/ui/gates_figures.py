@@ -121,7 +121,7 @@ def scores_for(choice: Choice, sweep: Sweep) -> dict[str, HeadScores]:
     language, fingerprint = sweep.first.language, part(sweep.first.spec, "model", "fingerprint")
     out = {}
     for method in METHODS:
-        results = matching(listing().results, choice.model, choice.task, method, choice.label_map)
+        results = matching(listing(HeadScores).results, choice.model, choice.task, method, choice.label_map)
         same = [r for r in results if part(r.record.spec, "model", "fingerprint") == fingerprint]
         scores = select(same, [language]).first
         if scores is not None and scores.grid == sweep.first.grid:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +17,13 @@ from headlab.records import canonical_json
 from headlab.report.commands import part
 from headlab.report.parts import as_text
 from headlab.stats import holm
-from headlab.store import Listing, Result, trained_folder
+from headlab.store import Result, trained_folder
 from headlab.tables import Cell, Table
 from headlab.tasks.translation import NAME as TRANSLATION
 from headlab.training.l0_options import GateOptions, options_of
 from headlab.ui.experiments import Shelf, facts_table, origin, shelved, weights_of
 from headlab.ui.presses import give
-from headlab.ui.shell import Choice, Stamp, languages_of, listed, store
+from headlab.ui.shell import Choice, languages_of, listing
 
 # Learned gates as pages read them: the accuracy of each run, and tables.
 
@@ -320,19 +319,9 @@ def trouble(spec: Mapping[str, Any]) -> str:
 TOLD = (WEIGHT, "trained", "stacks", "steps", "split", "size")  # options that every label already states
 
 
-def listing() -> Listing[LearnedGates]:
-    """All readable gates in the cache folder, re-read only when the folder changed."""
-    return listed(_scan)
-
-
-@st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: Stamp) -> Listing[LearnedGates]:
-    return store(root).gates()
-
-
 def shelf(choice: Choice) -> Shelf[Sweep]:
     """All gates learned for the chosen model on the chosen task."""
-    found, offered, weights = listing(), set(languages_of(choice.task)), weights_of(choice.model)
+    found, offered, weights = listing(LearnedGates), set(languages_of(choice.task)), weights_of(choice.model)
     runs: dict[str, list[Result[LearnedGates]]] = {}
     for result in found.results:
         spec, language = result.record.spec, result.record.language

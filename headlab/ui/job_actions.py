@@ -14,6 +14,7 @@ from headlab.methods import costs
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
 from headlab.records import content_key
+from headlab.scores import HeadScores
 from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, progress_line
 from headlab.ui.job_format import share as share_of
 from headlab.ui.names import page_link, plain
@@ -383,7 +384,7 @@ def _bar(job: Job, words: str) -> None:
 
 def heads_of(model: str) -> int | None:
     """Number of heads of a model, from its cached results; None if it has none."""
-    own = (r.record.grid.size for r in listing().results if spec_of(r.record, "model", "name") == model)
+    own = (r.record.grid.size for r in listing(HeadScores).results if spec_of(r.record, "model", "name") == model)
     return next(own, None)
 
 

@@ -167,7 +167,7 @@ def _most(choice: Choice, spec: Mapping[str, Any]) -> str:
     if heads is None:
         return ""
     forwards = costs.most_forwards(method, method.resolve(spec["options"]), heads, 512)
-    pace = costs.pace([r.record for r in listing().results], choice.model, choice.task)
+    pace = costs.pace([r.record for r in listing(HeadScores).results], choice.model, choice.task)
     if not forwards or pace is None:
         return ""
     each = "each language" if len(spec["languages"]) > 1 else "the language"

@@ -189,7 +189,7 @@ def choice_of(job: Job) -> Choice | None:
     if job.get("kind") != "score" or params.get("method") not in METHODS:
         return None
     choice = _choice(params, params["method"])
-    results = matching(listing().results, choice.model, choice.task, choice.method, choice.label_map)
+    results = matching(listing(HeadScores).results, choice.model, choice.task, choice.method, choice.label_map)
     return replace(choice, variant=variant_of(results, (job.get("result") or {}).get("keys") or ()))
 
 

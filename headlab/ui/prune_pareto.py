@@ -40,7 +40,7 @@ from headlab.ui.job_actions import asked, end_form, refusal, terminal
 from headlab.ui.names import plain
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
-from headlab.ui.shell import Choice, as_cached
+from headlab.ui.shell import Choice, as_cached, listing
 
 # Stored fronts: which one to show, and its points as dots. No streamlit here.
 
@@ -271,8 +271,8 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
     st.subheader("Find a smaller model", anchor="smaller")
     st.markdown(INTRO)
     ask(choice, now.grid.size)
-    listing = experiments.listing()
-    fitting = [result for result in listing.results if choice.fits(result.record.spec)]
+    stored = listing(Report)
+    fitting = [result for result in stored.results if choice.fits(result.record.spec)]
     found = matching(fitting, fingerprint, choice.task, choice.languages)
     if not found:
         st.caption("No front of this model and task is in the cache yet.")

@@ -20,10 +20,10 @@ from headlab.store import Result
 from headlab.tables import Report, Table
 from headlab.tasks.base import SPLITS, TREEBANK
 from headlab.ui import experiments, presses
-from headlab.ui.experiments import Shelf, listing, made_at, made_words, origin, shelved, weights_of
+from headlab.ui.experiments import Shelf, made_at, made_words, origin, shelved, weights_of
 from headlab.ui.headgrid import picker
 from headlab.ui.names import language_title
-from headlab.ui.shell import Choice, languages_of
+from headlab.ui.shell import Choice, languages_of, listing
 
 # A roles report, validated, head by head. No streamlit here.
 
@@ -342,7 +342,7 @@ class Kept:
 
 def shelf(choice: Choice) -> Shelf[Kept]:
     """Every roles report of the chosen model, on a treebank or on the chosen task."""
-    found = listing()
+    found = listing(Report)
     weights, offered = weights_of(choice.model), set(languages_of(choice.task))
     kept: dict[str, list[Kept]] = {}
     problems = [*found.problems]

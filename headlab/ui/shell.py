@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,12 +21,16 @@ import streamlit as st
 from streamlit.runtime.pages_manager import PagesManager
 
 from headlab.errors import HeadlabError
+from headlab.l0_gates import LearnedGates
 from headlab.labels import same_classes
-from headlab.methods.costs import options_of, spec_of
+from headlab.methods.costs import options_of
 from headlab.methods.table import METHODS
+from headlab.report.commands import part
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
+from headlab.tables import Report
 from headlab.tasks import names, task
+from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
 from headlab.ui.names import PAGES, plain
 from headlab.ui.presses import follow, give, uninterrupted
@@ -267,19 +273,27 @@ def _status(every: float | None) -> None:
 # Contents of the cache folder, re-read only when one of its files changed.
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, time and size of files
-L = TypeVar("L")
+KINDS = (HeadScores, Report, LearnedGates)  # what pages list
 
 
-def listed(scan: Callable[[Path, Stamp], L]) -> L:
-    """A scan's listing of the cache folder. scan: of folder and stamp, cached by both. Raises HeadlabError."""
+def listing(kind: type[T]) -> Listing[T]:
+    """Every readable result of a kind (HeadScores, Report, …) in the cache folder, re-read only when it changed.
+
+    Raises HeadlabError for a folder that cannot be read.
+    """
     root = default_root()
     try:
-        return scan(root, _stamp(root))
+        return cast(Listing[T], _listing(root, _stamp(root), kind))
     except OSError as error:
         raise HeadlabError(
             f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
             code="store.unreadable",
         ) from error
+
+
+@st.cache_resource(max_entries=2 * len(KINDS), show_spinner=False)
+def _listing(root: Path, stamp: Stamp, kind: type) -> Listing[Any]:
+    return store(root).listing(kind)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -407,20 +421,10 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
         notices.settle()
 
 
-@st.cache_resource(max_entries=2, show_spinner=False)
-def _scan(root: Path, stamp: Stamp) -> Listing[HeadScores]:
-    return store(root).scan()
-
-
-def listing() -> Listing[HeadScores]:
-    """Every readable result in the cache folder, re-read only when the folder changed."""
-    return listed(_scan)
-
-
 def found(choice: Choice, method: str | None = None) -> Found:
     """The cached results of a choice; `method` overrides the choice's."""
     asked = method or choice.method
-    results = matching(listing().results, choice.model, choice.task, asked, choice.label_map)
+    results = matching(listing(HeadScores).results, choice.model, choice.task, asked, choice.label_map)
     return select(results, choice.languages, choice.variant if asked == choice.method else "")
 
 
@@ -439,15 +443,27 @@ def choose() -> Choice:
     return made if isinstance(made, Choice) else sidebar()
 
 
-def _cached(results: Listing[HeadScores], part: str) -> list[str]:
-    names = (spec_of(result.record, part, "name") for result in results.results)
-    return sorted({name for name in names if isinstance(name, str)})
+def stored() -> Counter[tuple[str, str]]:
+    """How many stored results there are, by model and task."""
+    listings: list[Listing[Any]] = [listing(kind) for kind in KINDS]
+    specs = [result.record.spec for found in listings for result in found.results]
+    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
+    return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
+
+
+def others(choice: Choice) -> list[tuple[Choice, int]]:
+    """Other models and tasks that have stored results, with all languages of the task, and how many there are."""
+    found = {pair: count for pair, count in stored().items() if pair[1] != TREEBANK}
+    pairs = sorted(set(found) - {(choice.model, choice.task)})
+    return [
+        (Choice(model, name, tuple(languages_of(name)), choice.method), found[model, name]) for model, name in pairs
+    ]
 
 
 def known_models() -> list[str]:
     """Models that can be chosen: the embedded ones, those with results, and those named in this session."""
     named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
-    known = dict.fromkeys([*embedded_models(), *_cached(listing(), "model"), *named])
+    known = dict.fromkeys([*embedded_models(), *sorted({model for model, _ in stored()}), *named])
     return list(known) or ["e5-small-intents"]
 
 
@@ -455,7 +471,7 @@ def languages_of(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
     if name in names() and not unreadable(name):
         return list(task(name).languages)
-    return sorted({r.record.language for r in matching(listing().results, task=name)})
+    return sorted({r.record.language for r in matching(listing(HeadScores).results, task=name)})
 
 
 def _know(model: str) -> None:
@@ -471,9 +487,20 @@ def _name_model() -> None:
         recall()
 
 
+def _here(model: str) -> bool:
+    """Whether a model may be loaded; of a worker elsewhere, which has folders of its own, that is not known here."""
+    elsewhere = bool(os.environ.get("HEADLAB_WORKER"))
+    return elsewhere or model in embedded_models() or bool(HUB_ID.fullmatch(model)) or Path(model).is_dir()
+
+
 def _pick_model(options: list[str]) -> str:
     notices.note("model", "model", options)
     model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
+    if not _here(model):
+        st.caption(
+            "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
+            "it, under **Another model**."
+        )
     with st.expander("Another model"):
         st.text_input(
             "Hub id or folder",
@@ -538,8 +565,7 @@ def sidebar() -> Choice:
     """Draw the shared widgets, bound to the link, and return the choice. Called by app.py only."""
     _restore()
     _arrive()
-    results = listing()
-    tasks = list(dict.fromkeys([*names(), *_cached(results, "task")]))
+    tasks = list(dict.fromkeys([*names(), *sorted({name for _, name in stored()} - {TREEBANK})]))
     with st.sidebar:
         model = _pick_model(known_models())
         notices.note("task", "task", tasks)
@@ -550,7 +576,7 @@ def sidebar() -> Choice:
         notices.note("method", "method", list(METHODS))
         method = st.selectbox("Method", list(METHODS), key="method", bind="query-params")
         st.caption(f"{METHODS[method].title}. Unit: {METHODS[method].unit}.")
-        variant = pick_variant(list(variants(matching(results.results, model, name, method, stated))))
+        variant = pick_variant(list(variants(matching(listing(HeadScores).results, model, name, method, stated))))
         options = languages_of(name)
         notices.note("langs", "language", options)
         pick_languages(options)

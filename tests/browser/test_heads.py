@@ -145,7 +145,7 @@ GROWN = """(first) => {
 
 
 def test_ten_clicks_one_after_the_other_end_at_the_last_one(visit, page):
-    """How soon a click is painted is measured in benchmarks/app_speed.py."""
+    """How soon a click is painted is measured in benchmarks/ui.py."""
     visit("/heads?" + "&".join(f"langs={code}" for code in ("de", "th", "fr", "fi", "hu", "ml")))
     for i in range(10):
         head(page, "German (de)", f"{i}.{i}").click()

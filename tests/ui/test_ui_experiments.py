@@ -27,7 +27,7 @@ from headlab.tables import Report, Table, is_p, p_is
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import experiments, experiments_report, figures, job_format, job_views
 from headlab.ui.experiments import Plan, resolvable
-from headlab.ui.shell import Choice
+from headlab.ui.shell import Choice, listing
 
 pytestmark = pytest.mark.usefixtures("native_buttons", "worker")
 
@@ -220,7 +220,14 @@ def test_reports_of_another_model_task_or_experiment_are_left_out(cache):
     keep(cache, made_up("heads", model="another"))
     keep(cache, made_up("heads", task="xnli"))
     keep(cache, made_up("gap"))
-    assert "There is no report yet" in said(run(experiment="heads"))
+    app = run(experiment="heads")
+    assert "There is no report yet" in said(app)
+    assert {str(button.key) for button in app.button if str(button.key).startswith("report-of-")} == {
+        "report-of-another on intents", "report-of-e5-small-intents on xnli",
+    }  # fmt: skip
+    press(app, "report-of-e5-small-intents on xnli")
+    assert (app.selectbox(key="task").value, app.selectbox(key="experiment").value) == ("xnli", "heads")
+    assert "21 Nov 2026" in said(app)
 
 
 def of_weights(digit: str, **more: str) -> Report:
@@ -458,7 +465,7 @@ def test_the_command_line_reads_the_command_as_the_job_reads_its_details(key):
 
 def test_a_report_s_command_is_that_of_its_job(cache):
     keep(cache, made_up("heads"))
-    (result,) = experiments.listing().results
+    (result,) = listing(Report).results
     spec = experiments.job_spec(result.record.spec)
     wanted = Plan("heads", CHOICE).spec({})
     assert {name: spec[name] for name in wanted if name != "test_size"} == {

@@ -93,10 +93,10 @@ def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
 
 
 def test_the_listing_follows_the_folder(cache):
-    before = len(shell.listing().results)
-    assert shell.listing() is shell.listing()
+    before = len(shell.listing(HeadScores).results)
+    assert shell.listing(HeadScores) is shell.listing(HeadScores)
     shutil.rmtree(next(cache.iterdir()))
-    assert len(shell.listing().results) == before - 1
+    assert len(shell.listing(HeadScores).results) == before - 1
 
 
 def test_a_worker_that_is_away_is_said_with_what_to_do(cache, monkeypatch):

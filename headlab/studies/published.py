@@ -1,0 +1,138 @@
+"""The papers' own figures, and a table that puts them beside those of a report here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headlab.tables import Cell, Report, Table
+
+# Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
+# accuracy that differs from the whole model's (p < 0.05). In table 3, English's heads are removed in every language.
+TARGETED = {
+    "xnli": """
+        language   en    ar    bg    de    el    es    fr    hi    ru    sw    th    tr    ur    vi    zh
+        whole      84.1  70.6  76.7  76.8  75.4  79.8  77.7  70.0  74.7  63.4  70.6  71.9  65.9  73.3  73.5
+        random     81.5- 67.2- 72.7- 72.7- 71.3- 75.5- 73.0- 66.3- 70.5- 63.5  67.4- 68.4- 61.6- 69.7- 70.8-
+        gradient   84.3  71.0  77.3  77.4  72.8- 80.2  78.4  71.5+ 75.2  63.1  70.7  71.7  66.9+ 73.3  77.2+
+        shapley    85.1+ 72.0+ 77.8+ 78.3+ 76.3  80.6  79.7+ 71.5+ 76.5+ 63.8  73.3+ 73.2+ 67.6+ 75.3+ 77.2+
+        K          4     6     6     5     4     5     5     7     5     5     7     5     6     6     9
+    """,
+    "udpos": """
+        language   en    ar    bg    de    el    es    fr    hi    ru    tr    ur    vi    zh
+        whole      95.7  75.1  90.9  88.8  71.5  89.8  81.3  73.9  88.2  78.7  67.3  66.3  50.2
+        random     95.7  74.3- 90.9  88.8  71.8  89.8  81.4  73.7  88.2  78.7  67.5  66.3  55.3+
+        gradient   95.7  75.1  90.9  88.8  71.1  89.8  81.1  73.8  88.2  78.7  67.3  66.3  48.9-
+        shapley    95.7  76.6+ 90.9  88.8  72.8+ 89.8  82.6+ 75.6+ 88.2  78.7  69.5+ 66.3  62.6+
+        K          0     4     0     0     4     0     2     2     0     0     4     0     18
+    """,
+}
+TRANSFER = {
+    "xnli": """
+        language   en    ar    bg    de    el    es    fr    hi    ru    sw    th    tr    ur    vi    zh
+        whole      84.1  70.6  76.7  76.8  75.4  79.8  77.7  70.0  74.7  63.4  70.6  71.9  65.9  73.3  73.5
+        random     81.7- 67.1- 72.3- 72.9- 71.1- 75.1- 73.5- 65.7- 71.0- 60.7- 67.0- 68.3- 61.0- 69.7- 70.7-
+        gradient   84.3  70.3  76.7  77.1  75.9  80.1  77.9  70.1  75.1  62.9  71.6  72.5  66.1  74.7+ 74.5+
+        shapley    85.1+ 72.0+ 77.8+ 79.4+ 76.3  80.6  79.7+ 71.5+ 76.5+ 63.3  73.1+ 73.1+ 68.4+ 75.2+ 76.3+
+    """,
+}
+WHOLE, HEADS = "whole", "K"
+BY = ("shapley", "gradient", "random")
+MARKS = "+-"
+PAPER, MODEL = "Held & Yang, EACL 2023", "XLM-R base, 12 × 12 heads"
+
+
+def figures(text: str) -> dict[str, dict[str, tuple[float, str]]]:
+    """{row: {language: (value, mark)}} of one of the tables above."""
+    (_, *languages), *rows = (line.split() for line in text.strip().splitlines())
+    return {
+        name: {
+            language: (float(cell.rstrip(MARKS)), cell[len(cell.rstrip(MARKS)) :])
+            for language, cell in zip(languages, cells, strict=True)
+        }
+        for name, *cells in rows
+    }
+
+
+class Here(NamedTuple):
+    """What of a report stands beside the paper's figures: columns with their formats, and cells by language."""
+
+    columns: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    cells: Mapping[str, tuple[Cell, ...]] = {}
+
+
+def with_paper(report: Report) -> tuple[Table, ...]:
+    """A report's tables, the comparison with its paper first, where there is one."""
+    comparison = beside(report)
+    return report.tables if comparison is None else (comparison, *report.tables)
+
+
+def beside(report: Report) -> Table | None:
+    """The paper's changes beside a report's, a row a language; None for a report that no table of a paper is of.
+
+    For `targeted` and, with English as the source, `transfer`, on xnli and udpos. Rows of a stored report that lack a
+    figure are left out.
+    """
+    if report.name not in READERS:
+        return None
+    tables, read = READERS[report.name]
+    task, options = report.spec.get("task"), report.spec.get("options")
+    text = tables.get(str(task.get("name"))) if isinstance(task, Mapping) else None
+    if text is None or not isinstance(options, Mapping):
+        return None
+    paper, here = figures(text), read(report, options)
+    rows = [(name, *_paper(paper, name), *here.cells[name]) for name in paper[WHOLE] if name in here.cells]
+    if not rows:
+        return None
+    heads = ["the paper: heads removed"] if HEADS in paper else []
+    return Table(
+        "beside-the-paper", f"The paper's figures ({PAPER}; {MODEL}) beside these",
+        ("language", *heads, "the paper: unpruned, %", *(f"the paper: {name}, points" for name in BY),
+         "the paper: P < 0.05", *(f"here: {name}" for name in here.columns)),
+        ("", *("d" for _ in heads), ".1f", *("+.1f" for _ in BY), "", *here.formats),
+        tuple(rows),
+        ("points: accuracy on test without the heads minus that of the unpruned model. The paper: P < 0.05 marks "
+         "accuracies by shapley that differ from the unpruned model's. The paper's model is another one, so compare "
+         "signs and sizes, not accuracies.",),
+    )  # fmt: skip
+
+
+def _paper(paper: Mapping[str, Mapping[str, tuple[float, str]]], language: str) -> tuple[Cell, ...]:
+    whole = paper[WHOLE][language][0]
+    heads = [int(paper[HEADS][language][0])] if HEADS in paper else []
+    changes = (round(paper[name][language][0] - whole, 1) for name in BY)
+    return *heads, whole, *changes, paper["shapley"][language][1]
+
+
+def _targeted(report: Report, options: Mapping[str, Any]) -> Here:
+    """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
+    name = "targeted-accuracy"
+    choices = (str(options.get("method")), "gradient (example)", "random")
+    there = {column for table in report.tables if table.name == name for column in table.columns}
+    by = [choice for choice in choices if f"{choice}, %" in there]
+    found = _numbers(report, name, ("K", "untouched, %", *(f"{choice}, %" for choice in by)))
+    cells = {language: (k, whole, *(value - whole for value in after)) for language, (k, whole, *after) in found}
+    columns = ("heads removed", "unpruned, %", *(f"{choice}, points" for choice in by))
+    return Here(columns, (".4g", ".1f", *("+.1f" for _ in by)), cells)
+
+
+def _transfer(report: Report, options: Mapping[str, Any]) -> Here:
+    """Of every language: what removing English's heads changed; none where the source is another language."""
+    found = (
+        _numbers(report, "zero-shot", ("untouched, %", "difference, points")) if options.get("source") == "en" else ()
+    )
+    return Here(("unpruned, %", f"{options.get('method')}, points"), (".1f", "+.1f"), dict(found))
+
+
+def _numbers(report: Report, name: str, columns: Sequence[str]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """(language, its numbers) of every row of a table that has them all."""
+    for table in report.tables:
+        if table.name != name or not {"language", *columns} <= set(table.columns):
+            continue
+        for language, *cells in zip(*map(table.column, ("language", *columns)), strict=True):
+            if all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells):
+                yield str(language), tuple(cells)
+
+
+READERS = {"targeted": (TARGETED, _targeted), "transfer": (TRANSFER, _transfer)}
