@@ -325,6 +325,8 @@ STYLE = """<style>
   .st-key-board > * > [data-testid="stHorizontalBlock"] { flex-wrap: nowrap }
   .st-key-board > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child { min-width: 375px }
 }
+[data-testid="stCaptionContainer"] { opacity: 0.8 } /* streamlit's own greys have less contrast than 4.5 */
+[data-testid="stMultiSelectTagsContainer"] [data-tag] { color: inherit; background: rgba(128, 144, 160, 0.25) }
 [class*="st-key-provisional-"] [data-testid="stMetricValue"] { opacity: 0.6 }
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
