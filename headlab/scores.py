@@ -156,6 +156,62 @@ def coarse(scores: Iterable[HeadScores]) -> str:
     return f"The smallest p here is {least:.2g}: over {tests:,} tests no head can survive Holm's correction."
 
 
+# Two results side by side.
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two results on the same heads, head by head: the first minus the second, all arrays [head].
+
+    difference, low, high: in the unit of both, where they have one; low and high hold at `level` where both results
+    have intervals, else None.  ranks: of both; 1 is the highest value.  turned: heads whose values have opposite signs.
+    surely: those of them whose intervals lie on opposite sides of 0.
+    """
+
+    difference: Floats | None
+    low: Floats | None
+    high: Floats | None
+    level: float
+    ranks: tuple[Ints, Ints]
+    turned: Bools
+    surely: Bools
+
+    @property
+    def clear(self) -> Bools:
+        """Heads whose difference has an interval without 0, bool [head]."""
+        none = np.zeros(len(self.turned), bool)
+        return none if self.low is None or self.high is None else (self.low > 0) | (self.high < 0)
+
+
+def contrast(one: HeadScores, other: HeadScores) -> Contrast:
+    """Compare two results head by head, such as those of two methods, checkpoints or languages.
+
+    The interval of a difference reaches from one's lower end minus the other's upper end to the reverse: it holds
+    whenever both intervals do, hence at one minus the sum of their error rates, whatever the two results share.
+    Raises HeadlabError for results on other head grids.
+    """
+    if one.grid != other.grid:
+        raise HeadlabError(
+            f"the two results are of models with other heads: {one.grid} and {other.grid}; compare results of one grid",
+            code="score.grids_differ",
+        )
+    same = one.unit == other.unit
+    known = one.low is not None and one.high is not None and other.low is not None and other.high is not None
+    return Contrast(
+        one.values - other.values if same else None,
+        _minus(one.low, other.high) if same and known else None,
+        _minus(one.high, other.low) if same and known else None,
+        max(0.0, one.level + other.level - 1),
+        (one.ranks, other.ranks),
+        np.sign(one.values) * np.sign(other.values) < 0,
+        (one.helpful & other.harmful) | (one.harmful & other.helpful),
+    )
+
+
+def _minus(one: Floats | None, other: Floats | None) -> Floats | None:
+    return None if one is None or other is None else one - other
+
+
 @dataclass(frozen=True)
 class Curve:
     """Accuracy in one language as heads are removed one after another, paired with the unpruned model.

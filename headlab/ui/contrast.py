@@ -1,0 +1,162 @@
+"""Two results side by side: both maps, their difference, and the heads whose rank or sign changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import streamlit as st
+
+from headlab.methods.costs import spec_of
+from headlab.methods.table import METHODS
+from headlab.pictures import MINUS, OWN, HeadMap, head_map, is_signed, maps_of
+from headlab.records import Floats, Head
+from headlab.scores import Contrast, HeadScores, contrast
+from headlab.stats import spearman_interval
+from headlab.store import Result
+from headlab.tables import Cell, Table
+from headlab.ui.figures import show
+from headlab.ui.headgrid import draw_map
+from headlab.ui.names import language_title, plain
+from headlab.ui.notices import keep_known
+from headlab.ui.results import describe_variant, variant_name
+from headlab.ui.shell import Choice, listing
+from headlab.value_functions import shown_unit
+
+PARAM, NOTHING, SHORT = "against", "nothing", 8
+SEED = 0  # of the resamples behind the interval of ρ
+
+
+def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, HeadScores]:
+    """{label: result} on the same heads, without the one that is shown: those of its language first."""
+    fitting = [r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec]
+    found: dict[str, HeadScores] = {}
+    for result in sorted(fitting, key=lambda r: (r.record.language != shown.language, label(r.record, shown), r.key)):
+        words = label(result.record, shown)
+        found[f"{words}, {result.key[:SHORT]}" if words in found else words] = result.record
+    return found
+
+
+def label(other: HeadScores, shown: HeadScores) -> str:
+    """Language, method and settings of a result, and where it is of another model or task than the one shown, which."""
+    estimand, *settings = variant_name(other).split(", ")
+    named = METHODS.get(other.method)
+    words = [other.method, *([f"estimand {estimand}"] if named and "estimand" in named.options else []), *settings]
+    for part in ("model", "task"):
+        if (name := spec_of(other, part, "name")) != spec_of(shown, part, "name"):
+            words.append(f"{part} {name}")
+    weights = [spec_of(s, "model", "fingerprint") for s in (other, shown)]
+    if weights[0] != weights[1] and not words[-1].startswith("model "):
+        words.append(f"weights {str(weights[0])[:SHORT]}")
+    if (size := spec_of(other, "task", "size")) != spec_of(shown, "task", "size"):
+        words.append(f"{size} examples")
+    return f"{language_title(other.language)}: {', '.join(words)}"
+
+
+def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Callable[[Head], None]) -> None:
+    """The list of results to compare with and, when one is chosen, the comparison."""
+    there = rivals(listing(HeadScores).results, shown)
+    if not there:
+        return
+    st.subheader("Beside another result")
+    options = [NOTHING, *there]
+    keep_known(PARAM, "result", options)
+    about = "Another method, estimand, language, task or checkpoint: any result on the same heads."
+    chosen = st.selectbox("Compare with", options, key=PARAM, bind="query-params", help=about)
+    if chosen == NOTHING:
+        return
+    other = there[chosen]
+    found, names = contrast(shown, other), (f"{label(shown, other)} (shown)", chosen)
+    st.markdown(plain(sentence(found, shown, other)))
+    every = maps(found, shown, other, names)
+    for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
+        with place:
+            draw_map(drawn, key=f"contrast-{at}", title=title, selected=head, on_click=on_click, compact=True)
+    show(changes(found, shown, other), f"contrast-{choice.method}")
+
+
+def maps(found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str, str]) -> dict[str, HeadMap]:
+    """Both maps, on one scale where they have one unit, then their difference, or else that of their ranks."""
+    pair = maps_of(dict(zip(names, (shown, other), strict=True)), common=shown.unit == other.unit)
+    size = shown.grid.size
+    if found.difference is None:
+        moved = (found.ranks[1] - found.ranks[0]).astype(float)
+        tips = [f"rank {one} and {two} of {size}" for one, two in zip(*found.ranks, strict=True)]
+        return {**pair, "Ranks, first above second": head_map(moved, shown.grid, unit="ranks", tips=tips)}
+    factor, unit = shown_unit(shown.unit)
+    marks = OWN * np.sign(found.difference).astype(np.int64) * found.clear
+    tips = [_tip(found, at, factor, unit) for at in range(size)]
+    difference = head_map(factor * found.difference, shown.grid, unit=unit, marks=marks, tips=tips)
+    return {**pair, "Difference, first − second": difference}
+
+
+def _tip(found: Contrast, at: int, factor: float, unit: str) -> str:
+    assert found.difference is not None
+    words = f"{factor * found.difference[at]:+.2f} {unit}"
+    if found.low is not None and found.high is not None:
+        words += f"\n{found.level:.0%} interval {factor * found.low[at]:+.2f} to {factor * found.high[at]:+.2f}"
+    return words.replace("-", MINUS)
+
+
+def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
+    """How alike the two are: rank correlation, heads that changed sign, and differences clear of 0."""
+    rho, (low, high) = spearman_interval(np.stack([shown.values, other.values]), np.random.default_rng(SEED))
+    if np.isnan(rho[0, 1]):
+        words = ["One of the two gives all heads the same value, so there is no order to compare."]
+    else:
+        three = (f"{part[0, 1]:.2f}".replace("-", MINUS) for part in (rho, low, high))
+        words = ["The two rank the heads with Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*three)]
+    size, signed = shown.grid.size, is_signed(shown) and is_signed(other)
+    if signed:
+        surely = f"{found.surely.sum()} of them with both intervals clear of 0"
+        words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {surely}.")
+    if found.difference is None:
+        words.append(f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared.")
+    elif found.low is None:
+        words.append("One of them has no intervals, so it is not known which differences are noise.")
+    else:
+        words.append(
+            f"The difference is clear of 0 at {found.clear.sum()} heads, each by an interval that holds with "
+            f"{found.level:.0%} at least, whatever draws the two share."
+        )
+    return " ".join(words)
+
+
+def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
+    """A row a head, the largest change first: both values, the difference with its interval, both ranks and signs."""
+    (factor, unit), (of_other, other_unit) = shown_unit(shown.unit), shown_unit(other.unit)
+    moved, signed = found.ranks[1] - found.ranks[0], is_signed(shown) and is_signed(other)
+    size = np.abs(moved if found.difference is None else found.difference)
+    columns: dict[str, tuple[str, Floats]] = {
+        f"value, {unit}": ("+.2f" if is_signed(shown) else ".4g", factor * shown.values),
+        f"other value, {other_unit}": ("+.2f" if is_signed(other) else ".4g", of_other * other.values),
+    }
+    for name in ("difference", "low", "high"):
+        if (column := getattr(found, name)) is not None:
+            columns[f"{name}, {unit}"] = ("+.2f", factor * column)
+    rows: list[tuple[Cell, ...]] = []
+    for at in np.argsort(-size, kind="stable").tolist():
+        numbers = [float(column[at]) for _, column in columns.values()]
+        ranks = (int(found.ranks[0][at]), int(found.ranks[1][at]), int(moved[at]))
+        rows.append((*shown.grid.heads[at], *numbers, *ranks, _turn(found, at) if signed else None))
+    formats = [form for form, _ in columns.values()]
+    return Table(
+        "two-results", "Head by head, the largest change first",
+        ("stack", "layer", "head", *columns, "rank", "other rank", "ranks higher by", "opposite signs"),
+        ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), notes(shown, other),
+    )  # fmt: skip
+
+
+def _turn(found: Contrast, at: int) -> str:
+    return "surely" if found.surely[at] else "yes" if found.turned[at] else ""
+
+
+def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
+    """What the two results are."""
+    of: Mapping[str, HeadScores] = {"Shown": shown, "Other": other}
+    lines = [
+        f"{name}: {spec_of(s, 'model', 'name')} on {spec_of(s, 'task', 'name')}, {language_title(s.language)}, "
+        f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
+        for name, s in of.items()
+    ]
+    return (*lines, "surely: both intervals lie clear of 0, on opposite sides.")

@@ -1,0 +1,171 @@
+"""Two results side by side: what differs, how surely, and what the Heads page says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from app_pages import app_on, run_page, said
+from cached_scores import GRID, fill, made_up
+from errors import raises
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import spearmanr
+
+from headlab.records import HeadGrid, Stack
+from headlab.scores import HeadScores, contrast
+from headlab.store import Result, Store
+from headlab.ui.contrast import changes, label, maps, rivals, sentence
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
+SMALL = HeadGrid((Stack("encoder", (2, 2)),))
+
+
+def scores(values: list[float], width: float | None = 0.5, unit: str = "accuracy", level: float = 0.95) -> HeadScores:
+    at = np.array(values)
+    ends = {} if width is None else {"low": at - width, "high": at + width}
+    return HeadScores(SMALL, "de", "shapley", at, "shapley", unit, 0, 0.0, level=level, **ends)
+
+
+def stored(*every: HeadScores) -> list[Result[HeadScores]]:
+    return [Result[HeadScores](f"{at:064d}", Path(), record, {}) for at, record in enumerate(every)]
+
+
+def test_every_head_s_difference_rank_and_sign() -> None:
+    found = contrast(scores([1.0, -1.0, 0.2, 3.0]), scores([-1.0, -2.5, -0.1, 2.5], 0.25, level=0.99))
+    assert_allclose(found.difference, [2.0, 1.5, 0.3, 0.5])
+    assert_allclose(found.low, [1.25, 0.75, -0.45, -0.25])
+    assert_allclose(found.high, [2.75, 2.25, 1.05, 1.25])
+    assert found.level == pytest.approx(0.94)
+    assert [ranks.tolist() for ranks in found.ranks] == [[2, 4, 3, 1], [3, 4, 2, 1]]
+    assert found.turned.tolist() == [True, False, True, False]
+    assert found.surely.tolist() == [True, False, False, False]
+    assert found.clear.tolist() == [True, True, False, False]
+
+
+def test_the_interval_covers_when_both_do_however_the_two_depend_on_each_other() -> None:
+    """The worst case of dependence: both ends missed on opposite sides at once, and never together."""
+    rng, level, runs = np.random.default_rng(0), 0.95, 4000
+    for sign in (1, -1, 0):
+        noise = rng.normal(size=(runs, 4))
+        other = rng.normal(size=(runs, 4)) if sign == 0 else sign * noise
+        hit = []
+        for one, two in zip(noise, other, strict=True):
+            found = contrast(scores(list(one), 1.959964, level=level), scores(list(1 + two), 1.959964, level=level))
+            assert found.low is not None
+            assert found.high is not None
+            hit.append((found.low <= -1) & (found.high >= -1))
+        assert np.mean(hit) >= found.level
+
+
+def test_results_in_other_units_or_without_intervals_are_compared_as_far_as_they_can_be() -> None:
+    ranked = contrast(scores([1.0, 2.0, 3.0, 4.0]), scores([4.0, 3.0, 2.0, 1.0], unit="loss"))
+    assert (ranked.difference, ranked.low, ranked.high) == (None, None, None)
+    assert not ranked.clear.any()
+    bare = contrast(scores([1.0, 2.0, 3.0, 4.0]), scores([4.0, 3.0, 2.0, 1.0], None))
+    assert_allclose(bare.difference, [-3, -1, 1, 3])
+    assert (bare.low, bare.high, int(bare.surely.sum())) == (None, None, 0)
+
+
+def test_results_on_other_heads_are_refused() -> None:
+    wide = made_up("de", "shapley")
+    with raises("score.grids_differ", str(SMALL), str(wide.grid)):
+        contrast(scores([0.0] * 4), wide)
+
+
+def test_the_words_and_the_table_say_what_was_compared() -> None:
+    one, other = made_up("de", "shapley"), made_up("th", "shapley")
+    found = contrast(one, other)
+    words, table = sentence(found, one, other), changes(found, one, other)
+    rho = spearmanr(one.values, other.values).statistic
+    assert f"ρ = {rho:.2f}".replace("-", "−") in words
+    turned = int((one.values * other.values < 0).sum())
+    assert f"{turned} of 144 heads have opposite signs, 0 of them with both intervals clear of 0." in words
+    assert "holds with 90% at least" in words
+    difference = np.array(table.column("difference, points"))
+    assert_allclose(np.abs(difference), np.sort(np.abs(100 * (one.values - other.values)))[::-1])
+    first = table.rows[0]
+    at = GRID.index(GRID.heads[first[1] * 12 + first[2]])
+    assert_allclose(first[3:5], [100 * one.values[at], 100 * other.values[at]])
+    assert table.column("ranks higher by") == [
+        b - a for a, b in zip(table.column("rank"), table.column("other rank"), strict=True)
+    ]
+    assert [note.split(",")[0] for note in table.notes[:2]] == [
+        "Shown: e5-small-intents on intents", "Other: e5-small-intents on intents",
+    ]  # fmt: skip
+
+
+def test_the_maps_share_a_scale_where_the_unit_is_one_and_else_show_ranks() -> None:
+    one, other = made_up("de", "shapley"), made_up("th", "shapley")
+    left, right, difference = maps(contrast(one, other), one, other, ("a", "b")).values()
+    assert left.limit == right.limit
+    assert_allclose(difference.values, 100 * (one.values - other.values))
+    found = contrast(one, other)
+    assert_array_equal(difference.marks != 0, found.clear)
+    rival = made_up("de", "gradient")
+    *_, moved = maps(contrast(one, rival), one, rival, ("a", "b")).values()
+    assert_array_equal(moved.values, rival.ranks - one.ranks)
+    assert "opposite signs" not in sentence(contrast(one, rival), one, rival)
+    assert set(changes(contrast(one, rival), one, rival).column("opposite signs")) == {None}
+
+
+def test_a_constant_result_has_no_order() -> None:
+    one = made_up("de", "shapley")
+    flat = dataclasses.replace(one, values=np.zeros(GRID.size))
+    assert "no order to compare" in sentence(contrast(one, flat), one, flat)
+
+
+def test_rivals_are_told_apart_by_what_differs() -> None:
+    shown = made_up("de", "shapley")
+    other_weights = made_up("de", "shapley", "1" * 64)
+    named = made_up("de", "shapley", "2" * 64, "another")
+    smaller = dataclasses.replace(shown, spec={**shown.spec, "task": {**shown.spec["task"], "size": 64}})
+    twice = dataclasses.replace(smaller, spec={**smaller.spec, "format": 2})
+    foreign = dataclasses.replace(scores([0.0] * 4), spec=shown.spec)
+    found = rivals(stored(made_up("ar", "gradient"), shown, other_weights, named, smaller, twice, foreign), shown)
+    estimand = "German (de): shapley, estimand shapley-top50"
+    assert list(found) == [
+        f"{estimand}, 64 examples",
+        f"{estimand}, 64 examples, 00000000",
+        f"{estimand}, model another",
+        f"{estimand}, weights 11111111",
+        "Arabic (ar): gradient",
+    ]
+    assert label(made_up("de", "leave-one-out"), shown) == "German (de): leave-one-out"
+
+
+# On the page.
+
+
+@pytest.fixture
+def cache(tmp_path):
+    with app_on(fill(tmp_path / "cache")):
+        yield tmp_path / "cache"
+
+
+def test_a_result_is_chosen_on_the_heads_page_and_by_a_link(cache) -> None:
+    app = run_page("heads", langs=["de", "th"], focus="de")
+    box = app.selectbox(key="against")
+    assert box.value == "nothing"
+    chosen = next(option for option in box.options if option.startswith("Thai (th): shapley"))
+    box.select(chosen).run()
+    assert not app.exception
+    assert "The two rank the heads with Spearman" in said(app)
+    linked = run_page("heads", langs=["de", "th"], focus="de", against=chosen)
+    assert linked.selectbox(key="against").value == chosen
+    assert "The two rank the heads with Spearman" in said(linked)
+
+
+def test_a_link_to_a_result_that_is_not_here_says_so(cache) -> None:
+    app = run_page("heads", langs=["de", "th"], focus="de", against="Thai (th): nothing of the kind")
+    assert "asks for result 'Thai (th): nothing of the kind', which is unknown here" in said(app)
+    assert app.selectbox(key="against").value == "nothing"
+
+
+def test_a_cache_of_one_result_has_nothing_to_compare(tmp_path) -> None:
+    only = made_up("de", "shapley")
+    Store(tmp_path).run(only.spec).finish(only, {"versions": {}})
+    with app_on(tmp_path):
+        app = run_page("heads", langs=["de"])
+        assert "Beside another result" not in said(app)
