@@ -7,9 +7,10 @@ from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
-from headlab.ui.figures import figure, show
+from headlab.ui.figures import chosen, figure, show
 from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import give
+from headlab.ui.results import sample_note
 from headlab.ui.shell import found, page
 from headlab.value_functions import shown_unit
 
@@ -26,13 +27,14 @@ def matrix(scores):
         st.markdown(plain(words))
     if compared.found.noise is None:
         st.info(f"{experiments_report.noise_note(scores)} {agreement.no_halves()}")
+    about = ", ".join([*chosen(), f"{len(scores)} languages. {sample_note(scores)}"])
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
     chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:
         similar = st.toggle("Order by similarity", key="clustered", bind="query-params")
-        figure(agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART)
+        figure(agreement_matrix(pairs, languages, similar=similar), "agreement", alt=CHART, about=about)
     with tree:
-        figure(dendrogram(clusters, languages), "agreement-clusters", alt=TREE)
+        figure(dendrogram(clusters, languages), "agreement-clusters", alt=TREE, about=about)
         st.caption("Where two clusters meet: the share of resamples of heads that have the cluster; blue from 80 %.")
     for place, table in ((twin, pairs), (each, languages), (merged, clusters)):
         with place:
@@ -78,7 +80,7 @@ def listed(table, otherwise):
 def body(scores):
     first = next(iter(scores.values()))
     names = ", ".join(map(language_title, scores))
-    note, unit = experiments_report.sample_note(scores), shown_unit(first.unit)[1]
+    note, unit = sample_note(scores), shown_unit(first.unit)[1]
     st.caption(f"{len(scores)} languages: {plain(names)}. {note} Values in {unit}.")
     matrix(scores)
     top, agnostic = shared(scores)

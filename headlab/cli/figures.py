@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,23 @@ from headlab.files import write_atomic
 from headlab.tables import Report
 
 SCALE = 2  # of PNG files, for sharp prints
-SECONDS = 120.0  # for one figure
+SECONDS = 120.0  # for one figure, once it is being drawn
+START_SECONDS, FILE_SECONDS, TRIES = 120.0, 20.0, 2  # patience with a browser, and with each file
+# Run by a process of its own: reads what to draw, and prints what went wrong as one line of JSON. Without MathJax,
+# which would be fetched from the network.
+DRAWING = """
+import json, sys
+import kaleido
+from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
+
+asked = json.load(sys.stdin)
+try:
+    found = kaleido.write_fig_from_object_sync(asked["jobs"], kopts=asked["options"])
+    told = {"problems": [str(problem) for problem in found or ()]}
+except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, KaleidoError, OSError, TimeoutError) as error:
+    told = {"stopped": str(error.args[0] if error.args else type(error).__name__)}
+print(json.dumps(told))
+"""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 # plotly.js names its clip paths with a random number, which first appears here.
 RANDOM_ID = re.compile(r'id="(?:top)?defs-([0-9a-f]{6})"')
@@ -78,20 +97,45 @@ def named(svg: bytes, name: str) -> bytes:
 
 
 def _run(jobs: list[dict[str, Any]]) -> None:
-    """Draw in one browser, closed at the end, and without MathJax, which would be fetched from the network."""
-    import kaleido
-    from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
+    """Draw in one browser, closed at the end. Raises HeadlabError if it fails."""
+    from plotly.io import to_json
 
-    try:
-        options = {"mathjax": False, "timeout": SECONDS, "path": browser()}
-        problems = kaleido.write_fig_from_object_sync(jobs, kopts=options)
-    except (ChromeNotFoundError, BrowserFailedError, BrowserClosedError, KaleidoError, OSError, TimeoutError) as error:
-        reason = error.args[0] if error.args else type(error).__name__
+    path = browser()
+    plain = [{**job, "fig": json.loads(to_json(job["fig"], remove_uids=False))} for job in jobs]
+    asked = {"jobs": plain, "options": {"mathjax": False, "timeout": SECONDS, "path": path}}
+    told = _drawn(json.dumps(asked), START_SECONDS + FILE_SECONDS * len(jobs))
+    if "stopped" in told:
         raise HeadlabError(
-            f"{options['path']}, which draws figures, did not start, or stopped ({reason})", code="browser.not_started"
-        ) from error
-    if problems:
-        raise HeadlabError(f"the browser could not draw one ({problems[0]})", code="browser.cannot_draw")
+            f"{path}, which draws figures, did not start, or stopped ({told['stopped']})", code="browser.not_started"
+        )
+    if told["problems"]:
+        raise HeadlabError(f"the browser could not draw one ({told['problems'][0]})", code="browser.cannot_draw")
+
+
+def _drawn(asked: str, seconds: float) -> dict[str, Any]:
+    """What `DRAWING` says: its problems, or why it stopped.
+
+    kaleido may wait for ever for a browser that has started but does not answer, as on a busy machine: so its process
+    is ended after a while, and started once more.
+    """
+    for _ in range(TRIES):
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", DRAWING],
+                input=asked,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        try:
+            told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        except (IndexError, ValueError):  # it ended by itself, with a traceback
+            told = {"stopped": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+        return told
+    return {"stopped": f"no answer in {seconds:.0f} s"}
 
 
 def browser() -> str:

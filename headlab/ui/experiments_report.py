@@ -11,7 +11,6 @@ import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.methods.costs import spec_of
 from headlab.plots import report_figures
 from headlab.records import Head
 from headlab.report.commands import shell_lines
@@ -19,11 +18,12 @@ from headlab.scores import HeadScores
 from headlab.store import Result
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS
+from headlab.studies.table import EXPERIMENTS, METHOD
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
 from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
 from headlab.ui.figures import figure, heads_by_row, how_made, show
+from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import start_with
 
@@ -133,8 +133,18 @@ def _figures(report: Report) -> None:
     names = list(figures)
     if len(names) > FEW:
         names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
+    spec, about = job_spec(report.spec), EXPERIMENTS.get(report.name)
+    sizes = f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"
+    of = [
+        spec["model"],
+        str(spec["task"]),
+        spelled(spec["languages"]),
+        *([spec[METHOD]] if METHOD in spec else []),
+        sizes,
+    ]
     for name in names:
-        figure(figures[name], name)
+        title = f"{about.title if about else report.name}: {name.replace('-', ' ')}"
+        figure(figures[name], name, alt=title, about=", ".join(of))
 
 
 def _made(result: Result[Report]) -> None:
@@ -185,16 +195,3 @@ def noise_note(scores: Mapping[str, HeadScores]) -> str:
     if noise is None:
         return "This method gives no intervals, so how much of ρ is noise is not known."
     return f"Sampling noise pulls ρ towards 0: the median half-width is {noise:.2f} of the spread of the values."
-
-
-def sample_note(scores: Mapping[str, HeadScores]) -> str:
-    """How many examples and samples the values are based on, in words."""
-    examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
-    samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
-    words = [f"{_span(examples)} examples"] if examples else []
-    words += [f"{_span(samples)} samples a head"] if samples else []
-    return f"From {', '.join(words)}." if words else ""
-
-
-def _span(numbers: list[int]) -> str:
-    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"

@@ -16,7 +16,7 @@ from pandas.io.formats.style import Styler
 from headlab.plots import PRINT_WIDTH, printed
 from headlab.records import Head
 from headlab.tables import NOTHING, Table, is_p, p_words
-from headlab.ui.names import head_key, language_title, plain
+from headlab.ui.names import head_key, language_title, plain, plain_name
 from headlab.ui.presses import uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
@@ -26,24 +26,42 @@ CONFIG = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
 
 
 def figure(
-    fig: go.Figure, name: str, *, key: str | None = None, alt: str = "", on_point: Callable[[], None] | None = None
+    fig: go.Figure,
+    name: str,
+    *,
+    key: str | None = None,
+    alt: str = "",
+    about: str = "",
+    on_point: Callable[[], None] | None = None,
 ) -> None:
-    """Draw a figure, and below it buttons that save it as `name`.svg or `name`.png.
+    """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
 
     The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
     renders it, so it needs neither the network nor the server.  key: widget key, by default from the name.
-    alt: text alternative.  on_point: called when a point is clicked; session state then holds the point under
-    the key.
+    alt: text alternative; the saved figure's title, up to a semicolon.  about: what the saved figure is of, by
+    default the choice.  on_point: called when a point is clicked; session state then holds the point under the key.
     """
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
-    config = {**CONFIG, "toImageButtonOptions": {"filename": name}}
+    saved = of_choice(name)
+    config = {**CONFIG, "toImageButtonOptions": {"filename": saved}}
     more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
     st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
-    out = printed(fig, name)
+    out = printed(fig, name, alt.partition(";")[0], about or ", ".join(chosen()))
     data = {
-        "chart": chart, "name": name, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
+        "chart": chart, "name": saved, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
     }  # fmt: skip
     _buttons()(key=f"save-{chart}", data=data)
+
+
+def chosen() -> tuple[str, ...]:
+    """Model, task and method of the sidebar; empty outside the app."""
+    choice = st.session_state.get("_choice")
+    return () if choice is None else (choice.model, choice.task, choice.method)
+
+
+def of_choice(name: str) -> str:
+    """The name of a file to save, without its ending: what it holds, of which model and task."""
+    return "-".join((name, *map(plain_name, chosen()[:2])))
 
 
 @cache
@@ -86,8 +104,8 @@ def show(table: Table, key: str) -> None:
     for note in table.notes:
         st.caption(plain(note))
     st.download_button(
-        "Download this table as CSV", table.csv, f"{table.name}.csv", "text/csv", key=f"csv-{key[:12]}-{table.name}",
-        on_click="ignore", icon=":material/download:",
+        "Download this table as CSV", table.csv, f"{of_choice(table.name)}.csv", "text/csv",
+        key=f"csv-{key[:12]}-{table.name}", on_click="ignore", icon=":material/download:",
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from headlab.ui import figures
 from headlab.ui.attention_page import SIDE_BY_SIDE
 from headlab.ui.history import encode, history
 from headlab.ui.names import head_key, head_words, language_title, page_link, plain
+from headlab.ui.results import sample_note
 from headlab.value_functions import shown_unit
 
 # Head scores as tables: every head in every language, or one head across languages.
@@ -160,7 +161,13 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
     value, low, high = (table[column].to_numpy(float) for column in ("value", "low", "high"))
     figure = plots.across_languages(names, value, low, high, f"value ({unit})")
     name = f"head-{head_key(head)}"
-    figures.figure(figure, name, key="head-figure", alt=f"Value of {head_key(head)} in every language")
+    figures.figure(
+        figure,
+        name,
+        key="head-figure",
+        alt=f"Value of {head_key(head)} in every language",
+        about=", ".join([*figures.chosen(), s.estimand, sample_note(scores)]),
+    )
     with st.container(horizontal=True, gap="medium"):
         side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]
         page_link("attention", "What it attends to", {"heads": [head_key(head)], "side": side})

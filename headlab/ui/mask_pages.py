@@ -25,7 +25,7 @@ from headlab.ui.figures import show
 from headlab.ui.form_values import held
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import History, history
-from headlab.ui.names import head_words, language_title, plain
+from headlab.ui.names import head_words, language_title, plain, plain_name
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_figures import SIZES, Known, Question, evaluated
 from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
@@ -51,13 +51,11 @@ def description_of(_client: Any, model: str, fingerprint: str) -> dict[str, Any]
 
 
 def file_name(mask: Mask, model: str) -> str:
-    """A file name for the mask that any system accepts."""
-    return f"mask-{plain_name(model)}-{len(mask.removed)}-off.json"
-
-
-def plain_name(name: str) -> str:
-    """A name without characters that file systems may reject."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[-60:]
+    """A file name for the mask that any system accepts: model, rule, languages and how many heads are off."""
+    rule, languages = str(mask.chosen.get("rule") or ""), mask.chosen.get("languages")
+    named = [str(name) for name in languages] if isinstance(languages, list) else []
+    words = [rule, "-".join(named) if len(named) <= NAMED else f"{len(named)}-languages"]
+    return "-".join(["mask", *map(plain_name, [model, *filter(None, words)]), f"{len(mask.removed)}-off.json"])
 
 
 def shrink_command(model: str, file: str) -> str:
@@ -110,6 +108,7 @@ def _others(mask: Mask) -> None:
 
 # The mask as a file: exported with the accuracies seen, and imported only if it belongs to this model.
 
+NAMED = 3  # languages that a file name lists
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
 
 

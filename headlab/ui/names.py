@@ -85,6 +85,11 @@ def page_link(name: str, label: str = "", more: Mapping[str, str | list[str]] | 
 MARKS = re.compile(r"([\\`*_\[\]<>~$:#|&])")
 
 
+def plain_name(name: str) -> str:
+    """A name without characters that file systems may reject."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[-60:]
+
+
 def plain(text: str) -> str:
     """A text as Markdown that has no effect: no images, formulas, emphasis or HTML; a bare address may be a link."""
     return MARKS.sub(r"\\\1", text)

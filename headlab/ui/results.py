@@ -135,6 +135,19 @@ def select(results: Iterable[Result[HeadScores]], languages: Sequence[str], vari
     )
 
 
+def sample_note(scores: Mapping[str, HeadScores]) -> str:
+    """How many examples and samples the values are based on, in words."""
+    examples = sorted({int(n) for s in scores.values() if (n := spec_of(s, "task", "size"))})
+    samples = sorted({int(np.median(s.samples)) for s in scores.values() if s.samples is not None})
+    words = [f"{_span(examples)} examples"] if examples else []
+    words += [f"{_span(samples)} samples a head"] if samples else []
+    return f"From {', '.join(words)}." if words else ""
+
+
+def _span(numbers: list[int]) -> str:
+    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+
+
 # Which heads the scores suggest switching off: one language's scores or their mean, and a rule. No streamlit here.
 
 MEAN = "mean"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
-import os
-import re
 import threading
 import time
 from collections import Counter
@@ -37,11 +35,14 @@ from headlab.ui.presses import follow, give, uninterrupted
 from headlab.ui.results import Found, matching, select, variants
 from headlab.ui.sidebar import (
     CLASSES,
+    HUB_ID,
     VARIANT,
     as_text,
+    know,
     label_map,
     notes,
     pick_languages,
+    pick_model,
     pick_variant,
     recall,
     stop_if_refused,
@@ -331,8 +332,6 @@ STYLE = """<style>
 .st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
 @media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
 </style>"""
-# A link may name any model on the hub, but no folder on this machine.
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
 HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
 LINKED = ("model", "task", "method", "langs", CLASSES, VARIANT)  # the choice's keys, in the link and of the widgets
 log = logging.getLogger(__name__)
@@ -447,10 +446,14 @@ def choose() -> Choice:
 
 def stored() -> Counter[tuple[str, str]]:
     """How many stored results there are, by model and task."""
-    listings: list[Listing[Any]] = [listing(kind) for kind in KINDS]
-    specs = [result.record.spec for found in listings for result in found.results]
-    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
+    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in _specs())
     return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
+
+
+def _specs() -> Iterator[Mapping[str, Any]]:
+    """The spec of every stored result that pages list."""
+    listings: list[Listing[Any]] = [listing(kind) for kind in KINDS]
+    yield from (result.record.spec for found in listings for result in found.results)
 
 
 def others(choice: Choice) -> list[tuple[Choice, int]]:
@@ -474,43 +477,6 @@ def languages_of(name: str) -> list[str]:
     if name in names() and not unreadable(name):
         return list(task(name).languages)
     return sorted({r.record.language for r in matching(listing(HeadScores).results, task=name)})
-
-
-def _know(model: str) -> None:
-    """Add a model to those that this session can choose."""
-    st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
-
-
-def _name_model() -> None:
-    name = str(st.session_state.get("_named", "")).strip()
-    if name:
-        _know(name)
-        give("model", name)
-        recall()
-
-
-def _here(model: str) -> bool:
-    """Whether a model may be loaded; of a worker elsewhere, which has folders of its own, that is not known here."""
-    elsewhere = bool(os.environ.get("HEADLAB_WORKER"))
-    return elsewhere or model in embedded_models() or bool(HUB_ID.fullmatch(model)) or Path(model).is_dir()
-
-
-def _pick_model(options: list[str]) -> str:
-    notices.note("model", "model", options)
-    model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
-    if not _here(model):
-        st.caption(
-            "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
-            "it, under **Another model**."
-        )
-    with st.expander("Another model"):
-        st.text_input(
-            "Hub id or folder",
-            key="_named",
-            on_change=uninterrupted(_name_model),
-            placeholder="owner/name or /path/to/model",
-        )
-    return model
 
 
 def _restore() -> None:
@@ -552,7 +518,7 @@ def _arrive() -> None:
     if (name := st.session_state.pop("_go", None)) is not None:
         st.switch_page(f"pages/{name}.py", query_params={})
     if (wanted := st.session_state.pop("_wanted", None)) is not None:
-        _know(wanted.model)
+        know(wanted.model)
         for key, value in _widgets(wanted).items():
             give(key, value)
 
@@ -569,7 +535,7 @@ def sidebar() -> Choice:
     _arrive()
     tasks = list(dict.fromkeys([*names(), *sorted({name for _, name in stored()} - {TREEBANK})]))
     with st.sidebar:
-        model = _pick_model(known_models())
+        model = pick_model(known_models(), _specs())
         notices.note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall))
         for note in notes(name):

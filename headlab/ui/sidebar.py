@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.labels import check_map, read_map, write_map
+from headlab.masks.snippet import UNVERSIONED
+from headlab.report.commands import part
 from headlab.tasks import names, problems, source, task
 from headlab.ui import notices
 from headlab.ui.names import plain
-from headlab.ui.presses import Button, give, row
+from headlab.ui.presses import Button, give, row, uninterrupted
 
 CLASSES = "classes"  # the field of the label map, in the link too
 STATED = "_stated"  # {(model, task): what was typed for them in this session}
@@ -23,6 +28,57 @@ HELP = (
     "For each label the class of the model that stands for it, by its name in the model's config.json. "
     "Empty: classes are matched by name, or all orders are tried on dev examples."
 )
+
+
+# A link may name any model on the hub, but no folder on this machine.
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+
+
+def know(model: str) -> None:
+    """Add a model to those that this session can choose."""
+    st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
+
+
+def _name_model() -> None:
+    name = str(st.session_state.get("_named", "")).strip()
+    is_path = any(mark in name for mark in "/\\") and not HUB_ID.fullmatch(name)
+    st.session_state["_no_folder"] = name if is_path and not _maybe_folder(name) else ""
+    if name and not st.session_state["_no_folder"]:
+        know(name)
+        give("model", name)
+        recall()
+
+
+def _maybe_folder(name: str) -> bool:
+    """Whether this may be a folder for the worker; one elsewhere has folders of its own, which are not known here."""
+    return bool(os.environ.get("HEADLAB_WORKER")) or Path(name).is_dir()
+
+
+def _absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether only results of a model are here: they are of a folder, and there is none of this name."""
+    own = (spec for spec in specs if part(spec, "model", "name") == model)
+    return any(part(spec, "model", "revision") == UNVERSIONED for spec in own) and not _maybe_folder(model)
+
+
+def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
+    """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
+    notices.note("model", "model", options)
+    model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
+    if _absent(model, specs):
+        st.caption(
+            "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
+            "it, under **Another model**."
+        )
+    with st.expander("Another model"):
+        st.text_input(
+            "Hub id or folder",
+            key="_named",
+            on_change=uninterrupted(_name_model),
+            placeholder="owner/name or /path/to/model",
+        )
+        if wrong := st.session_state.get("_no_folder"):
+            st.error(f"There is no folder {plain(wrong)}, and a hub id has the form owner/name. Nothing was changed.")
+    return model
 
 
 def unreadable(name: str) -> str:

@@ -178,7 +178,7 @@ def test_the_figure_saves_as_svg_and_png_alike_in_both_themes(visit, page, theme
     for kind in ("SVG", "PNG"):
         with page.expect_download() as download:
             page.get_by_role("button", name=f"Save this figure as {kind}: head-encoder.3.7").click()
-        assert download.value.suggested_filename == f"head-encoder.3.7.{kind.lower()}"
+        assert download.value.suggested_filename == f"head-encoder.3.7-e5-small-intents-intents.{kind.lower()}"
         files[kind] = Path(download.value.path()).read_bytes()
     svg = files["SVG"].decode("utf-8")
     assert svg.startswith('<svg class="main-svg"')

@@ -290,6 +290,23 @@ def test_a_printed_figure_is_dark_on_white_and_leaves_the_first_as_it_was(report
     assert plots.printed(go.Figure(), "none").layout.height
 
 
+def test_a_printed_figure_may_say_what_it_shows_in_two_lines_above_its_legend(reports):
+    figure = plots.report_figures(reports["targeted"])["targeted"]
+    bare, titled = (
+        plots.printed(figure, "t"),
+        plots.printed(figure, "t", "Gains <on> test", "owner/model on xnli, n = 999"),
+    )
+    assert bare.layout.title.text is None
+    assert titled.layout.title.text.startswith("Gains &lt;on&gt; test<br>")
+    assert "owner/model on xnli, n = 999" in titled.layout.title.text
+    added = titled.layout.height - bare.layout.height
+    assert added == titled.layout.margin.t > bare.layout.margin.t
+    one = go.Figure(go.Scatter(y=[1], name="alone"))
+    assert plots.printed(one, "t", "A title").layout.height - plots.printed(one, "t").layout.height < added  # no legend
+    many = go.Figure([go.Scatter(y=[1], name="a rather long name " * 3 + str(i)) for i in range(8)])
+    assert plots.printed(many, "t", "A title").layout.margin.t > titled.layout.margin.t  # a legend of several rows
+
+
 def test_ids_drawn_by_lot_give_way_to_the_figures_name():
     svg = '<defs id="defs-{0}"/><g clip-path="url(#clip{0}xy)" fill="#012345" x="0.012345"/><g id="topdefs-{0}"/>'
     want = svg.format("-map-")
@@ -314,6 +331,21 @@ def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(lacking, repo
     assert said.count("\n") == 1
     assert says in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
+def test_a_browser_that_starts_and_never_answers_is_a_sentence(reports, tmp_path, monkeypatch, capsys):
+    """Seen on a busy machine: kaleido itself would wait for ever."""
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec cat <&3 >/dev/null\n")  # ends with the pipe that it should answer on
+    silent.chmod(0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(silent))
+    monkeypatch.setattr(files, "START_SECONDS", 2.0)
+    monkeypatch.setattr(files, "FILE_SECONDS", 0.0)
+    assert files.write_figures(reports["transfer"], tmp_path / "out") == []
+    assert f"no figures: {silent}, which draws figures, did not start, or stopped" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -208,6 +209,11 @@ def test_the_script_of_a_page_is_for_the_workers_own_weights(monkeypatch):
 def test_names_of_files_and_commands_hold_whatever_a_model_is_called():
     name = "../my model's/$(x)"
     assert file_name(made(1), name) == "mask-..-my-model-s---x--1-off.json"
+    mask = made(1)
+    chosen = dataclasses.replace(mask, chosen={"rule": "harmful", "languages": ["de", "th"]})
+    assert file_name(chosen, "a") == "mask-a-harmful-de-th-1-off.json"
+    many = dataclasses.replace(mask, chosen={"rule": "by hand", "languages": ["de", "th", "fi", "ru"]})
+    assert file_name(many, "a") == "mask-a-by-hand-4-languages-1-off.json"
     assert shrink_command(name, "m.json").startswith(
         """headlab shrink --model '../my model'"'"'s/$(x)' --mask m.json"""
     )

@@ -35,3 +35,27 @@ def test_a_figure_has_a_camera_and_buttons_that_know_it() -> None:
         300,
     )
     assert buttons[1]["height"] == 420  # where a figure names no height
+
+
+def of_a_choice() -> None:
+    import plotly.graph_objects as go
+    import streamlit as st
+
+    from headlab.ui.figures import figure
+    from headlab.ui.shell import Choice
+
+    st.session_state["_choice"] = Choice("owner/model", "xnli", ("de",), "shapley")
+    figure(go.Figure(go.Scatter(y=[1, 2])), "gain", alt="What is gained; the table has the same")
+    figure(go.Figure(go.Scatter(y=[1, 2])), "loss", alt="What is lost", about="999 examples of test")
+
+
+def test_a_saved_figure_says_what_it_is_of_in_its_name_and_above_it() -> None:
+    app = AppTest.from_function(of_a_choice).run()
+    assert not app.exception
+    first, second = (json.loads(element.proto.json) for element in app.get("bidi_component"))
+    assert (first["name"], second["name"]) == ("gain-owner-model-xnli", "loss-owner-model-xnli")
+    titles = [json.loads(data["figure"])["layout"]["title"]["text"] for data in (first, second)]
+    assert titles[0].startswith("What is gained<br>")
+    assert "owner/model, xnli, shapley" in titles[0]
+    assert "999 examples of test" in titles[1]
+    assert first["height"] == json.loads(first["figure"])["layout"]["height"]

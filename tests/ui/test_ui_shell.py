@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 import streamlit as st
 from app_pages import NO_WORKER, app_on, said, shown
+from cached_reports import keep
+from cached_reports import made_up as made_report
 from cached_scores import GRID, HARMFUL, HELPFUL, fill, made_up, while_cached
 from errors import raises
 from streamlit.runtime.pages_manager import PagesManager
@@ -232,6 +234,40 @@ def test_another_model_can_be_named(cache):
     assert "no shapley results of owner/other" in said(app)
     assert run(model="owner/other").session_state["_choice"].model == "owner/other"
     assert run(model="/etc").session_state["_choice"].model == "e5-small-intents"
+
+
+def test_a_folder_that_does_not_exist_is_refused_at_once(cache, tmp_path):
+    app = run()
+    app.text_input(key="_named").input("/no/such/folder").run()
+    assert "There is no folder /no/such/folder" in shown(app.error[0])
+    assert app.session_state["_choice"].model == "e5-small-intents"
+    app.text_input(key="_named").input(str(tmp_path)).run()
+    assert not app.error
+    assert app.session_state["_choice"].model == str(tmp_path)
+
+
+def test_a_model_of_which_only_results_are_here_is_said_to_be_away(cache, monkeypatch):
+    away = "Its weights are not here"
+    scores = made_up("de", "shapley", name="e5-small-elsewhere")
+    spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "folder"}}
+    with while_cached(cache, dataclasses.replace(scores, spec=spec)):
+        assert away in said(run(model="e5-small-elsewhere"))
+        assert away not in said(run())
+        monkeypatch.setenv("HEADLAB_WORKER", "http://127.0.0.1:1")  # which may have the folder
+        assert away not in said(run(model="e5-small-elsewhere"))
+
+
+def test_results_of_other_models_and_tasks_are_one_click_away(cache):
+    assert "Also in the cache" not in said(run())
+    report = made_report("heads", model="e5-small-elsewhere", task="xnli")
+    keep(cache, report)
+    app = run()
+    assert "Also in the cache" in said(app)
+    app.button(key="other-e5-small-elsewhere on xnli").click().run()
+    assert not app.exception
+    choice = app.session_state["_choice"]
+    assert (choice.model, choice.task, len(choice.languages)) == ("e5-small-elsewhere", "xnli", 15)
+    assert "e5-small-intents on intents" in {button.label.partition(":")[0] for button in app.button}
 
 
 def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog):
