@@ -7,7 +7,7 @@ from headlab.plots.matrices import agreement_matrix, dendrogram
 from headlab.studies import agreement, heads
 from headlab.studies.heads import has_intervals
 from headlab.ui import experiments_report, job_offer
-from headlab.ui.figures import chosen, figure, show
+from headlab.ui.figures import figure, show
 from headlab.ui.names import language_title, page_link, plain
 from headlab.ui.presses import give
 from headlab.ui.results import sample_note
@@ -27,7 +27,8 @@ def matrix(scores):
         st.markdown(plain(words))
     if compared.found.noise is None:
         st.info(f"{experiments_report.noise_note(scores)} {agreement.no_halves()}")
-    about = ", ".join([*chosen(), f"{len(scores)} languages. {sample_note(scores)}"])
+    first = next(iter(scores.values()))
+    about = f"{first.method}, estimand {first.estimand}, {len(scores)} languages. {sample_note(scores)}"
     tabs = ["Chart", "Tree", "Pairs", "Each language", "Clusters"]
     chart, tree, twin, each, merged = st.tabs(tabs, key="tab", bind="query-params")
     with chart:

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from headlab.pictures import maps_of
+from headlab.report.commands import part
 from headlab.scores import HeadScores
 from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
@@ -20,8 +21,9 @@ def open_head(language, head):
 
 def found_so_far(choice, results):
     """What the results say: scores, and reports on the very model that the scores are of, where there are any."""
-    model = results.first.spec["model"] if results.first else None
-    kept = [r for r in listing(Report).results if model in (None, r.record.spec.get("model"))]
+    named = [r for r in listing(Report).results if part(r.record.spec, "model", "name") == choice.model]
+    first = results.first or next((r.record for r in sorted(named, key=experiments.made_at, reverse=True)), None)
+    kept = [r for r in named if first is not None and r.record.spec.get("model") == first.spec["model"]]
     newest = {key: experiments.matching(kept, choice, key)[:1] for key in (*EXPERIMENTS, FRONT.key)}
     sentences = findings(results.scores, {key: one for key, of in newest.items() for one in of})
     if not sentences:
@@ -39,7 +41,8 @@ def maps(choice, results):
     if not results.scores:
         what = f"({default_root()}) has no {choice.method} results of {choice.model} on {choice.task}"
         other = "other settings in the sidebar" if results.others else "another method"
-        st.info(f"The cache folder {plain(what)} for these languages. Compute them below, or choose {other}.")
+        do = "Choose" if job_actions.refusal(choice) else "Compute them below, or choose"
+        st.info(f"The cache folder {plain(what)} for these languages. {do} {other}.")
         return
     st.markdown(headgrid.reading(results.scores) + " Click a head to see it in every language.")
     common = headgrid.pick_scale(len(results.scores))
@@ -62,11 +65,9 @@ def elsewhere(choice):
     """Other models and tasks whose results are stored, such as the papers' own."""
     if there := others(choice):
         st.markdown("##### Also in the cache")
-        st.caption("Results of other models and tasks, to look at on every page.")
-    for other, count in there:
-        named = f"{other.model} on {other.task}"
-        words = f"{named}: {count} result{'s' * (count != 1)}"
-        button(words, key=f"other-{named}", on_press=go, args=("overview", other))
+        st.caption("Results of other models and tasks: scores on every page, reports on Experiments and Roles.")
+    for other in there:
+        button(other.words, key=f"other-{other.words.partition(':')[0]}", on_press=go, args=(other.page, other.choice))
 
 
 def onward():

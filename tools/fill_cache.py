@@ -17,6 +17,7 @@ from headlab.tables import Report
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 FOLDERS = ("held", "roles")
+DATED = "by the commit of its file under docs/results"
 
 
 def reports() -> Iterator[tuple[Path, Report]]:
@@ -40,7 +41,7 @@ def main() -> None:
     for path, report in reports():
         run = store.run(report.spec)
         if not run.finished:
-            run.finish(report, {"created": committed(path)})
+            run.finish(report, {"created": committed(path), "dated": DATED})
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +100,10 @@ def named(svg: bytes, name: str) -> bytes:
 
 def _run(jobs: list[dict[str, Any]]) -> None:
     """Draw in one browser, closed at the end. Raises HeadlabError if it fails."""
-    from plotly.io import to_json
+    from headlab.plots import as_data
 
     path = browser()
-    plain = [{**job, "fig": json.loads(to_json(job["fig"], remove_uids=False))} for job in jobs]
+    plain = [{**job, "fig": as_data(job["fig"])} for job in jobs]
     asked = {"jobs": plain, "options": {"mathjax": False, "timeout": SECONDS, "path": path}}
     told = _drawn(json.dumps(asked), START_SECONDS + FILE_SECONDS * len(jobs))
     if "stopped" in told:
@@ -120,14 +122,7 @@ def _drawn(asked: str, seconds: float) -> dict[str, Any]:
     """
     for _ in range(TRIES):
         try:
-            done = subprocess.run(
-                [sys.executable, "-c", DRAWING],
-                input=asked,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-            )
+            done = _run_drawing(asked, seconds)
         except subprocess.TimeoutExpired:
             continue
         try:
@@ -136,6 +131,33 @@ def _drawn(asked: str, seconds: float) -> dict[str, Any]:
             told = {"stopped": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
         return told
     return {"stopped": f"no answer in {seconds:.0f} s"}
+
+
+def _run_drawing(asked: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run `DRAWING`; after so many seconds end it and the browser that it started, and raise TimeoutExpired."""
+    command = [sys.executable, "-P", "-c", DRAWING]  # -P: nothing is imported from the working directory
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(asked, timeout=seconds)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            for started in (*_descendants(process.pid), process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(started, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _descendants(pid: int) -> list[int]:
+    """What a process started, directly or not, which may be in sessions of their own; none where there is no /proc."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
 
 
 def browser() -> str:

@@ -48,7 +48,8 @@ def options_of(scores: HeadScores) -> dict[str, Any]:
     """The options that scores were made with; options missing from the spec take the method's defaults."""
     known = METHODS.get(scores.method)
     defaults = {} if known is None else {name: option.default for name, option in known.options.items()}
-    return {**defaults, **(spec_of(scores, "method", "options") or {})}
+    own = spec_of(scores, "method", "options")
+    return {**defaults, **(own if isinstance(own, Mapping) else {})}  # another program's may be anything
 
 
 def settings(scores: HeadScores) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from headlab.plots.heads import across_languages, distribution, head_map
 from headlab.plots.lines import curve_figure
 from headlab.plots.matrices import agreement
 from headlab.plots.report import report_figures
-from headlab.plots.style import PRINT_WIDTH, ROW_PIXELS, printed
+from headlab.plots.style import PRINT_WIDTH, ROW_PIXELS, as_data, printed
 
 __all__ = [
     "DIVERGING",
@@ -18,6 +18,7 @@ __all__ = [
     "UNSURE",
     "across_languages",
     "agreement",
+    "as_data",
     "curve_figure",
     "distribution",
     "head_map",

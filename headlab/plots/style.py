@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from html import escape
+from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io import to_json
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")  # one per method, like its dashes
 LEGEND = {"orientation": "h", "yanchor": "bottom", "y": 1, "x": 0, "xanchor": "left"}  # above, with room to wrap
@@ -43,13 +46,19 @@ def printed(figure: go.Figure, name: str, title: str = "", about: str = "") -> g
     if title:
         above = TITLE_HEIGHT + LEGEND_ROW * legend_rows(out)
         height, margin = height + above, {**PRINT_MARGIN, "t": above}
-        text = f'{escape(title)}<br><span style="font-size:12px">{escape(about)}</span>'
+        text = f'{escape(title, quote=False)}<br><span style="font-size:12px">{escape(about, quote=False)}</span>'
         place = {"x": 0.02, "y": 1 - TITLE_TOP / height, "yanchor": "top", "yref": "container"}
         out.update_layout(title={"text": text, "font": {"size": 15}, **place})
     return out.update_layout(
         template="plotly_white", paper_bgcolor="white", plot_bgcolor="white", font=PRINT_FONT, margin=margin,
         height=height,
     )  # fmt: skip
+
+
+def as_data(figure: go.Figure) -> dict[str, Any]:
+    """The figure as JSON values, with the uids that `printed` gives its traces."""
+    data: dict[str, Any] = json.loads(to_json(figure, remove_uids=False))
+    return data
 
 
 def legend_rows(figure: go.Figure) -> int:

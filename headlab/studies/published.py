@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headlab.tables import Cell, Report, Table
@@ -39,6 +39,7 @@ TRANSFER = {
 WHOLE, HEADS = "whole", "K"
 BY = ("shapley", "gradient", "random")
 MARKS = "+-"
+SURE = {"": "", "+": "higher", "-": "lower"}  # as the studies' own tables say it
 PAPER, MODEL = "Held & Yang, EACL 2023", "XLM-R base, 12 × 12 heads"
 
 
@@ -92,9 +93,9 @@ def beside(report: Report) -> Table | None:
          "the paper: P < 0.05", *(f"here: {name}" for name in here.columns)),
         ("", *("d" for _ in heads), ".1f", *("+.1f" for _ in BY), "", *here.formats),
         tuple(rows),
-        ("points: accuracy on test without the heads minus that of the unpruned model. The paper: P < 0.05 marks "
-         "accuracies by shapley that differ from the unpruned model's. The paper's model is another one, so compare "
-         "signs and sizes, not accuracies.",),
+        ("points: accuracy on test without the heads minus that of the unpruned model; P < 0.05 marks those of shapley "
+         f"that differ from it. Here on {_examples(report)} of test and on another model, with other numbers of heads "
+         "removed: a difference whose interval from low to high holds 0 has no sign to compare.",),
     )  # fmt: skip
 
 
@@ -102,37 +103,61 @@ def _paper(paper: Mapping[str, Mapping[str, tuple[float, str]]], language: str) 
     whole = paper[WHOLE][language][0]
     heads = [int(paper[HEADS][language][0])] if HEADS in paper else []
     changes = (round(paper[name][language][0] - whole, 1) for name in BY)
-    return *heads, whole, *changes, paper["shapley"][language][1]
+    return *heads, whole, *changes, SURE[paper["shapley"][language][1]]
+
+
+def _examples(report: Report) -> str:
+    sizes = (report.spec.get("task") or {}).get("sizes")
+    tested = sizes.get("test") if isinstance(sizes, Mapping) else None
+    known = sorted({size for size in tested if isinstance(size, int)}) if isinstance(tested, list) else []
+    return f"up to {known[-1]:,} examples" if known else "examples"
+
+
+Cells = Mapping[str, Cell]
+OWN = ("heads removed", "untouched, %", "difference, points", "low, points", "high, points", "P < 0.05")
 
 
 def _targeted(report: Report, options: Mapping[str, Any]) -> Here:
     """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
-    name = "targeted-accuracy"
-    choices = (str(options.get("method")), "gradient (example)", "random")
-    there = {column for table in report.tables if table.name == name for column in table.columns}
-    by = [choice for choice in choices if f"{choice}, %" in there]
-    found = _numbers(report, name, ("K", "untouched, %", *(f"{choice}, %" for choice in by)))
-    cells = {language: (k, whole, *(value - whole for value in after)) for language, (k, whole, *after) in found}
-    columns = ("heads removed", "unpruned, %", *(f"{choice}, points" for choice in by))
-    return Here(columns, (".4g", ".1f", *("+.1f" for _ in by)), cells)
+    own, rivals = str(options.get("method")), ("gradient (example)", "random")
+    found = {(str(row.get("language")), str(row.get("removed by"))): row for row in _rows(report, "targeted")}
+    by = [name for name in rivals if any(choice == name for _, choice in found)]
+    cells = {}
+    for (language, choice), row in found.items():
+        others = [found.get((language, name), {}).get("difference, points") for name in by]
+        if choice == own and all(map(_is_number, others)) and _whole(row):
+            cells[language] = (*(row[name] for name in OWN), *others)
+    columns = ("heads removed", "unpruned, %", f"{own}, points", "low, points", "high, points", "P < 0.05")
+    return Here((*columns, *(f"{name}, points" for name in by)), (*FORMATS, *("+.1f" for _ in by)), cells)
+
+
+FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
 def _transfer(report: Report, options: Mapping[str, Any]) -> Here:
     """Of every language: what removing English's heads changed; none where the source is another language."""
-    found = (
-        _numbers(report, "zero-shot", ("untouched, %", "difference, points")) if options.get("source") == "en" else ()
-    )
-    return Here(("unpruned, %", f"{options.get('method')}, points"), (".1f", "+.1f"), dict(found))
+    if options.get("source") != "en":
+        return Here()
+    rows = [row for row in _rows(report, "transfer") if row.get("chosen on") == "en" and _whole(row)]
+    cells = {str(row["language"]): tuple(row[name] for name in OWN) for row in rows}
+    method = f"{options.get('method')}, points"
+    return Here(("heads removed", "unpruned, %", method, "low, points", "high, points", "P < 0.05"), FORMATS, cells)
 
 
-def _numbers(report: Report, name: str, columns: Sequence[str]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """(language, its numbers) of every row of a table that has them all."""
+def _rows(report: Report, name: str) -> Iterator[Cells]:
+    """The rows of a table as {column: value}."""
     for table in report.tables:
-        if table.name != name or not {"language", *columns} <= set(table.columns):
-            continue
-        for language, *cells in zip(*map(table.column, ("language", *columns)), strict=True):
-            if all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells):
-                yield str(language), tuple(cells)
+        if table.name == name:
+            yield from (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+
+
+def _whole(row: Cells) -> bool:
+    """Whether a row has all that is shown of it; where no head was removed, there is no interval."""
+    return set(OWN) <= set(row) and all(_is_number(row[name]) for name in OWN[:3])
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 READERS = {"targeted": (TARGETED, _targeted), "transfer": (TRANSFER, _transfer)}

@@ -18,23 +18,20 @@ from headlab.tables import Cell, Table
 from headlab.ui.figures import show
 from headlab.ui.headgrid import draw_map
 from headlab.ui.names import language_title, plain
-from headlab.ui.notices import keep_known
 from headlab.ui.results import describe_variant, variant_name
 from headlab.ui.shell import Choice, listing
 from headlab.value_functions import shown_unit
 
-PARAM, NOTHING, SHORT = "against", "nothing", 8
+PARAM, NOTHING, SHORT = "against", "", 12
+KEPT, WRITTEN = "_against", "_against_link"  # key of the result compared with, and the one last put in the link
 SEED = 0  # of the resamples behind the interval of ρ
 
 
 def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, HeadScores]:
-    """{label: result} on the same heads, without the one that is shown: those of its language first."""
+    """{short key: result} on the same heads, without the one that is shown: those of its language first."""
     fitting = [r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec]
-    found: dict[str, HeadScores] = {}
-    for result in sorted(fitting, key=lambda r: (r.record.language != shown.language, label(r.record, shown), r.key)):
-        words = label(result.record, shown)
-        found[f"{words}, {result.key[:SHORT]}" if words in found else words] = result.record
-    return found
+    fitting.sort(key=lambda r: (r.record.language != shown.language, label(r.record, shown), r.key))
+    return {result.key[:SHORT]: result.record for result in fitting}
 
 
 def label(other: HeadScores, shown: HeadScores) -> str:
@@ -59,20 +56,45 @@ def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Callable[[Head
     if not there:
         return
     st.subheader("Beside another result")
-    options = [NOTHING, *there]
-    keep_known(PARAM, "result", options)
-    about = "Another method, estimand, language, task or checkpoint: any result on the same heads."
-    chosen = st.selectbox("Compare with", options, key=PARAM, bind="query-params", help=about)
-    if chosen == NOTHING:
+    key = _pick(there, shown)
+    if key == NOTHING:
         return
-    other = there[chosen]
-    found, names = contrast(shown, other), (f"{label(shown, other)} (shown)", chosen)
+    other = there[key]
+    found, names = contrast(shown, other), (f"{label(shown, other)} (shown)", label(other, shown))
     st.markdown(plain(sentence(found, shown, other)))
     every = maps(found, shown, other, names)
     for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
         with place:
             draw_map(drawn, key=f"contrast-{at}", title=title, selected=head, on_click=on_click, compact=True)
-    show(changes(found, shown, other), f"contrast-{choice.method}")
+    show(changes(found, shown, other), f"{key}-{choice.method}")
+
+
+def _pick(there: Mapping[str, HeadScores], shown: HeadScores) -> str:
+    """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
+
+    The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
+    """
+    asked = st.query_params.get(PARAM, NOTHING)
+    if asked != st.session_state.get(WRITTEN, NOTHING):
+        st.session_state[KEPT] = asked
+    kept, options = st.session_state.get(KEPT, NOTHING), [NOTHING, *there]
+    if kept not in options and not any(r.key.startswith(kept) for r in listing(HeadScores).results):
+        st.warning(plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache."))
+    words = {NOTHING: "nothing", **{key: label(other, shown) for key, other in there.items()}}
+    about = "Another method, estimand, language, task or checkpoint: any result on the same heads."
+    start = options.index(kept) if kept in options else 0
+    chosen = st.selectbox(
+        "Compare with", options, index=start, format_func=words.__getitem__, help=about,
+        key=f"against-{shown.language}-{shown.values_sha256()[:SHORT]}",
+    )  # fmt: skip
+    if chosen != options[start]:
+        st.session_state[KEPT] = chosen
+    st.session_state[WRITTEN] = st.session_state.get(KEPT, NOTHING)
+    if st.session_state[WRITTEN] == NOTHING:
+        st.query_params.pop(PARAM, None)
+    else:
+        st.query_params[PARAM] = st.session_state[WRITTEN]
+    return chosen
 
 
 def maps(found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str, str]) -> dict[str, HeadMap]:
@@ -92,10 +114,17 @@ def maps(found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str
 
 def _tip(found: Contrast, at: int, factor: float, unit: str) -> str:
     assert found.difference is not None
-    words = f"{factor * found.difference[at]:+.2f} {unit}"
+    form = _form(unit)
+    words = f"{factor * found.difference[at]:{form}} {unit}"
     if found.low is not None and found.high is not None:
-        words += f"\n{found.level:.0%} interval {factor * found.low[at]:+.2f} to {factor * found.high[at]:+.2f}"
+        ends = f"{factor * found.low[at]:{form}} to {factor * found.high[at]:{form}}"
+        words += f"\n{found.level:.0%} interval {ends}"
     return words.replace("-", MINUS)
+
+
+def _form(unit: str) -> str:
+    """How differences are written; values in other units than points may be small."""
+    return "+.2f" if unit == "points" else "+.4g"
 
 
 def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
@@ -105,20 +134,25 @@ def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
         words = ["One of the two gives all heads the same value, so there is no order to compare."]
     else:
         three = (f"{part[0, 1]:.2f}".replace("-", MINUS) for part in (rho, low, high))
-        words = ["The two rank the heads with Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*three)]
+        words = [
+            "Their rankings of the heads have Spearman's ρ = {} [{}, {}] (95 %, by resampling heads).".format(*three)
+        ]
     size, signed = shown.grid.size, is_signed(shown) and is_signed(other)
     if signed:
-        surely = f"{found.surely.sum()} of them with both intervals clear of 0"
-        words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {surely}.")
+        both = f"{found.surely.sum()} of them with both intervals clear of 0"
+        words.append(f"{found.turned.sum()} of {size} heads have opposite signs, {both}.")
     if found.difference is None:
         words.append(f"Their units differ ({shown.unit}, {other.unit}), so only ranks can be compared.")
     elif found.low is None:
         words.append("One of them has no intervals, so it is not known which differences are noise.")
     else:
         words.append(
-            f"The difference is clear of 0 at {found.clear.sum()} heads, each by an interval that holds with "
-            f"{found.level:.0%} at least, whatever draws the two share."
+            f"The difference is clear of 0 at {found.clear.sum()} of {size} heads, each by its own interval at a "
+            f"confidence of at least {100 * found.level:g} %, whether or not the two share samples; of so many, some "
+            "may be by chance."
         )
+    if found.difference is not None and (shown.method, shown.estimand) != (other.method, other.estimand):
+        words.append("They estimate different quantities, so a difference need not be an error of either.")
     return " ".join(words)
 
 
@@ -128,12 +162,12 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
     moved, signed = found.ranks[1] - found.ranks[0], is_signed(shown) and is_signed(other)
     size = np.abs(moved if found.difference is None else found.difference)
     columns: dict[str, tuple[str, Floats]] = {
-        f"value, {unit}": ("+.2f" if is_signed(shown) else ".4g", factor * shown.values),
-        f"other value, {other_unit}": ("+.2f" if is_signed(other) else ".4g", of_other * other.values),
+        f"value, {unit}": (_form(unit) if is_signed(shown) else ".4g", factor * shown.values),
+        f"other value, {other_unit}": (_form(other_unit) if is_signed(other) else ".4g", of_other * other.values),
     }
     for name in ("difference", "low", "high"):
         if (column := getattr(found, name)) is not None:
-            columns[f"{name}, {unit}"] = ("+.2f", factor * column)
+            columns[f"{name}, {unit}"] = (_form(unit), factor * column)
     rows: list[tuple[Cell, ...]] = []
     for at in np.argsort(-size, kind="stable").tolist():
         numbers = [float(column[at]) for _, column in columns.values()]
@@ -142,13 +176,13 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
     formats = [form for form, _ in columns.values()]
     return Table(
         "two-results", "Head by head, the largest change first",
-        ("stack", "layer", "head", *columns, "rank", "other rank", "ranks higher by", "opposite signs"),
+        ("stack", "layer", "head", *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
         ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), notes(shown, other),
     )  # fmt: skip
 
 
 def _turn(found: Contrast, at: int) -> str:
-    return "surely" if found.surely[at] else "yes" if found.turned[at] else ""
+    return "both intervals" if found.surely[at] else "yes" if found.turned[at] else ""
 
 
 def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
@@ -159,4 +193,4 @@ def notes(shown: HeadScores, other: HeadScores) -> tuple[str, ...]:
         f"{s.method}, {describe_variant([s])}, {spec_of(s, 'task', 'size')} examples."
         for name, s in of.items()
     ]
-    return (*lines, "surely: both intervals lie clear of 0, on opposite sides.")
+    return (*lines, "both intervals: each lies clear of 0 by itself, on opposite sides.")

@@ -227,10 +227,10 @@ def matching(
     """
     wanted = (choice.model, choice.task, experiment)
 
-    def rank(result: Result[Report]) -> tuple[bool, bool, float, str]:
+    def rank(result: Result[Report]) -> tuple[bool, bool, float, int, str]:
         model = job_spec(result.record.spec)
         same = weights is None or model[WEIGHTS] == weights
-        return same, "dtype" not in model, made_at(result), result.key
+        return same, "dtype" not in model, made_at(result), -len(own_settings(result)), result.key
 
     fit = (r for r in results if _about(r) == wanted and choice.fits(r.record.spec))
     return sorted(fit, key=rank, reverse=True)
@@ -264,7 +264,7 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def offer_others(plan: Plan, results: Sequence[Result[Report]]) -> None:
     """Links to this experiment's reports on other models and tasks, where the chosen one has none."""
-    there = [other for other, _ in others(plan.choice) if matching(results, other, plan.experiment)]
+    there = [other.choice for other in others(plan.choice) if matching(results, other.choice, plan.experiment)]
     if there:
         st.markdown("The cache has some of other models and tasks:")
     for other in there:
@@ -280,10 +280,22 @@ def label(result: Result[Report], weights: str | None = None) -> str:
     spec = job_spec(result.record.spec)
     words = [made_words(result), spelled(spec["languages"])]
     words += [str(spec[METHOD])] if METHOD in spec else []
+    words += [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in own_settings(result).items()]
     words += [f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"]
     words += [f"seed {spec['seed']}"] if spec["seed"] else []
     words += [f"weights {_short(spec[WEIGHTS])}"] if weights is None and spec[WEIGHTS] else []
     return " · ".join([*words, *origin(spec.get(WEIGHTS), weights, spec.get("dtype"))])
+
+
+def own_settings(result: Result[Report]) -> dict[str, Any]:
+    """The experiment's options of a report that are not at their defaults, but for the method's."""
+    known = EXPERIMENTS.get(result.record.name)
+    given = job_spec(result.record.spec).get("options")
+    if known is None or not isinstance(given, Mapping):
+        return {}
+    beside = (METHOD, METHOD_OPTIONS, *known.options_of)
+    return {name: value for name, value in given.items()
+            if name not in beside and name in known.options and value != known.options[name].default}  # fmt: skip
 
 
 def made_words(result: Result[Report]) -> str:

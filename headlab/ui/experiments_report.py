@@ -133,18 +133,18 @@ def _figures(report: Report) -> None:
     names = list(figures)
     if len(names) > FEW:
         names = [st.selectbox("Figure", names, key=f"figure-{report.name}")]
-    spec, about = job_spec(report.spec), EXPERIMENTS.get(report.name)
-    sizes = f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"
-    of = [
-        spec["model"],
-        str(spec["task"]),
-        spelled(spec["languages"]),
-        *([spec[METHOD]] if METHOD in spec else []),
-        sizes,
-    ]
     for name in names:
-        title = f"{about.title if about else report.name}: {name.replace('-', ' ')}"
-        figure(figures[name], name, alt=title, about=", ".join(of))
+        rest = name.removeprefix(report.name).strip("-").replace("-", " ")
+        title = ", ".join(filter(None, [about.title if (about := EXPERIMENTS.get(report.name)) else report.name, rest]))
+        figure(figures[name], name, alt=title, about=_of(report))
+
+
+def _of(report: Report) -> str:
+    """What a report is on: languages, method and numbers of examples."""
+    spec = job_spec(report.spec)
+    method = [str(spec[METHOD])] if spec.get(METHOD) else []
+    sizes = f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"
+    return ", ".join([spelled(spec["languages"]), *method, sizes])
 
 
 def _made(result: Result[Report]) -> None:

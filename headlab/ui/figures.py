@@ -32,21 +32,23 @@ def figure(
     key: str | None = None,
     alt: str = "",
     about: str = "",
+    of: tuple[str, ...] | None = None,
     on_point: Callable[[], None] | None = None,
 ) -> None:
     """Draw a figure, and below it buttons that save it as SVG or PNG, under a name that says what it is of.
 
     The saved figure is that of `headlab.plots.printed`, whatever the theme and the window's width; the browser
     renders it, so it needs neither the network nor the server.  key: widget key, by default from the name.
-    alt: text alternative; the saved figure's title, up to a semicolon.  about: what the saved figure is of, by
-    default the choice.  on_point: called when a point is clicked; session state then holds the point under the key.
+    alt: text alternative; the saved figure's title, up to a semicolon.  of: model and task that it is of, by default
+    the sidebar's.  about: what else it is of.  on_point: called when a point is clicked; session state then holds the
+    point under the key.
     """
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
-    saved = of_choice(name)
+    saved = of_choice(name, of)
     config = {**CONFIG, "toImageButtonOptions": {"filename": saved}}
     more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
     st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
-    out = printed(fig, name, alt.partition(";")[0], about or ", ".join(chosen()))
+    out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*(chosen() if of is None else of), about])))
     data = {
         "chart": chart, "name": saved, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
     }  # fmt: skip
@@ -54,14 +56,14 @@ def figure(
 
 
 def chosen() -> tuple[str, ...]:
-    """Model, task and method of the sidebar; empty outside the app."""
+    """Model and task of the sidebar; empty outside the app."""
     choice = st.session_state.get("_choice")
-    return () if choice is None else (choice.model, choice.task, choice.method)
+    return () if choice is None else (choice.model, choice.task)
 
 
-def of_choice(name: str) -> str:
+def of_choice(name: str, of: tuple[str, ...] | None = None) -> str:
     """The name of a file to save, without its ending: what it holds, of which model and task."""
-    return "-".join((name, *map(plain_name, chosen()[:2])))
+    return "-".join((name, *map(plain_name, chosen() if of is None else of)))
 
 
 @cache
@@ -75,6 +77,7 @@ def _buttons() -> Callable[..., Any]:
 # Tables.
 
 LANGUAGE, TALL, STYLED = "language", 420, 20_000
+KEY = re.compile(r"[0-9a-f]{64}")  # of a stored result
 FORMAT = re.compile(r"[+]?(\.\d+)?[dfeg]")
 
 
@@ -103,8 +106,9 @@ def show(table: Table, key: str) -> None:
             st.switch_page("pages/heads.py", query_params={"head": head_key(heads[row]), **named})
     for note in table.notes:
         st.caption(plain(note))
+    short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
     st.download_button(
-        "Download this table as CSV", table.csv, f"{of_choice(table.name)}.csv", "text/csv",
+        "Download this table as CSV", table.csv, f"{of_choice(table.name)}{short}.csv", "text/csv",
         key=f"csv-{key[:12]}-{table.name}", on_click="ignore", icon=":material/download:",
     )  # fmt: skip
 

@@ -95,6 +95,11 @@ def _examples(every: Iterable[HeadScores]) -> str:
     return f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
 
 
+def _counted(count: float, what: str) -> str:
+    """'1 head', '2 heads'."""
+    return f"{count:g} {what}{'s' * (count != 1)}"
+
+
 def _many(some: int, every: int) -> str:
     return f"{some} of {every} heads"
 
@@ -120,10 +125,11 @@ def _targeted(result: Result[Report]) -> Iterator[Finding]:
     sure = sum(_is_number(p) and p <= ALPHA and row["low, points"] > 0 for p, row in zip(holms, rows, strict=True))
     means = [row for row in named if row["language"] == MEAN]
     method = part(result.record.spec, "options", METHOD) or "the scores"
+    off, whole = best["heads removed"], f"{best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %"
     said = (
-        f"Heads that harm on dev by {method}, switched off: of {len(rows)} languages with such heads {sure} surely "
-        f"gain on test (p by Holm up to {ALPHA:g}). Surest is {language_title(best['language'])}, "
-        f"{best['heads removed']} heads off: {best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %, "
+        f"Heads that harm on dev by {method}, switched off: of {_counted(len(rows), 'language')} with such "
+        f"heads {sure} surely gain{'s' * (sure == 1)} on test (p by Holm up to {ALPHA:g}). "
+        f"Surest is {language_title(best['language'])}, {_counted(off, 'head')} off: {whole}, "
         f"{_points(best)}{_tested(result.record, best['language'])}."
     )
     said += "".join(f" Mean of all languages: {_points(row)}." for row in means[:1])

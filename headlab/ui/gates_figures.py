@@ -63,13 +63,25 @@ def training(gates: LearnedGates, key: str) -> None:
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown("##### How likely each gate is open")
-        figure(open_map(gates), f"{name}-map", key=f"gates-map-{key}", alt="P(open) of every gate over the training")
+        figure(
+            open_map(gates),
+            f"{name}-map",
+            key=f"gates-map-{key}",
+            alt="P(open) of every gate over the training",
+            about=f"{gates.language}, λ = {gates.weight:g}",
+        )
         st.caption(
             "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without a gate, which stays."
         )
     with right:
         st.markdown("##### Loss, penalty and open heads")
-        figure(course(gates), f"{name}-course", key=f"gates-course-{key}", alt="Loss, penalty and open heads by step")
+        figure(
+            course(gates),
+            f"{name}-course",
+            key=f"gates-course-{key}",
+            alt="Loss, penalty and open heads by step",
+            about=f"{gates.language}, λ = {gates.weight:g}",
+        )
         st.caption("Loss is the mean of the task's since the point before; penalty is λ times the sum of P(open).")
 
 
@@ -77,7 +89,13 @@ def kept_where(sweep: Sweep) -> None:
     """Heads that each run keeps, by layer, and by stack if the model has several."""
     every, grid = [run.record for run in sweep.runs], sweep.first.grid
     fig = kept_by_layer([run_words(gates) for gates in every], [gates.kept for gates in every], grid)
-    figure(fig, f"gates-{sweep.first.language}-layers", key="gates-layers", alt="Heads kept in each layer, by λ")
+    figure(
+        fig,
+        f"gates-{sweep.first.language}-layers",
+        key="gates-layers",
+        alt="Heads kept in each layer, by λ",
+        about=sweep.first.language,
+    )
     st.caption("Numbers are heads kept; the darker, the larger their share of the layer.")
     if len(grid.stacks) > 1:
         _by_stack(every)
@@ -90,7 +108,9 @@ def _by_stack(every: Sequence[LearnedGates]) -> None:
     if len(every) > 1:
         fig = kept_by_stack([gates.weight for gates in every], kept, sizes)
         name = f"gates-{every[0].language}-stacks"
-        figure(fig, name, key="gates-stacks", alt="Share of each stack's heads that is kept, by λ")
+        figure(
+            fig, name, key="gates-stacks", alt="Share of each stack's heads that is kept, by λ", about=every[0].language
+        )
     else:
         told = ", ".join(f"{kept[stack][0]} of {size} in {stack}" for stack, size in sizes.items())
         st.markdown(f"Heads kept by stack: {told}.")
@@ -309,7 +329,14 @@ def draw(choice: Choice, sweep: Sweep, at: int) -> None:
     known = seen(asked, sweep.first.language)
     fig = of_sweep(sweep, split, known, at, names={method: called(own) for method, own in scores.items()})
     name = f"gates-{sweep.first.language}-{split}"
-    figure(fig, name, key=CHART, alt="Accuracy against heads kept", on_point=choose)
+    figure(
+        fig,
+        name,
+        key=CHART,
+        alt="Accuracy against heads kept",
+        on_point=choose,
+        about=f"{sweep.first.language}, {split}",
+    )
     st.caption(" ".join(filter(None, [READING, _caution(sweep, split, splits), flattered(scores, split)])))
     show(table_of(sweep), f"gates-{sweep.first.language}")
     _beside(sweep, scores, known, split)

@@ -244,7 +244,13 @@ def draw_roles(choice: Choice, sweep: Sweep) -> None:
         return
     left, counts = stacks(of_each_size(table))
     fig = stacked(left, counts, "heads with the role")
-    figure(fig, f"gates-{language}-roles", key="gates-roles", alt="Heads kept with each role, by how many are kept")
+    figure(
+        fig,
+        f"gates-{language}-roles",
+        key="gates-roles",
+        alt="Heads kept with each role, by how many are kept",
+        about=language,
+    )
     along = " The roles are those before the training, in which the model changed too." if sweep.along else ""
     st.caption(
         "The first bar is all heads with a gate. Of runs that keep equally many heads the lowest λ is drawn. A head "

@@ -166,7 +166,7 @@ def draw(scores: Mapping[str, HeadScores], confidence: Mapping[str, HeadScores],
         name,
         key="head-figure",
         alt=f"Value of {head_key(head)} in every language",
-        about=", ".join([*figures.chosen(), s.estimand, sample_note(scores)]),
+        about=f"{s.method}, estimand {s.estimand}. {sample_note(scores)}",
     )
     with st.container(horizontal=True, gap="medium"):
         side = [focus, *(name for name in scores if name != focus)][:SIDE_BY_SIDE]

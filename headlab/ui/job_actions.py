@@ -19,7 +19,8 @@ from headlab.ui.job_format import LIVE, Job, describe, forecast_line, in_order, 
 from headlab.ui.job_format import share as share_of
 from headlab.ui.names import page_link, plain
 from headlab.ui.presses import Button, button, follow, row
-from headlab.ui.shell import Choice, Latest, client, guarded, listing, supervisor
+from headlab.ui.shell import Choice, Latest, client, guarded, listing, specs_here, supervisor
+from headlab.ui.sidebar import absent
 from headlab.worker.client import Client
 
 # Actions on jobs. A press calls them before anything is redrawn, and they are not interrupted.
@@ -389,7 +390,12 @@ def heads_of(model: str) -> int | None:
 
 
 def refusal(choice: Choice) -> str:
-    """Why the method cannot be run on this model; empty if it can, or if the model has no cached results."""
+    """Why nothing can be computed by this method on this model; empty if it can be, as far as is known."""
+    if absent(choice.model, specs_here()):
+        return (
+            f"The weights of {choice.model} are not here; give the folder that holds it, under Another model in the "
+            "sidebar."
+        )
     heads = heads_of(choice.model)
     try:
         if heads is not None:

@@ -157,7 +157,14 @@ def draw_remaining(choice: Choice, kept: Kept) -> None:
         return
     left, counts = stacks(table)
     fig = stacked(left, counts, "heads with the role")
-    figure(fig, f"roles-left-{kept.language}", key="roles-left", alt="Heads left with each role, at every size")
+    figure(
+        fig,
+        f"roles-left-{kept.language}",
+        key="roles-left",
+        alt="Heads left with each role, at every size",
+        of=(choice.model, kept.source),
+        about=f"{language_title(kept.language)}, {choice.method}",
+    )
     st.caption(
         f"By {choice.method} scores of {plain(language_title(chosen))}. A head with several roles counts in each."
     )

@@ -14,6 +14,7 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.plots.heads import in_order, look_of, roles_across_languages
 from headlab.records import Bools, Floats, Head
+from headlab.report.commands import part
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, show
 from headlab.ui.names import head_from, head_key, head_words, language_title, page_link, plain
@@ -183,7 +184,10 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
     if len(reports) > 1:
         names = [f"{row.head} {_short(row.role)}" for row in found.rows]
         fig = roles_across_languages(found.above, found.share, found.has, names, found.languages)
-        figure(fig, f"roles-{kind}-by-language".replace(" ", "-"), key="roles-across", alt=f"Heads with role {kind}")
+        spec = reports[focus].report.spec
+        of = tuple(str(part(spec, about, "name")) for about in ("model", "task"))
+        name, about = f"roles-{kind}-by-language".replace(" ", "-"), f"heads with it in {language_title(focus)}"
+        figure(fig, name, key="roles-across", alt=f"Heads with role {kind}", of=of, about=about)
         st.caption(
             "Numbers are shares in percent; a dot: the head has the role there. Blue lies above chance; for syntax, "
             "above the baseline of the most frequent offset."

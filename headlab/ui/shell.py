@@ -8,9 +8,9 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -273,7 +273,7 @@ def _status(every: float | None) -> None:
 
 # Contents of the cache folder, re-read only when one of its files changed.
 
-Stamp = tuple[tuple[str, int, int], ...]  # name, time and size of files
+Stamp = str  # name, time and size of every file: one text, as streamlit takes long to hash many small values
 KINDS = (HeadScores, Report, LearnedGates)  # what pages list
 
 
@@ -307,7 +307,7 @@ def _stamp(root: Path) -> Stamp:
     """Name, time and size of every result file: changes whenever the listing may."""
     names = ("spec.json", "result.npz")
     stats = [(p, p.stat()) for p in sorted(root.glob("*/*")) if p.name in names] if root.is_dir() else []
-    return tuple((str(p.relative_to(root)), s.st_mtime_ns, s.st_size) for p, s in stats)
+    return "\n".join(f"{p.parent.name}/{p.name} {s.st_mtime_ns} {s.st_size}" for p, s in stats)
 
 
 # The frame of every page.
@@ -444,31 +444,52 @@ def choose() -> Choice:
     return made if isinstance(made, Choice) else sidebar()
 
 
-def stored() -> Counter[tuple[str, str]]:
-    """How many stored results there are, by model and task."""
-    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in _specs())
+def stored(specs: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many stored results there are, by model and task. specs: of all of them."""
+    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
     return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
 
 
-def _specs() -> Iterator[Mapping[str, Any]]:
+def specs_here() -> list[Mapping[str, Any]]:
     """The spec of every stored result that pages list."""
     listings: list[Listing[Any]] = [listing(kind) for kind in KINDS]
-    yield from (result.record.spec for found in listings for result in found.results)
+    return [result.record.spec for found in listings for result in found.results]
 
 
-def others(choice: Choice) -> list[tuple[Choice, int]]:
-    """Other models and tasks that have stored results, with all languages of the task, and how many there are."""
-    found = {pair: count for pair, count in stored().items() if pair[1] != TREEBANK}
-    pairs = sorted(set(found) - {(choice.model, choice.task)})
-    return [
-        (Choice(model, name, tuple(languages_of(name)), choice.method), found[model, name]) for model, name in pairs
-    ]
+@dataclass(frozen=True)
+class Other:
+    """Stored results of another model or task.  page: where most of them are shown.  choice: that shows them."""
+
+    choice: Choice
+    page: str
+    words: str
 
 
-def known_models() -> list[str]:
-    """Models that can be chosen: the embedded ones, those with results, and those named in this session."""
+def others(choice: Choice) -> list[Other]:
+    """Other models and tasks that have stored results; reports of roles on a treebank are of no task."""
+    specs = specs_here()
+    scored = stored([result.record.spec for result in listing(HeadScores).results])
+    found = []
+    for (model, name), count in sorted(stored(specs).items()):
+        many = f"{count} result{'s' * (count != 1)}"
+        if name == TREEBANK:
+            if model != choice.model:
+                found.append(Other(replace(choice, model=model, label_map=None), "roles", f"{model}: {many} on roles"))
+        elif (model, name) != (choice.model, choice.task):
+            other = Choice(model, name, tuple(languages_of(name)), choice.method)
+            page = "overview" if (model, name) in scored else "experiments"
+            found.append(Other(other, page, f"{model} on {name}: {many}"))
+    return found
+
+
+def known_models(specs: Sequence[Mapping[str, Any]] | None = None) -> list[str]:
+    """Models that can be chosen: the embedded ones, those with results, and those named in this session.
+
+    specs: of all stored results, if they have been read.
+    """
+    specs = specs_here() if specs is None else specs
     named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
-    known = dict.fromkeys([*embedded_models(), *sorted({model for model, _ in stored()}), *named])
+    known = dict.fromkeys([*embedded_models(), *sorted({model for model, _ in stored(specs)}), *named])
     return list(known) or ["e5-small-intents"]
 
 
@@ -476,7 +497,8 @@ def languages_of(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
     if name in names() and not unreadable(name):
         return list(task(name).languages)
-    return sorted({r.record.language for r in matching(listing(HeadScores).results, task=name)})
+    said = (part(spec, "task", "language") for spec in specs_here() if part(spec, "task", "name") == name)
+    return sorted({code for told in said if isinstance(told, str) for code in told.split(",") if code})
 
 
 def _restore() -> None:
@@ -533,9 +555,10 @@ def sidebar() -> Choice:
     """Draw the shared widgets, bound to the link, and return the choice. Called by app.py only."""
     _restore()
     _arrive()
-    tasks = list(dict.fromkeys([*names(), *sorted({name for _, name in stored()} - {TREEBANK})]))
+    specs = specs_here()
+    tasks = list(dict.fromkeys([*names(), *sorted({name for _, name in stored(specs)} - {TREEBANK})]))
     with st.sidebar:
-        model = pick_model(known_models(), _specs())
+        model = pick_model(known_models(specs), specs)
         notices.note("task", "task", tasks)
         name = st.selectbox("Task", tasks, key="task", bind="query-params", on_change=uninterrupted(recall))
         for note in notes(name):

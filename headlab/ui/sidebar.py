@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -13,7 +12,6 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.labels import check_map, read_map, write_map
 from headlab.masks.snippet import UNVERSIONED
-from headlab.report.commands import part
 from headlab.tasks import names, problems, source, task
 from headlab.ui import notices
 from headlab.ui.names import plain
@@ -51,20 +49,21 @@ def _name_model() -> None:
 
 def _maybe_folder(name: str) -> bool:
     """Whether this may be a folder for the worker; one elsewhere has folders of its own, which are not known here."""
-    return bool(os.environ.get("HEADLAB_WORKER")) or Path(name).is_dir()
+    return bool(os.environ.get("HEADLAB_WORKER")) or os.path.isdir(name)  # noqa: PTH112 - for any text, however long
 
 
-def _absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
+def absent(model: str, specs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether only results of a model are here: they are of a folder, and there is none of this name."""
-    own = (spec for spec in specs if part(spec, "model", "name") == model)
-    return any(part(spec, "model", "revision") == UNVERSIONED for spec in own) and not _maybe_folder(model)
+    every = (spec.get("model") for spec in specs)
+    own = (about for about in every if isinstance(about, Mapping) and about.get("name") == model)
+    return any(about.get("revision") == UNVERSIONED for about in own) and not _maybe_folder(model)
 
 
 def pick_model(options: list[str], specs: Iterable[Mapping[str, Any]]) -> str:
     """Draw the models, to choose from, and a field for another one. specs: of all stored results."""
     notices.note("model", "model", options)
     model = st.selectbox("Model", options, key="model", bind="query-params", on_change=uninterrupted(recall))
-    if _absent(model, specs):
+    if absent(model, specs):
         st.caption(
             "Its weights are not here: pages show its stored results. To compute with it, give the folder that holds "
             "it, under **Another model**."

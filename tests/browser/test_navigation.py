@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browsing import open_list
+from browsing import QUIET, open_list
+from conftest import DEADLINE
 from playwright.sync_api import expect
 
 PAGES = ("Overview", "Heads", "Languages", "Roles", "Gates", "Prune", "Masks", "Experiments", "Attention", "Jobs")
@@ -187,3 +189,24 @@ def test_a_page_turn_that_gets_lost_on_its_way_is_asked_for_again(line):
     assert line.lost
     line.cut = False
     expect(page.locator("h1")).to_have_text("Languages")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_breaks_a_serious_rule_of_axe(app, chromium, scheme):
+    """benchmarks/ui.py counts the same on the demo's results."""
+    axe = (resources.files(pytest.importorskip("axe_playwright_python")) / "axe.min.js").read_text("utf-8")
+    context = chromium.new_context(base_url=app.url, color_scheme=scheme, viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(DEADLINE)
+    try:
+        tab, found = context.new_page(), []
+        for name in PAGES:
+            tab.goto("/" if name == "Overview" else f"/{name.lower()}")
+            tab.locator("h1").first.wait_for()
+            tab.locator(QUIET).wait_for()
+            tab.evaluate(axe)
+            broken = tab.evaluate("() => axe.run().then(r => r.violations)")
+            found += [(name, r["id"], len(r["nodes"])) for r in broken if r["impact"] in ("serious", "critical")]
+        assert found == []
+    finally:
+        context.close()

@@ -333,18 +333,30 @@ def test_without_kaleido_or_a_browser_one_sentence_says_what_to_do(lacking, repo
     assert list(tmp_path.iterdir()) == []
 
 
+def runs(command: Path, *words: bytes | str) -> bool:
+    """Whether a process that has not ended has one of these words in its command."""
+    try:
+        told = command.read_bytes()
+    except OSError:
+        return False
+    return any((word.encode() if isinstance(word, str) else word) in told for word in words)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("kaleido") is None, reason="kaleido is not installed")
 def test_a_browser_that_starts_and_never_answers_is_a_sentence(reports, tmp_path, monkeypatch, capsys):
     """Seen on a busy machine: kaleido itself would wait for ever."""
     silent = tmp_path / "silent"
-    silent.write_text("#!/bin/sh\nexec cat <&3 >/dev/null\n")  # ends with the pipe that it should answer on
+    silent.write_text("#!/bin/sh\nexec sleep 600.123\n")
     silent.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(silent))
     monkeypatch.setattr(files, "START_SECONDS", 2.0)
     monkeypatch.setattr(files, "FILE_SECONDS", 0.0)
     assert files.write_figures(reports["transfer"], tmp_path / "out") == []
     assert f"no figures: {silent}, which draws figures, did not start, or stopped" in capsys.readouterr().err
+    if Path("/proc/self/cmdline").exists():
+        left = [p.parent.name for p in Path("/proc").glob("[0-9]*/cmdline") if runs(p, b"sleep\0600.123", str(silent))]
+        assert left == []
     assert not (tmp_path / "out").exists()
 
 

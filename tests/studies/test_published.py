@@ -45,6 +45,18 @@ def test_table_2_is_the_paper_s(task: str) -> None:
     assert figures(TARGETED[task]) == noted(f"Table 2, {task.upper()}")
 
 
+def test_the_tables_give_what_the_paper_says_of_them() -> None:
+    """Where the notes on the paper are not at hand: its text's own sums."""
+    xnli, tags = figures(TARGETED["xnli"]), figures(TARGETED["udpos"])
+    gains = {name: value - xnli["whole"][name][0] for name, (value, _) in xnli["shapley"].items()}
+    assert sum(gains.values()) / len(gains) == pytest.approx(1.59, abs=0.05)
+    assert gains["zh"] == pytest.approx(3.78, abs=0.1)
+    gained = {name: value - tags["whole"][name][0] for name, (value, mark) in tags["shapley"].items() if mark == "+"}
+    assert (len(gained), round(gained["zh"], 1)) == (6, 12.4)
+    assert sum(gained.values()) / 6 == pytest.approx(3.4, abs=0.05)
+    assert gained["zh"] / tags["whole"]["zh"][0] == pytest.approx(0.247, abs=0.001)
+
+
 def test_table_3_is_the_paper_s_and_its_whole_model_is_that_of_table_2() -> None:
     found = figures(TRANSFER["xnli"])
     assert found.pop("whole") == figures(TARGETED["xnli"])["whole"]
@@ -59,11 +71,12 @@ def test_both_stand_in_one_row_a_language() -> None:
     assert list(rows) == report.spec["task"]["language"].split(",")
     chinese = rows["zh"]
     assert (chinese["the paper: heads removed"], chinese["the paper: shapley, points"]) == (18, 12.4)
-    assert (chinese["the paper: P < 0.05"], chinese["here: heads removed"]) == ("+", 1)
-    own = report.table("targeted-accuracy")
-    at = own.column("language").index("zh")
-    gained = own.column("shapley, %")[at] - own.column("untouched, %")[at]
-    assert chinese["here: shapley, points"] == gained == pytest.approx(4.9, abs=0.05)
+    assert (chinese["the paper: P < 0.05"], chinese["here: heads removed"]) == ("higher", 1)
+    own = next(row for row in report.table("targeted").rows if row[:2] == ("zh", "shapley"))
+    assert tuple(chinese[f"here: {name}, points"] for name in ("shapley", "low", "high")) == own[5:8]
+    assert chinese["here: shapley, points"] == pytest.approx(4.9, abs=0.05)
+    assert (chinese["here: P < 0.05"], rows["en"]["here: low, points"]) == ("higher", None)
+    assert "up to 400 examples of test" in table.notes[0]
     assert with_paper(report) == (table, *report.tables)
 
 
@@ -74,6 +87,7 @@ def test_transfer_stands_beside_table_3_where_english_chose_the_heads() -> None:
     paper, here = table.column("the paper: shapley, points"), table.column("here: shapley, points")
     assert (paper[0], len(paper)) == (1.0, 15)
     assert here == report.table("zero-shot").column("difference, points")
+    assert set(table.column("here: heads removed")) == {10}
     options: dict[str, Any] = {**report.spec["options"], "source": "de"}
     assert beside(replace(report, spec={**report.spec, "options": options})) is None
 
@@ -96,10 +110,10 @@ def test_a_report_of_another_version_is_shown_without_the_paper(spec: dict[str, 
 
 def test_a_row_without_a_figure_is_left_out() -> None:
     report = committed("xnli-targeted")
-    table = report.table("targeted-accuracy")
-    first, *rows = table.rows
-    torn = replace(table, rows=((*first[:-1], None), *rows))
-    found = beside(replace(report, tables=(torn,)))
+    table = report.table("targeted")
+    at = table.columns.index("difference, points")
+    rows = [(*row[:at], None, *row[at + 1 :]) if row[:2] == ("en", "shapley") else row for row in table.rows]
+    found = beside(replace(report, tables=(replace(table, rows=tuple(rows)),)))
     assert found is not None
     assert "en" not in found.column("language")
     assert len(found.rows) == 14

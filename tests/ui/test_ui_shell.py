@@ -267,7 +267,27 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
     assert not app.exception
     choice = app.session_state["_choice"]
     assert (choice.model, choice.task, len(choice.languages)) == ("e5-small-elsewhere", "xnli", 15)
-    assert "e5-small-intents on intents" in {button.label.partition(":")[0] for button in app.button}
+    assert app.selectbox(key="experiment")  # there are reports only, so this is the page that shows them
+
+
+def test_a_task_that_only_reports_name_has_their_languages(cache):
+    keep(cache, made_report("heads", model="theirs", task="their-task"))
+    app = run()
+    app.button(key="other-theirs on their-task").click().run()
+    assert app.session_state["_choice"].languages == ("de", "th")
+
+
+def test_odd_names_and_options_of_stored_results_break_no_page(cache):
+    scores = made_up("de", "shapley", name="n" * 300)
+    spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "folder"}}
+    odd = {**spec, "method": {"name": "shapley", "options": ["a", "b"]}}
+    with while_cached(cache, dataclasses.replace(scores, spec=odd)):
+        app = run("heads", langs=["de", "th"])
+        assert not app.exception
+        assert not app.error
+        app.text_input(key="_named").input("/" + "x" * 300).run()
+        assert not app.exception
+        assert "There is no folder" in shown(app.error[0])
 
 
 def test_an_unexpected_error_is_a_sentence_and_its_trace_goes_to_the_log(caplog):
