@@ -18,6 +18,7 @@ from headlab.tables import Cell, Table
 from headlab.ui.figures import show
 from headlab.ui.headgrid import draw_map
 from headlab.ui.names import language_title, plain
+from headlab.ui.presses import give
 from headlab.ui.results import describe_variant, variant_name
 from headlab.ui.shell import Choice, listing
 from headlab.value_functions import shown_unit
@@ -74,19 +75,18 @@ def _pick(there: Mapping[str, HeadScores], shown: HeadScores) -> str:
 
     The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
     """
+    box, options = f"against-{shown.language}-{shown.values_sha256()[:SHORT]}", [NOTHING, *there]
     asked = st.query_params.get(PARAM, NOTHING)
-    if asked != st.session_state.get(WRITTEN, NOTHING):
+    if asked not in (NOTHING, st.session_state.get(WRITTEN)):  # a new link; another page's has none
         st.session_state[KEPT] = asked
-    kept, options = st.session_state.get(KEPT, NOTHING), [NOTHING, *there]
+        give(box, asked if asked in options else NOTHING)
+    kept = st.session_state.get(KEPT, NOTHING)
     if kept not in options and not any(r.key.startswith(kept) for r in listing(HeadScores).results):
         st.warning(plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache."))
     words = {NOTHING: "nothing", **{key: label(other, shown) for key, other in there.items()}}
     about = "Another method, estimand, language, task or checkpoint: any result on the same heads."
     start = options.index(kept) if kept in options else 0
-    chosen = st.selectbox(
-        "Compare with", options, index=start, format_func=words.__getitem__, help=about,
-        key=f"against-{shown.language}-{shown.values_sha256()[:SHORT]}",
-    )  # fmt: skip
+    chosen = st.selectbox("Compare with", options, index=start, format_func=words.__getitem__, help=about, key=box)
     if chosen != options[start]:
         st.session_state[KEPT] = chosen
     st.session_state[WRITTEN] = st.session_state.get(KEPT, NOTHING)

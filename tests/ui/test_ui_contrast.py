@@ -189,6 +189,15 @@ def test_the_choice_holds_while_the_result_itself_is_looked_at(cache) -> None:
     assert chosen(app).startswith("Thai (th): shapley")
 
 
+def test_the_choice_holds_over_a_visit_to_another_page(cache) -> None:
+    app = run_page("heads", langs=["de", "th"], focus="de")
+    box(app).set_value(thai(app)).run()
+    app.switch_page("pages/jobs.py").run()
+    app.query_params.clear()
+    app.switch_page("pages/heads.py").run()
+    assert chosen(app).startswith("Thai (th): shapley")
+
+
 def test_a_link_to_a_result_that_is_not_here_says_so(cache) -> None:
     app = run_page("heads", langs=["de", "th"], focus="de", against="0123456789ab")
     assert "asks to compare with result '0123456789ab', which is not in the cache" in said(app)
