@@ -292,7 +292,7 @@ def _kept(told: Mapping[str, Any]) -> str:
 def main() -> int:
     """Measure what is asked for, write; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=("sessions", "jobs"))
+    parser.add_argument("parts", nargs="*", choices=["sessions", "jobs", []])
     parser.add_argument("--minutes", type=float, help="of each part, in place of 10 and 60; then nothing is written")
     parser.add_argument("--beside", default="", help="what else the machine did meanwhile; stands beside the figures")
     given = parser.parse_args()

@@ -35,7 +35,7 @@ PARTS = ("speed", "axe", "clipped")
 MAPS = 6
 SETTLED_MS, TIMEOUT_MS = 1500, 240_000
 FINAL = "final, 512 dev examples"
-FIRST = re.compile(r"1 head off: (\d+ of 512|final)")
+FIRST = re.compile(r"1 head off: (\d+ of (512|\d+ languages)|final)")
 SCHEMES = ("light", "dark")
 SIZES = {"1440": (1440, 900), "1024": (1024, 768), "390": (390, 844)}
 # Every page as a newcomer finds it, with a few languages.
