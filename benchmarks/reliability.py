@@ -33,7 +33,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
-from machine import installed, machine, write  # noqa: E402 - beside this file
+from machine import installed, machine, percentiles, write  # noqa: E402 - beside this file
 from sessions import LANGUAGES, MODEL, PACKAGES, TASK, masks, start_job, stop_job  # noqa: E402
 from soaking import commit  # noqa: E402
 
@@ -172,11 +172,8 @@ def sessions(minutes: float) -> dict[str, Any]:
 
 def quantiles(seen: Seen) -> dict[str, float]:
     """Seconds that half, and 95 of 100, of the figures took at most."""
-    found = {}
-    for name in ("first", "final"):
-        for share in (50, 95):
-            found[f"{name}_p{share}"] = float(np.percentile(getattr(seen, name), share))
-    return found
+    shares = {name: percentiles(getattr(seen, name)) for name in ("first", "final")}
+    return {f"{name}_{share}": value for name, of in shares.items() for share, value in of.items()}
 
 
 def jobs(minutes: float) -> dict[str, Any]:

@@ -236,26 +236,12 @@ def _toggle(tab: Any, layer: int, head: int) -> tuple[float, float]:
     return first, final
 
 
-def family(pid: int) -> list[int]:
-    """A process and all that it started, directly or not."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = [pid]
-    for one in found:
-        found.extend(child for child, parent in parents.items() if parent == one)
-    return found
-
-
 def peak_megabytes(pid: int) -> float:
     """Sum of each process's highest resident memory: at least the highest sum."""
+    from headlab.cli.figures import descendants
+
     total = 0
-    for one in family(pid):
+    for one in (pid, *descendants(pid)):
         try:
             status = Path(f"/proc/{one}/status").read_text()
         except OSError:

@@ -205,18 +205,24 @@ def score_tips(scores: HeadScores) -> tuple[str, ...]:
     half, unit = scores.half_width, scores.unit
     tips = []
     for i, value in enumerate(scores.values):
-        lines = [_shown(value, unit) + (" points" if unit == "accuracy" else f" ({unit})")]
+        lines = [value_words(value, unit) + (" points" if unit == "accuracy" else f" ({unit})")]
         if half is not None and scores.low is not None and scores.high is not None:
-            ends = f"{_shown(scores.low[i], unit)} to {_shown(scores.high[i], unit)}"
-            lines.append(f"{scores.level:.0%} interval {ends}, half-width {_shown(half[i], unit).lstrip('+')}")
+            ends = f"{value_words(scores.low[i], unit)} to {value_words(scores.high[i], unit)}"
+            lines.append(f"{scores.level:.0%} interval {ends}, half-width {value_words(half[i], unit).lstrip('+')}")
         if scores.samples is not None:
             lines.append(f"{int(scores.samples[i]):,} samples")
         tips.append("\n".join(lines))
     return tuple(tips)
 
 
-def _shown(value: float, unit: str) -> str:
-    return (f"{100 * value:+.2f}" if unit == "accuracy" else f"{value:+.4g}").replace("-", MINUS)
+def value_format(unit: str) -> str:
+    """How a signed value of a unit is written once it is in the unit shown; those in other units may be small."""
+    return "+.2f" if unit == "accuracy" else "+.4g"
+
+
+def value_words(value: float, unit: str) -> str:
+    """A signed value, in the unit shown."""
+    return f"{shown_unit(unit)[0] * value:{value_format(unit)}}".replace("-", MINUS)
 
 
 def named(head: Head) -> str:

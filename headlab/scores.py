@@ -196,11 +196,10 @@ def contrast(one: HeadScores, other: HeadScores) -> Contrast:
             code="score.grids_differ",
         )
     same = one.unit == other.unit
-    known = one.low is not None and one.high is not None and other.low is not None and other.high is not None
     return Contrast(
         one.values - other.values if same else None,
-        _minus(one.low, other.high) if same and known else None,
-        _minus(one.high, other.low) if same and known else None,
+        _minus(one.low, other.high) if same else None,
+        _minus(one.high, other.low) if same else None,
         max(0.0, one.level + other.level - 1),
         (one.ranks, other.ranks),
         np.sign(one.values) * np.sign(other.values) < 0,

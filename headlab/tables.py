@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from headlab.errors import HeadlabError
 
@@ -107,6 +108,12 @@ class Report:
     example_forwards: int = 0
     seconds: float = 0.0
 
+    def rows(self, name: str) -> Iterator[Mapping[str, Any]]:
+        """The rows of a table as {column: value}; none without it, as in a report of another version."""
+        for table in self.tables:
+            if table.name == name:
+                yield from (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+
     def table(self, name: str) -> Table:
         """A table by its name. Raises HeadlabError for an unknown name."""
         for table in self.tables:
@@ -174,6 +181,11 @@ def _shown(cell: Cell, form: str) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return format(cell, form) if form and not isinstance(cell, str) else str(cell)
+
+
+def is_number(cell: object) -> TypeGuard[float]:
+    """Whether a cell is a finite number."""
+    return isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell)
 
 
 def _texts(values: Any) -> list[str]:

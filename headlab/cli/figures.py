@@ -141,14 +141,14 @@ def _run_drawing(asked: str, seconds: float) -> subprocess.CompletedProcess[str]
         try:
             out, err = process.communicate(asked, timeout=seconds)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            for started in (*_descendants(process.pid), process.pid):
+            for started in (*descendants(process.pid), process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(started, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """What a process started, directly or not, which may be in sessions of their own; none where there is no /proc."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

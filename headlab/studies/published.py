@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from headlab.tables import Cell, Report, Table
+from headlab.tables import Cell, Report, Table, is_number
 
 # Held & Yang (EACL 2023), tables 2 and 3: accuracy of XLM-R base, %, and the number K of heads removed. + and - mark an
 # accuracy that differs from the whole model's (p < 0.05). In table 3, English's heads are removed in every language.
@@ -113,51 +113,40 @@ def _examples(report: Report) -> str:
     return f"up to {known[-1]:,} examples" if known else "examples"
 
 
-Cells = Mapping[str, Cell]
 OWN = ("heads removed", "untouched, %", "difference, points", "low, points", "high, points", "P < 0.05")
+FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
 
 
 def _targeted(report: Report, options: Mapping[str, Any]) -> Here:
     """Of every language: how many heads were removed, and what that changed, by the method, the gradient and chance."""
     own, rivals = str(options.get("method")), ("gradient (example)", "random")
-    found = {(str(row.get("language")), str(row.get("removed by"))): row for row in _rows(report, "targeted")}
+    found = {(str(row.get("language")), str(row.get("removed by"))): row for row in report.rows("targeted")}
     by = [name for name in rivals if any(choice == name for _, choice in found)]
     cells = {}
     for (language, choice), row in found.items():
         others = [found.get((language, name), {}).get("difference, points") for name in by]
-        if choice == own and all(map(_is_number, others)) and _whole(row):
+        if choice == own and all(map(is_number, others)) and _whole(row):
             cells[language] = (*(row[name] for name in OWN), *others)
-    columns = ("heads removed", "unpruned, %", f"{own}, points", "low, points", "high, points", "P < 0.05")
-    return Here((*columns, *(f"{name}, points" for name in by)), (*FORMATS, *("+.1f" for _ in by)), cells)
-
-
-FORMATS = ("d", ".1f", "+.1f", "+.1f", "+.1f", "")
+    return Here((*_titles(own), *(f"{name}, points" for name in by)), (*FORMATS, *("+.1f" for _ in by)), cells)
 
 
 def _transfer(report: Report, options: Mapping[str, Any]) -> Here:
     """Of every language: what removing English's heads changed; none where the source is another language."""
     if options.get("source") != "en":
         return Here()
-    rows = [row for row in _rows(report, "transfer") if row.get("chosen on") == "en" and _whole(row)]
+    rows = [row for row in report.rows("transfer") if row.get("chosen on") == "en" and _whole(row)]
     cells = {str(row["language"]): tuple(row[name] for name in OWN) for row in rows}
-    method = f"{options.get('method')}, points"
-    return Here(("heads removed", "unpruned, %", method, "low, points", "high, points", "P < 0.05"), FORMATS, cells)
+    return Here(_titles(str(options.get("method"))), FORMATS, cells)
 
 
-def _rows(report: Report, name: str) -> Iterator[Cells]:
-    """The rows of a table as {column: value}."""
-    for table in report.tables:
-        if table.name == name:
-            yield from (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+def _titles(method: str) -> tuple[str, ...]:
+    """What the columns OWN are called here."""
+    return ("heads removed", "unpruned, %", f"{method}, points", "low, points", "high, points", "P < 0.05")
 
 
-def _whole(row: Cells) -> bool:
+def _whole(row: Mapping[str, Any]) -> bool:
     """Whether a row has all that is shown of it; where no head was removed, there is no interval."""
-    return set(OWN) <= set(row) and all(_is_number(row[name]) for name in OWN[:3])
-
-
-def _is_number(cell: object) -> bool:
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
+    return set(OWN) <= set(row) and all(is_number(row[name]) for name in OWN[:3])
 
 
 READERS = {"targeted": (TARGETED, _targeted), "transfer": (TRANSFER, _transfer)}

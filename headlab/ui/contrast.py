@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
 
 from headlab.methods.costs import spec_of
 from headlab.methods.table import METHODS
-from headlab.pictures import MINUS, OWN, HeadMap, head_map, is_signed, maps_of
+from headlab.pictures import MINUS, OWN, HeadMap, head_map, is_signed, maps_of, value_format, value_words
 from headlab.records import Floats, Head
 from headlab.scores import Contrast, HeadScores, contrast
 from headlab.stats import spearman_interval
@@ -28,11 +29,20 @@ KEPT, WRITTEN = "_against", "_against_link"  # key of the result compared with, 
 SEED = 0  # of the resamples behind the interval of ρ
 
 
-def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, HeadScores]:
+@dataclass(frozen=True)
+class Rival:
+    """A result to compare with, and what tells it from the one shown."""
+
+    record: HeadScores
+    label: str
+
+
+def rivals(results: Sequence[Result[HeadScores]], shown: HeadScores) -> dict[str, Rival]:
     """{short key: result} on the same heads, without the one that is shown: those of its language first."""
-    fitting = [r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec]
-    fitting.sort(key=lambda r: (r.record.language != shown.language, label(r.record, shown), r.key))
-    return {result.key[:SHORT]: result.record for result in fitting}
+    fitting = (r for r in results if r.record.grid == shown.grid and r.record.spec != shown.spec)
+    found = [(r.key, Rival(r.record, label(r.record, shown))) for r in fitting]
+    found.sort(key=lambda one: (one[1].record.language != shown.language, one[1].label, one[0]))
+    return {key[:SHORT]: rival for key, rival in found}
 
 
 def label(other: HeadScores, shown: HeadScores) -> str:
@@ -60,8 +70,8 @@ def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Callable[[Head
     key = _pick(there, shown)
     if key == NOTHING:
         return
-    other = there[key]
-    found, names = contrast(shown, other), (f"{label(shown, other)} (shown)", label(other, shown))
+    other = there[key].record
+    found, names = contrast(shown, other), (f"{label(shown, other)} (shown)", there[key].label)
     st.markdown(plain(sentence(found, shown, other)))
     every = maps(found, shown, other, names)
     for at, ((title, drawn), place) in enumerate(zip(every.items(), st.columns(len(every)), strict=True)):
@@ -70,7 +80,7 @@ def draw(choice: Choice, shown: HeadScores, head: Head, on_click: Callable[[Head
     show(changes(found, shown, other), f"{key}-{choice.method}")
 
 
-def _pick(there: Mapping[str, HeadScores], shown: HeadScores) -> str:
+def _pick(there: Mapping[str, Rival], shown: HeadScores) -> str:
     """Key of the result to compare with, chosen here or by the link; it holds while other languages are looked at.
 
     The link has the key itself: streamlit would write the label there, which may be another result's tomorrow.
@@ -83,7 +93,7 @@ def _pick(there: Mapping[str, HeadScores], shown: HeadScores) -> str:
     kept = st.session_state.get(KEPT, NOTHING)
     if kept not in options and not any(r.key.startswith(kept) for r in listing(HeadScores).results):
         st.warning(plain(f"The link asks to compare with result {kept[:80]!r}, which is not in the cache."))
-    words = {NOTHING: "nothing", **{key: label(other, shown) for key, other in there.items()}}
+    words = {NOTHING: "nothing", **{key: rival.label for key, rival in there.items()}}
     about = "Another method, estimand, language, task or checkpoint: any result on the same heads."
     start = options.index(kept) if kept in options else 0
     chosen = st.selectbox("Compare with", options, index=start, format_func=words.__getitem__, help=about, key=box)
@@ -107,24 +117,18 @@ def maps(found: Contrast, shown: HeadScores, other: HeadScores, names: tuple[str
         return {**pair, "Ranks, first above second": head_map(moved, shown.grid, unit="ranks", tips=tips)}
     factor, unit = shown_unit(shown.unit)
     marks = OWN * np.sign(found.difference).astype(np.int64) * found.clear
-    tips = [_tip(found, at, factor, unit) for at in range(size)]
+    tips = [_tip(found, at, shown.unit) for at in range(size)]
     difference = head_map(factor * found.difference, shown.grid, unit=unit, marks=marks, tips=tips)
     return {**pair, "Difference, first − second": difference}
 
 
-def _tip(found: Contrast, at: int, factor: float, unit: str) -> str:
+def _tip(found: Contrast, at: int, unit: str) -> str:
     assert found.difference is not None
-    form = _form(unit)
-    words = f"{factor * found.difference[at]:{form}} {unit}"
+    words = f"{value_words(found.difference[at], unit)} {shown_unit(unit)[1]}"
     if found.low is not None and found.high is not None:
-        ends = f"{factor * found.low[at]:{form}} to {factor * found.high[at]:{form}}"
-        words += f"\n{found.level:.0%} interval {ends}"
-    return words.replace("-", MINUS)
-
-
-def _form(unit: str) -> str:
-    """How differences are written; values in other units than points may be small."""
-    return "+.2f" if unit == "points" else "+.4g"
+        low, high = (value_words(end[at], unit) for end in (found.low, found.high))
+        words += f"\n{found.level:.0%} interval {low} to {high}"
+    return words
 
 
 def sentence(found: Contrast, shown: HeadScores, other: HeadScores) -> str:
@@ -162,12 +166,12 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
     moved, signed = found.ranks[1] - found.ranks[0], is_signed(shown) and is_signed(other)
     size = np.abs(moved if found.difference is None else found.difference)
     columns: dict[str, tuple[str, Floats]] = {
-        f"value, {unit}": (_form(unit) if is_signed(shown) else ".4g", factor * shown.values),
-        f"other value, {other_unit}": (_form(other_unit) if is_signed(other) else ".4g", of_other * other.values),
+        f"value, {unit}": (_form(shown), factor * shown.values),
+        f"other value, {other_unit}": (_form(other), of_other * other.values),
     }
     for name in ("difference", "low", "high"):
         if (column := getattr(found, name)) is not None:
-            columns[f"{name}, {unit}"] = (_form(unit), factor * column)
+            columns[f"{name}, {unit}"] = (value_format(shown.unit), factor * column)
     rows: list[tuple[Cell, ...]] = []
     for at in np.argsort(-size, kind="stable").tolist():
         numbers = [float(column[at]) for _, column in columns.values()]
@@ -179,6 +183,10 @@ def changes(found: Contrast, shown: HeadScores, other: HeadScores) -> Table:
         ("stack", "layer", "head", *columns, "rank", "other rank", "ranks above the other", "opposite signs"),
         ("", "d", "d", *formats, "d", "d", "+d", ""), tuple(rows), notes(shown, other),
     )  # fmt: skip
+
+
+def _form(scores: HeadScores) -> str:
+    return value_format(scores.unit) if is_signed(scores) else ".4g"
 
 
 def _turn(found: Contrast, at: int) -> str:

@@ -281,10 +281,15 @@ def label(result: Result[Report], weights: str | None = None) -> str:
     words = [made_words(result), spelled(spec["languages"])]
     words += [str(spec[METHOD])] if METHOD in spec else []
     words += [f"{name.replace('_', ' ')} {as_text(value)}" for name, value in own_settings(result).items()]
-    words += [f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"]
+    words += [sizes_words(spec)]
     words += [f"seed {spec['seed']}"] if spec["seed"] else []
     words += [f"weights {_short(spec[WEIGHTS])}"] if weights is None and spec[WEIGHTS] else []
     return " · ".join([*words, *origin(spec.get(WEIGHTS), weights, spec.get("dtype"))])
+
+
+def sizes_words(spec: Mapping[str, Any]) -> str:
+    """How many examples a report is on. spec: as from `job_spec`."""
+    return f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"
 
 
 def own_settings(result: Result[Report]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from headlab.studies.published import with_paper
 from headlab.studies.table import EXPERIMENTS, METHOD
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
-from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at
+from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, sizes_words
 from headlab.ui.figures import figure, heads_by_row, how_made, show
 from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
@@ -143,8 +143,7 @@ def _of(report: Report) -> str:
     """What a report is on: languages, method and numbers of examples."""
     spec = job_spec(report.spec)
     method = [str(spec[METHOD])] if spec.get(METHOD) else []
-    sizes = f"up to {spec['dev_size'] or '?'} examples of dev and {spec['test_size'] or '?'} of test"
-    return ", ".join([spelled(spec["languages"]), *method, sizes])
+    return ", ".join([spelled(spec["languages"]), *method, sizes_words(spec)])
 
 
 def _made(result: Result[Report]) -> None:

@@ -44,11 +44,12 @@ def figure(
     point under the key.
     """
     chart = re.sub(r"[^\w-]", "-", key or f"figure-{name}")
-    saved = of_choice(name, of)
+    of = chosen() if of is None else of
+    saved = saved_name(name, of)
     config = {**CONFIG, "toImageButtonOptions": {"filename": saved}}
     more: dict[str, Any] = {"on_select": uninterrupted(on_point)} if on_point else {}
     st.plotly_chart(fig, key=chart, config=config, alt=alt or None, selection_mode="points", **more)
-    out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*(chosen() if of is None else of), about])))
+    out = printed(fig, name, alt.partition(";")[0], ", ".join(filter(None, [*of, about])))
     data = {
         "chart": chart, "name": saved, "figure": out.to_json(), "width": PRINT_WIDTH, "height": out.layout.height,
     }  # fmt: skip
@@ -61,9 +62,9 @@ def chosen() -> tuple[str, ...]:
     return () if choice is None else (choice.model, choice.task)
 
 
-def of_choice(name: str, of: tuple[str, ...] | None = None) -> str:
+def saved_name(name: str, of: tuple[str, ...]) -> str:
     """The name of a file to save, without its ending: what it holds, of which model and task."""
-    return "-".join((name, *map(plain_name, chosen() if of is None else of)))
+    return "-".join((name, *map(plain_name, of)))
 
 
 @cache
@@ -108,7 +109,7 @@ def show(table: Table, key: str) -> None:
         st.caption(plain(note))
     short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
     st.download_button(
-        "Download this table as CSV", table.csv, f"{of_choice(table.name)}{short}.csv", "text/csv",
+        "Download this table as CSV", table.csv, f"{saved_name(table.name, chosen())}{short}.csv", "text/csv",
         key=f"csv-{key[:12]}-{table.name}", on_click="ignore", icon=":material/download:",
     )  # fmt: skip
 

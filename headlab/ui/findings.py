@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from headlab.store import Result
 from headlab.studies.differences import ALPHA, COLUMNS
 from headlab.studies.table import FRONT, METHOD
 from headlab.studies.targeted import HARMFUL, MEAN
-from headlab.tables import Report, Table, p_is
-from headlab.ui.names import language_title
+from headlab.tables import Report, is_number, p_is
+from headlab.ui.names import counted, language_title
 
 ENDS = COLUMNS[:3]  # a difference and its interval
 
@@ -95,11 +94,6 @@ def _examples(every: Iterable[HeadScores]) -> str:
     return f"{sizes[0]:,} examples" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,} examples"
 
 
-def _counted(count: float, what: str) -> str:
-    """'1 head', '2 heads'."""
-    return f"{count:g} {what}{'s' * (count != 1)}"
-
-
 def _many(some: int, every: int) -> str:
     return f"{some} of {every} heads"
 
@@ -117,19 +111,19 @@ def _targeted(result: Result[Report]) -> Iterator[Finding]:
     numbers = ("untouched, %", "accuracy, %", *ENDS)
     every = [row for row in _rows(result.record, "targeted", numbers) if row.get("removed by") == HARMFUL]
     named = [row for row in every if isinstance(row.get("language"), str)]
-    rows = [row for row in named if row["language"] != MEAN and _is_number(n := row.get("heads removed")) and n]
+    rows = [row for row in named if row["language"] != MEAN and is_number(n := row.get("heads removed")) and n]
     if not rows:
         return
     best = max(rows, key=lambda row: row["low, points"])
     holms = [row.get("p (Holm)") for row in rows]
-    sure = sum(_is_number(p) and p <= ALPHA and row["low, points"] > 0 for p, row in zip(holms, rows, strict=True))
+    sure = sum(is_number(p) and p <= ALPHA and row["low, points"] > 0 for p, row in zip(holms, rows, strict=True))
     means = [row for row in named if row["language"] == MEAN]
     method = part(result.record.spec, "options", METHOD) or "the scores"
     off, whole = best["heads removed"], f"{best['untouched, %']:.1f} to {best['accuracy, %']:.1f} %"
     said = (
-        f"Heads that harm on dev by {method}, switched off: of {_counted(len(rows), 'language')} with such "
+        f"Heads that harm on dev by {method}, switched off: of {counted(len(rows), 'language')} with such "
         f"heads {sure} surely gain{'s' * (sure == 1)} on test (p by Holm up to {ALPHA:g}). "
-        f"Surest is {language_title(best['language'])}, {_counted(off, 'head')} off: {whole}, "
+        f"Surest is {language_title(best['language'])}, {counted(off, 'head')} off: {whole}, "
         f"{_points(best)}{_tested(result.record, best['language'])}."
     )
     said += "".join(f" Mean of all languages: {_points(row)}." for row in means[:1])
@@ -166,7 +160,7 @@ def _agreement(result: Result[Report]) -> Iterator[Finding]:
         middle = float(np.median([row["rho"] for row in rows]))
         said = f"{_pair(least)} rank the heads least alike, {_pair(most)} most, "
         said += f"the median of {len(rows):,} pairs is {_rho(middle)}"
-    clear = [row["ceiling"] for row in rows if row.get("noise") == "" and _is_number(row.get("ceiling"))]
+    clear = [row["ceiling"] for row in rows if row.get("noise") == "" and is_number(row.get("ceiling"))]
     limit = f" With this noise two equal rankings would show about {np.median(clear):.2f}." if clear else ""
     yield Finding(f"{said}.{limit}", "experiments", "Agreement", {"experiment": "agreement", "report": result.key[:12]})
 
@@ -180,15 +174,9 @@ def _rho(value: float) -> str:
     return f"{value:.2f}".replace("-", MINUS)
 
 
-def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(report: Report, name: str, numbers: Sequence[str]) -> list[Mapping[str, Any]]:
     """The rows of a table as {column: value}, without those that lack one of these numbers."""
-    tables: Sequence[Table] = [table for table in report.tables if table.name == name]
-    rows = [dict(zip(table.columns, row, strict=True)) for table in tables for row in table.rows]
-    return [row for row in rows if all(_is_number(row.get(column)) for column in numbers)]
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return [row for row in report.rows(name) if all(is_number(row.get(column)) for column in numbers)]
 
 
 def _tested(report: Report, language: str) -> str:

@@ -59,29 +59,19 @@ def at_a_glance(gates: LearnedGates) -> None:
 
 def training(gates: LearnedGates, key: str) -> None:
     """How the gates opened and closed during training, and the loss."""
-    name = f"gates-{gates.language}-{gates.weight:g}"
+    name, about = f"gates-{gates.language}-{gates.weight:g}", f"{gates.language}, λ = {gates.weight:g}"
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown("##### How likely each gate is open")
-        figure(
-            open_map(gates),
-            f"{name}-map",
-            key=f"gates-map-{key}",
-            alt="P(open) of every gate over the training",
-            about=f"{gates.language}, λ = {gates.weight:g}",
-        )
+        alt = "P(open) of every gate over the training"
+        figure(open_map(gates), f"{name}-map", key=f"gates-map-{key}", alt=alt, about=about)
         st.caption(
             "P(g ≠ 0). Blue: open; orange: closed; pale: as likely as not; blank: a head without a gate, which stays."
         )
     with right:
         st.markdown("##### Loss, penalty and open heads")
-        figure(
-            course(gates),
-            f"{name}-course",
-            key=f"gates-course-{key}",
-            alt="Loss, penalty and open heads by step",
-            about=f"{gates.language}, λ = {gates.weight:g}",
-        )
+        alt = "Loss, penalty and open heads by step"
+        figure(course(gates), f"{name}-course", key=f"gates-course-{key}", alt=alt, about=about)
         st.caption("Loss is the mean of the task's since the point before; penalty is λ times the sum of P(open).")
 
 

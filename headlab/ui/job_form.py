@@ -18,7 +18,7 @@ from headlab.ui.job_actions import asked_for, end_form, refusal, show, start
 from headlab.ui.job_format import KINDS
 from headlab.ui.names import language_title, page_link
 from headlab.ui.presses import button
-from headlab.ui.shell import Choice, known_models, languages_of, supervisor
+from headlab.ui.shell import Choice, known_models, languages_of, specs_here, supervisor
 
 # The job being set up: its widget keys, and the spec from their values. No streamlit here.
 
@@ -184,7 +184,7 @@ def _told() -> None:
 
 
 def _model(draft: Draft) -> None:
-    models = list(dict.fromkeys([draft.model, *known_models()]))
+    models = list(dict.fromkeys([draft.model, *known_models(specs_here())]))
     st.selectbox("Model", models, key=draft.key("model"), accept_new_options=True, help="Or type a hub id or a folder.")
 
 

@@ -33,6 +33,11 @@ def language_title(code: str) -> str:
     return f"{LANGUAGES[code]} ({code})" if code in LANGUAGES else code
 
 
+def counted(count: float, what: str) -> str:
+    """'1 head', '2 heads'."""
+    return f"{count:g} {what}{'s' * (count != 1)}"
+
+
 def head_key(head: Head) -> str:
     """A head as links and tables write it: stack.layer.head, counted from 0."""
     return f"{head.stack}.{head.layer}.{head.head}"

@@ -17,7 +17,7 @@ from headlab.records import Bools, Floats, Head
 from headlab.report.commands import part
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, show
-from headlab.ui.names import head_from, head_key, head_words, language_title, page_link, plain
+from headlab.ui.names import counted, head_from, head_key, head_words, language_title, page_link, plain
 from headlab.ui.roles_store import HAS, ROLES, Found, Roles, against, heads_of, words
 
 # A head's card on the Roles page: its roles in words, where it looks, and every role with counts and intervals.
@@ -179,7 +179,9 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
         st.info(f"No head has a role in {plain(language_title(focus))}.")
         return
     start = kinds.index(FIRST) if FIRST in kinds else 0
-    kind = st.selectbox("Role", kinds, index=start, key="roles-kind", format_func=lambda k: f"{k} ({many(counts[k])})")
+    kind = st.selectbox(
+        "Role", kinds, index=start, key="roles-kind", format_func=lambda k: f"{k} ({counted(counts[k], 'head')})"
+    )
     found = across(reports, focus, kind)
     if len(reports) > 1:
         names = [f"{row.head} {_short(row.role)}" for row in found.rows]
@@ -195,11 +197,6 @@ def draw_languages(reports: Mapping[str, Roles], focus: str) -> None:
     else:
         st.info(f"Only {plain(language_title(focus))} has a report; choose more languages, and find their roles below.")
     show(table_of(found, focus, kind), f"across-{focus}-{kind}")
-
-
-def many(heads: int) -> str:
-    """'1 head', '2 heads'."""
-    return f"{heads} head{'' if heads == 1 else 's'}"
 
 
 def _short(role: str) -> str:

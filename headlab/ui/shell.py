@@ -30,7 +30,7 @@ from headlab.tables import Report
 from headlab.tasks import names, task
 from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
-from headlab.ui.names import PAGES, plain
+from headlab.ui.names import PAGES, counted, plain
 from headlab.ui.presses import follow, give, uninterrupted
 from headlab.ui.results import Found, matching, select, variants
 from headlab.ui.sidebar import (
@@ -275,6 +275,7 @@ def _status(every: float | None) -> None:
 
 Stamp = str  # name, time and size of every file: one text, as streamlit takes long to hash many small values
 KINDS = (HeadScores, Report, LearnedGates)  # what pages list
+R = TypeVar("R")
 
 
 def listing(kind: type[T]) -> Listing[T]:
@@ -282,9 +283,19 @@ def listing(kind: type[T]) -> Listing[T]:
 
     Raises HeadlabError for a folder that cannot be read.
     """
+    return cast(Listing[T], _of_folder(lambda root, stamp: _listing(root, stamp, kind)))
+
+
+def specs_here() -> list[Mapping[str, Any]]:
+    """The spec of every stored result that pages list. Raises as `listing` does."""
+    return _of_folder(_specs)
+
+
+def _of_folder(read: Callable[[Path, Stamp], R]) -> R:
+    """What is read of the cache folder. read: of folder and stamp, cached by both."""
     root = default_root()
     try:
-        return cast(Listing[T], _listing(root, _stamp(root), kind))
+        return read(root, _stamp(root))
     except OSError as error:
         raise HeadlabError(
             f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
@@ -295,6 +306,11 @@ def listing(kind: type[T]) -> Listing[T]:
 @st.cache_resource(max_entries=2 * len(KINDS), show_spinner=False)
 def _listing(root: Path, stamp: Stamp, kind: type) -> Listing[Any]:
     return store(root).listing(kind)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _specs(root: Path, stamp: Stamp) -> list[Mapping[str, Any]]:
+    return [result.record.spec for kind in KINDS for result in _listing(root, stamp, kind).results]
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -450,12 +466,6 @@ def stored(specs: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
     return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
 
 
-def specs_here() -> list[Mapping[str, Any]]:
-    """The spec of every stored result that pages list."""
-    listings: list[Listing[Any]] = [listing(kind) for kind in KINDS]
-    return [result.record.spec for found in listings for result in found.results]
-
-
 @dataclass(frozen=True)
 class Other:
     """Stored results of another model or task.  page: where most of them are shown.  choice: that shows them."""
@@ -471,7 +481,7 @@ def others(choice: Choice) -> list[Other]:
     scored = stored([result.record.spec for result in listing(HeadScores).results])
     found = []
     for (model, name), count in sorted(stored(specs).items()):
-        many = f"{count} result{'s' * (count != 1)}"
+        many = counted(count, "result")
         if name == TREEBANK:
             if model != choice.model:
                 found.append(Other(replace(choice, model=model, label_map=None), "roles", f"{model}: {many} on roles"))
@@ -482,12 +492,11 @@ def others(choice: Choice) -> list[Other]:
     return found
 
 
-def known_models(specs: Sequence[Mapping[str, Any]] | None = None) -> list[str]:
+def known_models(specs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Models that can be chosen: the embedded ones, those with results, and those named in this session.
 
-    specs: of all stored results, if they have been read.
+    specs: of all stored results.
     """
-    specs = specs_here() if specs is None else specs
     named = [*st.session_state.get("_named_models", []), *filter(HUB_ID.fullmatch, st.query_params.get_all("model"))]
     known = dict.fromkeys([*embedded_models(), *sorted({model for model, _ in stored(specs)}), *named])
     return list(known) or ["e5-small-intents"]
