@@ -3,7 +3,7 @@
 import streamlit as st
 
 from headlab.records import HeadGrid
-from headlab.ui import attention_page, job_offer
+from headlab.ui import attention_page, job_offer, shell
 from headlab.ui.attention_page import Panel, head_names, pick_heads, pick_sentences
 from headlab.ui.names import head_key
 from headlab.ui.notices import remember, remembered
@@ -18,7 +18,7 @@ def attention(_client, model, fingerprint, text, pair, heads):
 with page("attention") as choice:
     worker = client()
     with st.spinner("Loading the model …"):
-        loaded = waited(lambda: worker.model(choice.model))
+        loaded = shell.loaded(choice.model)
     grid = HeadGrid.from_json(loaded["grid"])
     results = found(choice)
     heads = pick_heads(grid, results)

@@ -4,7 +4,6 @@ import streamlit as st
 
 from headlab.pictures import maps_of
 from headlab.report.commands import part
-from headlab.scores import HeadScores
 from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Report
@@ -55,10 +54,7 @@ def missing(choice, results):
         job_offer.offer(choice, results.missing, results.like)
     if job_actions.progress():
         page_link("heads", "Heads: watch its map sharpen")
-    skipped = len(listing(HeadScores).problems)
-    page_link(
-        "jobs", "Jobs: what is cached and what it cost" + (f"; {skipped} folders were skipped" if skipped else "")
-    )
+    page_link("jobs", "Jobs: what is cached and what it cost")
 
 
 def elsewhere(choice):

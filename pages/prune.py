@@ -15,12 +15,13 @@ from headlab.ui import (
     prune_figures,
     prune_pareto,
     prune_savings,
+    shell,
 )
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.names import plain
 from headlab.ui.notices import keep_known, remember
 from headlab.ui.prune_figures import SIZES, Question
-from headlab.ui.shell import client, found, guarded, page, waited
+from headlab.ui.shell import client, found, guarded, page
 
 SPLIT_HELP = (
     f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting. A mask chosen while "
@@ -83,8 +84,7 @@ def smaller(choice, identity, now):
 
 with page("prune") as choice:
     with st.spinner("Loading the model …"):
-        worker = client()
-        loaded = waited(lambda: worker.model(choice.model))
+        loaded = shell.loaded(choice.model)
     identity = {name: loaded[name] for name in ("name", "revision", "fingerprint")}
     now = history(identity["fingerprint"], HeadGrid.from_json(loaded["grid"]))
     # A widget's state is dropped with its page: without it, the user has just arrived.
@@ -93,7 +93,7 @@ with page("prune") as choice:
     if loaded.get("note"):
         st.caption(plain(loaded["note"]))
     if choice.languages:
-        results = prune_board.fitting(found(choice), now.grid)
+        results = found(choice)
         board(choice, loaded, identity, now, results, prune_savings.jobs())
         job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:

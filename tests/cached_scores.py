@@ -44,7 +44,7 @@ def fill(root: Path, fingerprint: str = "0" * 64) -> Path:
     for method in ("shapley", "gradient", "confidence", "leave-one-out"):
         for language in LANGUAGES[:5] if method == "leave-one-out" else LANGUAGES:
             scores = made_up(language, method, fingerprint)
-            Store(root).run(scores.spec).finish(scores, {"versions": {}})
+            Store(root).run(scores.spec).finish(scores, {"created": "2026-11-21T05:00:00+00:00", "versions": {}})
     return root
 
 

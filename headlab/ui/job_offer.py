@@ -16,7 +16,7 @@ from headlab.tables import duration
 from headlab.ui import job_actions
 from headlab.ui.job_actions import ask, asked_for, heads_of, known_jobs, progress, refusal, start
 from headlab.ui.job_format import spelled
-from headlab.ui.names import language_title, plain
+from headlab.ui.names import counted, language_title, plain
 from headlab.ui.presses import button, follow
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, Latest, guarded, listing
@@ -128,6 +128,8 @@ def offer(choice: Choice, missing: Sequence[str], like: HeadScores | None = None
 
     like: as in `work_of`.  Languages of live jobs are left out.  folded: the command is in an expander.
     """
+    if skipped := len(listing(HeadScores).problems):
+        st.caption(f"Skipped in the cache: {counted(skipped, 'folder')}; the Jobs page says why.")
     if sentence := refusal(choice):
         st.warning(plain(sentence))
         return

@@ -47,17 +47,6 @@ class Board:
         return self.now.grid
 
 
-def fitting(results: Found, grid: HeadGrid) -> Found:
-    """The results if they are of these heads; else none, and a sentence that says so."""
-    if results.grid in (None, grid):
-        return results
-    st.warning(
-        f"The scores of {plain(', '.join(results.scores))} in the cache are of other heads than this model's: an "
-        "earlier version of headlab missed some of them or numbered their layers otherwise. They are not used here."
-    )
-    return Found(missing=(*results.scores, *results.missing))
-
-
 def pick_scores(found: Found) -> HeadScores | None:
     """The widget that chooses whose scores colour the grid; not drawn if there is no choice."""
     if len(found.scores) < 2:

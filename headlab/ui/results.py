@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,8 +15,9 @@ from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.methods.table import METHODS
 from headlab.records import Bools, Floats, HeadGrid, content_key
+from headlab.report.commands import part
 from headlab.scores import RAW, HeadScores, coarse
-from headlab.store import Result
+from headlab.store import Listing, Result
 
 # Which cached result represents a language, and in words: pure functions of a store listing.
 
@@ -46,6 +48,40 @@ class Found:
     def grid(self) -> HeadGrid | None:
         """The head grid of these scores."""
         return self.first.grid if self.first else None
+
+
+def stored(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many stored results there are, by model and task. specs: of all of them."""
+    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
+    return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
+
+
+def spoken(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
+    """The languages of the stored results of a task, in order of their codes."""
+    said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)
+    return sorted({code for told in said if isinstance(told, str) for code in told.split(",") if code})
+
+
+def of_own_heads(listing: Listing[Any], grids: Mapping[str, HeadGrid]) -> Listing[Any]:
+    """A listing without the results that are of other heads than their model's; these are problems.
+
+    Earlier versions of headlab found fewer heads in some architectures, or numbered the layers otherwise.
+
+    grids: heads of known models, by fingerprint.  Of a model that is not known, the newest result has the right ones.
+    """
+    known, wrong = dict[str, HeadGrid](grids), dict[str, str]()
+    gridded = (r for r in listing.results if isinstance(getattr(r.record, "grid", None), HeadGrid))
+    for result in sorted(gridded, key=lambda result: str(result.meta.get("created", "")), reverse=True):
+        weights = str(part(result.record.spec, "model", "fingerprint"))
+        if known.setdefault(weights, result.record.grid) != result.record.grid:
+            wrong[result.key] = (
+                f"the result in {result.folder} is of other heads than its model's: an earlier version of headlab "
+                "missed some of them or numbered their layers otherwise; delete that folder and compute it again"
+            )
+    if not wrong:
+        return listing
+    right = tuple(result for result in listing.results if result.key not in wrong)
+    return Listing(right, (*listing.problems, *wrong.values()))
 
 
 def matching(

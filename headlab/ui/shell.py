@@ -7,10 +7,10 @@ import importlib
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -23,7 +23,7 @@ from headlab.l0_gates import LearnedGates
 from headlab.labels import same_classes
 from headlab.methods.costs import options_of
 from headlab.methods.table import METHODS
-from headlab.report.commands import part
+from headlab.records import HeadGrid
 from headlab.scores import HeadScores
 from headlab.store import Listing, Store, default_root
 from headlab.tables import Report
@@ -32,7 +32,7 @@ from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
 from headlab.ui.names import PAGES, counted, plain
 from headlab.ui.presses import follow, give, uninterrupted
-from headlab.ui.results import Found, matching, select, variants
+from headlab.ui.results import Found, matching, of_own_heads, select, spoken, stored, variants
 from headlab.ui.sidebar import (
     CLASSES,
     HUB_ID,
@@ -281,9 +281,22 @@ R = TypeVar("R")
 def listing(kind: type[T]) -> Listing[T]:
     """Every readable result of a kind (HeadScores, Report, …) in the cache folder, re-read only when it changed.
 
-    Raises HeadlabError for a folder that cannot be read.
+    Results of other heads than their model's are problems. Raises HeadlabError for a folder that cannot be read.
     """
-    return cast(Listing[T], _of_folder(lambda root, stamp: _listing(root, stamp, kind)))
+    return cast(Listing[T], _of_folder(lambda root, stamp: _listing(root, stamp, kind, " ".join(_grids()))))
+
+
+@st.cache_resource(show_spinner=False)
+def _grids() -> dict[str, HeadGrid]:
+    """Heads of every model that the worker has loaded for a page, by fingerprint."""
+    return {}
+
+
+def loaded(name: str) -> Mapping[str, Any]:
+    """The worker's description of a model, which it loads (`Client.model`); from then on its heads are known."""
+    found = waited(partial(client().model, name))
+    _grids()[found["fingerprint"]] = HeadGrid.from_json(found["grid"])
+    return found
 
 
 def specs_here() -> list[Mapping[str, Any]]:
@@ -304,8 +317,8 @@ def _of_folder(read: Callable[[Path, Stamp], R]) -> R:
 
 
 @st.cache_resource(max_entries=2 * len(KINDS), show_spinner=False)
-def _listing(root: Path, stamp: Stamp, kind: type) -> Listing[Any]:
-    return store(root).listing(kind)
+def _listing(root: Path, stamp: Stamp, kind: type, loaded: str = "") -> Listing[Any]:
+    return of_own_heads(store(root).listing(kind), _grids())
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
@@ -460,12 +473,6 @@ def choose() -> Choice:
     return made if isinstance(made, Choice) else sidebar()
 
 
-def stored(specs: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """How many stored results there are, by model and task. specs: of all of them."""
-    pairs = ((part(spec, "model", "name"), part(spec, "task", "name")) for spec in specs)
-    return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
-
-
 @dataclass(frozen=True)
 class Other:
     """Stored results of another model or task.  page: where most of them are shown.  choice: that shows them."""
@@ -506,8 +513,7 @@ def languages_of(name: str) -> list[str]:
     """A task's languages; for a task that is unknown here or cannot be read, those of its results."""
     if name in names() and not unreadable(name):
         return list(task(name).languages)
-    said = (part(spec, "task", "language") for spec in specs_here() if part(spec, "task", "name") == name)
-    return sorted({code for told in said if isinstance(told, str) for code in told.split(",") if code})
+    return spoken(specs_here(), name)
 
 
 def _restore() -> None:

@@ -17,7 +17,6 @@ from headlab.records import HeadGrid, Stack
 from headlab.scores import HeadScores
 from headlab.ui.history import History
 from headlab.ui.mask_pages import mask_text, take
-from headlab.ui.prune_board import fitting
 from headlab.ui.prune_figures import (
     Figure,
     Question,
@@ -31,7 +30,6 @@ from headlab.ui.prune_figures import (
 from headlab.ui.results import (
     CORRECTED,
     MEAN,
-    Found,
     Suggestion,
     expected_false,
     how_chosen,
@@ -370,10 +368,3 @@ def test_a_mask_that_does_not_fit_is_refused_and_nothing_is_lost(what, code):
         take(broken_masks()[what], "their.json", now, FINGERPRINT)
     assert np.flatnonzero(~now.kept).tolist() == [2]
     assert (len(now.steps), now.stamp) == (2, 1)
-
-
-def test_scores_of_other_heads_colour_nothing_and_suggest_nothing():
-    mine, other = Found({"de": scores("de")}, missing=("th",)), HeadGrid((Stack("encoder", (2, 2, 2)),))
-    assert fitting(mine, GRID) is mine
-    assert fitting(Found(missing=("th",)), other) == Found(missing=("th",))
-    assert fitting(mine, other) == Found(missing=("de", "th"))

@@ -28,16 +28,16 @@ from headlab.errors import HeadlabError
 from headlab.labels import write_map
 from headlab.methods.table import METHODS
 from headlab.pictures import adjusted
-from headlab.records import Head
+from headlab.records import Head, HeadGrid, Stack
 from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.stats import holm
-from headlab.store import Result, Store
+from headlab.store import Listing, Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
 from headlab.ui import coverage, head_card, headgrid, heads_live, job_offer, names, shell
 from headlab.ui.job_form import Draft
-from headlab.ui.results import matching, select, variants
+from headlab.ui.results import matching, of_own_heads, select, variants
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -92,6 +92,46 @@ def test_torn_and_foreign_results_are_listed_and_the_rest_is_shown(cache):
     assert not app.exception
     assert "2 cache folders were skipped" in [e.label for e in app.expander]
     assert "result.npz is damaged" in said(app)
+
+
+OTHER_GRID = HeadGrid((Stack("encoder", (12,) * 11),))
+
+
+def of_other_heads(language):
+    """Scores as an earlier version of headlab made them that missed a layer."""
+    scores, cut = made_up(language, "shapley"), slice(0, OTHER_GRID.size)
+    arrays = {name: getattr(scores, name)[cut] for name in ("values", "low", "high", "samples", "p_values")}
+    spec = {**scores.spec, "model": {**scores.spec["model"], "revision": "earlier"}}
+    return dataclasses.replace(scores, grid=OTHER_GRID, spec=spec, **arrays)
+
+
+def test_results_of_other_heads_than_the_models_are_not_used_and_said(cache):
+    old = Result("old", Path("old"), of_other_heads("de"), {"created": "2026-01-01T00:00:00+00:00"})
+    new = Result("new", Path("new"), made_up("th", "shapley"), {"created": "2026-02-01T00:00:00+00:00"})
+    other = Result("other", Path("other"), made_up("th", "shapley", "1" * 64), {})
+    both = Listing((old, new, other), ("torn",))
+    assert of_own_heads(both, {}).results == (new, other)  # the newest has the model's heads
+    problems = of_own_heads(both, {}).problems
+    assert problems[0] == "torn"
+    assert "result in old is of other heads" in problems[1]
+    assert of_own_heads(both, {"0" * 64: OTHER_GRID}).results == (old, other)  # unless the model is known
+    assert of_own_heads(both, {"0" * 64: GRID}).results == (new, other)
+    alone = Listing((old, other), ())
+    assert of_own_heads(alone, {}) is alone  # nothing says that it is wrong
+
+
+@pytest.mark.parametrize("path", ["heads", "languages", "overview", "masks", "jobs"])
+def test_pages_leave_out_what_is_of_other_heads(cache, path):
+    old = of_other_heads("de")
+    Store(cache).run(old.spec).finish(old, {"created": "2025-11-21T05:00:00+00:00", "versions": {}})
+    shutil.rmtree(Store(cache).run(made_up("de", "shapley").spec).folder)
+    app = run(path)
+    assert not app.exception
+    if path == "jobs":
+        assert "is of other heads than its model's" in said(app)
+    elif path != "masks":  # which computes no scores
+        assert "Skipped in the cache: 1 folder" in said(app)
+        assert "de" in said(app).partition("Not cached: ")[2] or path != "heads"
 
 
 def test_the_listing_follows_the_folder(cache):
