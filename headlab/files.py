@@ -44,7 +44,7 @@ def write_atomic(path: Path, data: bytes) -> None:
                 temporary.replace(path)  # while still locked
         if not POSIX:
             temporary.replace(path)  # Windows cannot rename an open file, and nothing is swept there
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -88,11 +88,11 @@ def make_folder(folder: Path) -> None:
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in made:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power failure."""
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power failure."""
     with suppress(OSError):  # not every file system supports this; the file is in place either way
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import append_line, as_path, read_json, write_atomic, write_json
+from headlab.files import append_line, as_path, read_json, sync_folder, write_atomic, write_json
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
@@ -106,6 +106,7 @@ class Run:
         path = self.folder / "spec.json"
         try:
             if read_json(path) == self.spec:
+                sync_folder(self.folder.parent)  # the process that made the folder may have died before it did
                 return
             problem = "another run's"
         except HeadlabError as error:

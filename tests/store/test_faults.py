@@ -206,7 +206,10 @@ def test_a_cache_that_is_read_only_is_read_and_what_it_lacks_is_refused_in_a_sen
             run(model, Store(cache), "yy")
 
 
-def test_what_is_written_is_there_after_a_loss_of_power(model: Model, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("before", ["nothing", "a folder whose process died before it was synced"])
+def test_what_is_written_is_there_after_a_loss_of_power(
+    model: Model, before: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     """A name is on the disk once its folder is synced, and a content once its file is; the rest may be lost."""
     names, contents, sync = set[Path](), set[int](), os.fsync
 
@@ -216,8 +219,14 @@ def test_what_is_written_is_there_after_a_loss_of_power(model: Model, tmp_path: 
         names.update(path.iterdir() if path.is_dir() else ())
         contents.add(os.fstat(descriptor).st_ino)
 
-    monkeypatch.setattr(os, "fsync", fsync)
     root = tmp_path / "new" / "cache"
+    if before != "nothing":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", lambda _: None)
+            left = interrupted(model, root)
+        names.update({root.parent, root, *left.folder.iterdir()})
+        contents.update(path.stat().st_ino for path in left.folder.iterdir())
+    monkeypatch.setattr(os, "fsync", fsync)
     begun = interrupted(model, root)
     for _ in range(2):
         kept = [path for path in begun.folder.iterdir() if path.name != "log.txt"]
