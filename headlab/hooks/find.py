@@ -87,6 +87,7 @@ class Probe(TorchFunctionMode):
 
     counts: numbers of heads that the configuration names.  pending: heads that were scaled and have not reached a
     projection; None if there are none.  attention: the module that called `gated_sdpa` for them, if one did.
+    tokens_first: whether heads came to a layer in the order [token, row, ...], in which headlab cannot gate them.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -97,6 +98,7 @@ class Probe(TorchFunctionMode):
         self.calls: list[Call] = []
         self.pending: int | None = None
         self.attention: nn.Module | None = None
+        self.tokens_first = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -127,11 +129,10 @@ class Probe(TorchFunctionMode):
         if self.pending is None or not args:
             return None
         given, heads = args[0], self.pending
-        if given.dim() != 3 or len(given) != ROWS or given.shape[-1] % heads:
+        if given.dim() != 3 or len(given) != ROWS:
+            self.tokens_first |= given.dim() == 3 and given.shape[1] == ROWS and _takes(given.movedim(1, 0), heads)
             return None
-        blocks = given.unflatten(-1, (heads, -1))
-        same, scaled = blocks[SAME], blocks[SCALED]
-        if near(scaled, same) or not near(scaled / _factors(heads, given)[:, None], same):
+        if not _takes(given, heads):
             return None
         ahead = not near(given[OTHER, 0], given[SAME, 0])
         site = module if self.attention is None else self.attention
@@ -148,6 +149,16 @@ class Probe(TorchFunctionMode):
     def passes(self, module: nn.Module) -> None:
         """Called before a layer without heads, which is a row of 0 heads: layers keep their numbers."""
         self.calls.append(Call(self.names[module], module, 0, module))
+
+
+def _takes(given: torch.Tensor, heads: int) -> bool:
+    """Whether these inputs of a linear layer, [row, token, ...], are the outputs of scaled heads side by side."""
+    if given.shape[-1] % heads:
+        return False
+    if not given.any():  # heads that were switched off in the weights: nothing to see, but they are heads
+        return True
+    same, scaled = given.unflatten(-1, (heads, -1))[[SAME, SCALED]]
+    return not near(scaled, same) and near(scaled / _factors(heads, given)[:, None], same)
 
 
 def _factors(heads: int, like: torch.Tensor) -> torch.Tensor:
@@ -178,6 +189,9 @@ def find(model: PreTrainedModel, untouched: torch.Tensor) -> list[Call]:
     if not probe.calls and probe.pending is None:
         raise _refused(model, "it computes no softmax over the tokens that each head attends to",
                        "model.heads_not_found")  # fmt: skip
+    if probe.tokens_first:
+        raise _refused(model, "its attention orders what it computes as [token, example, ...], and headlab gates "
+                       "[example, token, ...] only", "model.tokens_first")  # fmt: skip
     if probe.pending is not None or not near(out[SCALED], out[SAME]):
         raise _refused(model, "no linear layer takes the outputs of its heads side by side, or they are mixed before",
                        "model.heads_mixed")  # fmt: skip

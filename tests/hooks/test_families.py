@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -147,6 +148,24 @@ def test_a_layer_with_fewer_heads_than_the_configuration_says_is_found() -> None
     module = families.tiny("bert")
     module.config.num_attention_heads = 6
     assert families.attached(module).grid.to_json() == {"encoder": [4, 4]}
+
+
+@pytest.mark.parametrize(("family", "values"), [("bert", r"layer\.1\..*value"), ("gpt_neo", r"h\.1\..*v_proj")])
+def test_a_layer_whose_heads_all_give_0_has_heads(family: str, values: str) -> None:
+    """As one does whose heads were switched off in the weights."""
+    module = families.tiny(family).double()
+    whole = families.attached(module).grid
+    module = families.tiny(family).double()
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if re.search(values, name):
+                weight.zero_()
+    assert families.attached(module).grid == whole
+
+
+def test_attention_that_has_tokens_before_examples_is_refused_with_that_reason() -> None:
+    with raises("model.tokens_first", "FSMTForConditionalGeneration (model type fsmt)"):
+        families.attached(families.tiny("fsmt").double())
 
 
 def test_heads_that_are_mixed_before_their_projection_are_refused() -> None:
