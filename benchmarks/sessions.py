@@ -43,7 +43,7 @@ PACKAGES = ("headlab", "torch", "transformers", "numpy", "httpx", "uvicorn")
 
 @dataclass(frozen=True)
 class Setting:
-    """One row: seconds from the question to the first figure (32 examples) and to the final one (512).
+    """One row: seconds from the question to the first figure (16 examples) and to the final one (512).
 
     served: toggles answered by session, to see that none was left out.
     """

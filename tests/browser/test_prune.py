@@ -103,7 +103,7 @@ def test_the_first_figure_does_not_wait_for_the_last(visit):
     cell(page, "6.2").click()
     accuracy(page, 1)
     said = " ".join(page.evaluate("window.said"))
-    assert re.search("1 head off: (32|256) of 512 dev examples so far", said)
+    assert re.search("1 head off: (16|256) of 512 dev examples so far", said)
 
 
 def test_a_click_that_gets_lost_on_its_way_is_sent_again(light, line):

@@ -193,7 +193,7 @@ def test_the_table_is_in_points_and_pays_for_looking_at_several_languages():
     ("row", "pruned", "words"),
     [
         (figure(), True, "−2.0 [−3.0, −1.0] · 512 of 512 · final"),
-        (figure(n=32, done=False), True, "32 of 512 · so far"),
+        (figure(n=16, done=False), True, "16 of 512 · so far"),
         (figure(n=128, done=False, low=None, p=None), True, "−2.0 · 128 of 512 · so far"),
         (figure(n=1000, total=1000, difference=-0.0001), True, "±0.0 [−3.0, −1.0] · 1,000 of 1,000 · final"),
         (figure(n=40, total=40), True, "−2.0 [−3.0, −1.0] · 40 of 40 · final"),
@@ -205,12 +205,12 @@ def test_a_headline_says_how_sure_it_is_and_on_how_many_and_hides_a_difference_o
 
 
 def test_a_row_that_is_not_final_has_no_test_and_no_difference_on_few():
-    rows = {"de": figure(n=32, done=False), "th": figure("th", n=256, done=False)}
+    rows = {"de": figure(n=16, done=False), "th": figure("th", n=256, done=False)}
     frame = table(rows, ["de", "th"]).set_index("Language")
     assert frame["Difference"].isna().tolist() == [True, False]
     assert frame["p"].isna().all()
     assert "p (Holm)" not in frame or frame["p (Holm)"].isna().all()
-    assert frame["Examples"].tolist() == ["32 of 512 …", "256 of 512 …"]
+    assert frame["Examples"].tolist() == ["16 of 512 …", "256 of 512 …"]
     early = mean_figure(rows)
     assert (early.difference, early.done, early.n, early.total) == (None, False, 0, 2)
 

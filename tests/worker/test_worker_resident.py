@@ -104,7 +104,7 @@ def test_figures_are_the_library_s(worker: Running) -> None:
     model = load(NAME)
     mask = masks(model, 1)[0]
     figures = ask(worker, "de", mask)
-    assert [f["n"] for f in figures] == [32, 256, 320]
+    assert [f["n"] for f in figures] == [16, 256, 320]
     assert figures[-1] == expected(model, "de", mask)
     whole = ask(worker, "de", None)[-1]
     assert whole["accuracy"] == figures[-1]["baseline"]
@@ -264,7 +264,7 @@ def test_a_toggle_of_the_embedded_model_does_not_wait_for_a_job(tmp_path: Path) 
         number = run.client.submit(spec={"model": name, **job})["id"]
         until(lambda: run.client.job(number)["state"] == "running")
         figures = run.client.evaluate(name, "intents", "th", mask)
-        assert next(figures)["n"] == 32
+        assert next(figures)["n"] == 16
         assert run.client.job(number)["state"] == "running"
         last = list(figures)[-1]
         assert last["done"]
