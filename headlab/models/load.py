@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
-from headlab.errors import HeadlabError, require_type
+from headlab.errors import HeadlabError, out_of_memory, require_type
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
@@ -25,7 +26,6 @@ from headlab.models.embedded import (
 )
 from headlab.models.files import SAFETENSORS, fingerprint_folder, hub_folder
 from headlab.models.shrunk_classes import class_named, make_known_folder
-from headlab.parallel import out_of_memory
 
 ADAPTER = "adapter_config.json"
 UNREADABLE = (
@@ -54,13 +54,14 @@ def read(
             raise HeadlabError(
                 f"{name} is embedded and has one revision; leave the revision out", code="model.revision_fixed"
             )
-        checkpoint = read_embedded(name)
+        read = partial(read_embedded, name)
     else:
-        checkpoint = read_folder(*_folder_of(name, revision), name)
+        read = partial(read_folder, *_folder_of(name, revision), name)
     try:
+        checkpoint = read()
         torch.nn.Module.to(checkpoint.module, device=place, dtype=DTYPES[dtype])
-    except (RuntimeError, MemoryError) as error:
-        if not out_of_memory(error):
+    except (RuntimeError, MemoryError, OSError, HeadlabError) as error:
+        if not out_of_memory(error) and not out_of_memory(error.__cause__):
             raise
         raise HeadlabError(
             f"{name} does not fit in the memory of {place}; use a smaller model, another device, or dtype bfloat16",

@@ -22,10 +22,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedTokenizerBase
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, out_of_memory
 from headlab.files import write_atomic
 from headlab.inputs import IGNORED, PADDED, Rows, first_tokens, padded, positions
-from headlab.parallel import TOO_LARGE, out_of_memory
+from headlab.parallel import TOO_LARGE
 from headlab.records import Ints
 from headlab.tasks.base import Example
 from headlab.training.options import FinetuneStep, step_batch

@@ -56,6 +56,12 @@ def stored(specs: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
     return Counter((model, name) for model, name in pairs if isinstance(model, str) and isinstance(name, str))
 
 
+def best_method(results: Iterable[Result[HeadScores]], wanted: str) -> str | None:
+    """The method to show of these results: the wanted one, else the one of the most results; None without any."""
+    counts = Counter(result.record.method for result in results)
+    return max(counts, key=lambda method: (method == wanted, counts[method]), default=None)
+
+
 def spoken(specs: Iterable[Mapping[str, Any]], task: str) -> list[str]:
     """The languages of the stored results of a task, in order of their codes."""
     said = (part(spec, "task", "language") for spec in specs if part(spec, "task", "name") == task)

@@ -32,7 +32,7 @@ from headlab.tasks.base import TREEBANK
 from headlab.ui import guide, notices
 from headlab.ui.names import PAGES, counted, plain
 from headlab.ui.presses import follow, give, uninterrupted
-from headlab.ui.results import Found, matching, of_own_heads, select, spoken, stored, variants
+from headlab.ui.results import Found, best_method, matching, of_own_heads, select, spoken, stored, variants
 from headlab.ui.sidebar import (
     CLASSES,
     HUB_ID,
@@ -485,17 +485,16 @@ class Other:
 def others(choice: Choice) -> list[Other]:
     """Other models and tasks that have stored results; reports of roles on a treebank are of no task."""
     specs = specs_here()
-    scored = stored([result.record.spec for result in listing(HeadScores).results])
-    found = []
+    scores, found = listing(HeadScores).results, list[Other]()
     for (model, name), count in sorted(stored(specs).items()):
         many = counted(count, "result")
         if name == TREEBANK:
             if model != choice.model:
                 found.append(Other(replace(choice, model=model, label_map=None), "roles", f"{model}: {many} on roles"))
         elif (model, name) != (choice.model, choice.task):
-            other = Choice(model, name, tuple(languages_of(name)), choice.method)
-            page = "overview" if (model, name) in scored else "experiments"
-            found.append(Other(other, page, f"{model} on {name}: {many}"))
+            method = best_method(matching(scores, model, name), choice.method)
+            other = Choice(model, name, tuple(languages_of(name)), method or choice.method)
+            found.append(Other(other, "overview" if method else "experiments", f"{model} on {name}: {many}"))
     return found
 
 

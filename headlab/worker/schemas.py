@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from headlab.errors import HeadlabError
+from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
 from headlab.records import Change
 
 # The base class of all types, and the description of the resident model.
@@ -367,6 +367,8 @@ def sentence_of(error: BaseException) -> str:
     """The message that the client receives."""
     if isinstance(error, HeadlabError):
         return str(error)
+    if out_of_memory(error):
+        return MEMORY_FULL
     return f"the worker failed ({type(error).__name__}); see the worker's log, .worker/{LOG_NAME} below the cache"
 
 

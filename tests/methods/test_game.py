@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,10 +16,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
+from headlab.errors import out_of_memory
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import gated
 from headlab.methods.model_game import Batch, ModelGame
-from headlab.parallel import out_of_memory
 from headlab.records import Bools, Ints
 from headlab.value_functions import VALUES, value_of
 
@@ -277,6 +278,14 @@ def test_other_errors_pass(what: str) -> None:
 def test_only_full_memory_counts_as_full_memory() -> None:
     assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert out_of_memory(MemoryError())
+    assert out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert out_of_memory(RuntimeError("std::bad_alloc"))
+    assert out_of_memory(RuntimeError("could not create a primitive"))
+    assert not out_of_memory(RuntimeError("could not create a primitive descriptor for a matmul primitive"))
+    assert not out_of_memory(OSError(errno.ENOENT, "No such file"))
+    assert out_of_memory(ImportError("libtorch_cpu.so: failed to map segment from shared object"))
+    assert not out_of_memory(ImportError("No module named 'torch'"))
+    assert not out_of_memory(None)
     assert not out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
     assert not out_of_memory(ValueError("can't allocate memory"))
 

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -461,6 +462,24 @@ def test_strangers_in_the_cache_are_skipped(model: Model, whole: HeadScores, tmp
     assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
 
 
+def test_what_a_newer_version_wrote_is_left_alone_and_said(
+    model: Model, whole: HeadScores, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Two versions on one cache: the newer one finishes this very run in its own format, and stops within another."""
+    with monkeypatch.context() as patch:
+        for module in ("headlab.store.folder", "headlab.store.codecs", "headlab.methods.run"):
+            patch.setattr(f"{module}.FORMAT", 2)
+        run(model, Store(tmp_path))
+        begun = interrupted(model, tmp_path, "yy")
+    (theirs,) = (folder for folder in Store(tmp_path).folders() if folder != begun.folder)
+    before = {path: path.read_bytes() for path in (*theirs.iterdir(), *begun.folder.iterdir())}
+    assert "format 2; this headlab reads 1" in Store(tmp_path).scan().problems[0]
+    assert run(model, Store(tmp_path)).values_sha256() == whole.values_sha256()
+    run(model, Store(tmp_path), "yy")
+    assert {path: path.read_bytes() for path in before} == before
+    assert {found.record.language for found in Store(tmp_path).scan().results} == {"xx", "yy"}
+
+
 # Files
 
 
@@ -527,3 +546,41 @@ def test_two_workers_at_one_run_end_with_the_same_bits(long: Long, tmp_path: Pat
     listing = Store(tmp_path).scan()
     assert ([found.record.values_sha256() for found in listing.results], listing.problems) == ([long.sha], ())
     assert leftovers(tmp_path) == []
+
+
+# Too little memory
+
+
+@pytest.mark.soak
+@pytest.mark.data
+@pytest.mark.parametrize("megabytes", [1000, 1400, 1700, 1850, 2000, 2200])
+def test_with_too_little_memory_a_command_ends_with_a_sentence_and_later_with_its_result(
+    megabytes: int, tmp_path: Path
+) -> None:
+    """From too little for the weights to too little for a batch: what fits where differs by machine."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    command = [
+        sys.executable,
+        "-m",
+        "headlab.cli",
+        "score",
+        "--method",
+        "gradient",
+        "--languages",
+        "de",
+        "--size",
+        "16",
+    ]
+    given = os.environ | {"HEADLAB_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    short = subprocess.run(command, env=given, preexec_fn=limit, capture_output=True, text=True)
+    assert short.returncode in (0, 2), short.stderr
+    if short.returncode:
+        told = short.stderr.partition("Exception ignored in")[0].strip()  # of torch, as it ends
+        assert told.startswith("headlab: ")
+        assert "memory" in told
+    enough = subprocess.run(command, env=given, capture_output=True, text=True)
+    assert enough.returncode == 0, enough.stderr
+    assert "de     gradient:" in enough.stdout

@@ -310,6 +310,16 @@ def test_results_of_other_models_and_tasks_are_one_click_away(cache):
     assert app.selectbox(key="experiment")  # there are reports only, so this is the page that shows them
 
 
+def test_scores_of_another_model_are_opened_by_a_method_that_has_some(cache):
+    scores = made_up("de", "confidence", name="theirs")
+    with while_cached(cache, dataclasses.replace(scores, spec={**scores.spec, "seed": 7})):
+        app = run(method="shapley")
+        app.button(key="other-theirs on intents").click().run()
+    choice = app.session_state["_choice"]
+    assert (choice.model, choice.method) == ("theirs", "confidence")
+    assert app.title[0].value == "headlab"  # the Overview, which shows their maps
+
+
 def test_a_task_that_only_reports_name_has_their_languages(cache):
     keep(cache, made_report("heads", model="theirs", task="their-task"))
     app = run()
