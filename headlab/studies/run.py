@@ -21,13 +21,13 @@ from headlab.inputs import classes_of
 from headlab.masks import Mask
 from headlab.methods.costs import alike, expected_forwards
 from headlab.methods.costs import pace as pace_of
-from headlab.methods.run import Work, make_spec, outcome_of, score, stored
+from headlab.methods.run import Work, answers_spec, make_spec, outcome_of, score, stored
 from headlab.methods.table import METHODS
 from headlab.methods.table import method as method_of
 from headlab.models.checkpoint import versions
 from headlab.records import Bools, Comparison, Evaluation, Progress, content_key
 from headlab.scores import Curve, HeadScores, counts
-from headlab.store import ANSWERS, FORMAT, REPORT, Run, Store
+from headlab.store import FORMAT, REPORT, Run, Store
 from headlab.studies.curves import curve_spec, prune_curve
 from headlab.studies.table import Experiment, study
 from headlab.tables import Report, duration
@@ -277,9 +277,7 @@ class Pieces:
         """Spec of the answers on a split: everything they depend on except the mask."""
         if (language, split) not in self._specs:
             source = cast(Evaluator, self._source(language, split))
-            named = make_spec(source, METHODS[CHANCE], {}, 0, self.ablation)
-            spec = {k: v for k, v in named.items() if k not in ("method", "seed")}
-            self._specs[language, split] = spec | {"kind": ANSWERS}
+            self._specs[language, split] = answers_spec(source, self.ablation)
         return self._specs[language, split]
 
     def _answers_run(self, language: str, split: Split) -> Run | None:

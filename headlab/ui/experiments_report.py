@@ -1,31 +1,36 @@
-"""A report on the page: figures, tables to download, caveats, and how it was made."""
+"""A report on the page: figures, tables to download, caveats, and how it was made; and a page as a report."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from headlab.errors import HeadlabError
+from headlab.masks import Mask
 from headlab.plots import report_figures
-from headlab.records import Head
-from headlab.report.commands import shell_lines
+from headlab.records import Head, content_key
+from headlab.report.build import document, find, html, ordered_on
+from headlab.report.commands import part, shell_lines
+from headlab.report.parts import Item
 from headlab.scores import HeadScores
-from headlab.store import Result
+from headlab.store import Result, Store
 from headlab.studies.agreement import Compared, compare_languages
 from headlab.studies.published import with_paper
-from headlab.studies.table import EXPERIMENTS, METHOD
+from headlab.studies.table import EXPERIMENTS, FRONT, METHOD
 from headlab.tables import Report, Table
 from headlab.ui.attention_page import KINDS
-from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, sizes_words
-from headlab.ui.figures import figure, heads_by_row, how_made, show
+from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label, made_at, matching, sizes_words
+from headlab.ui.figures import figure, heads_by_row, how_made, saved_name, show
 from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
 from headlab.ui.presses import start_with
+from headlab.ui.shell import Choice
 
 # From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
 
@@ -155,6 +160,57 @@ def _made(result: Result[Report]) -> None:
             facts(result), shell_lines("experiment", spec), f"{result.record.name}-{result.key[:12]}.json",
             f"json-{result.key[:12]}", lambda: json.dumps(result.record.to_json(), indent=1),
         )  # fmt: skip
+
+
+# What a page shows as one HTML file, as `headlab report` writes it.
+
+NAMED = 4  # languages that a file's name lists
+
+
+def save_view(choice: Choice, scores: Mapping[str, HeadScores], masks: Mapping[str, Mask] | None = None) -> None:
+    """The button that saves the report of what a page shows; none if that is neither scores nor masks.
+
+    scores: by language.  masks: by name; reports on exactly the chosen languages come with them.
+    """
+    if scores or masks:
+        st.download_button(
+            "Report of this view (HTML)", partial(view, choice, tuple(scores.values()), masks or {}),
+            view_name(choice, scores), "text/html", key="view-report", on_click="ignore", icon=":material/download:",
+            help="One file with maps, tables and the commands that reproduce them; it needs no network.",
+        )  # fmt: skip
+
+
+def view_name(choice: Choice, scores: Mapping[str, HeadScores]) -> str:
+    """The name of its file: model, task, method, settings and languages."""
+    names = scores or choice.languages
+    named = "-".join(names) if len(names) <= NAMED else f"{len(names)}-languages"
+    setting = choice.variant or next((s.estimand for s in scores.values()), "")
+    of = (choice.model, choice.task, choice.method, *([setting] if setting else []), named)
+    return f"{saved_name('report', tuple(filter(None, of)))}.html"
+
+
+def view(choice: Choice, scores: Sequence[HeadScores], masks: Mapping[str, Mask]) -> bytes:
+    """The file; a sentence in its place where something cannot be reported on."""
+    title = f"{choice.model} on {choice.task}: {', '.join(choice.languages) or 'no language chosen'}"
+    try:
+        store = Store()
+        keys = [*(content_key(dict(s.spec)) for s in scores), *_reports_on(choice, store, scores)]
+        items = [*(find(keys, store) if keys else ()), *(Item(mask, name) for name, mask in masks.items())]
+        return html(document(items, title=title, dev_size=ordered_on(store)))
+    except HeadlabError as error:
+        return html(document((), title=f"{title}. There is no report: {error}"))
+
+
+def _reports_on(choice: Choice, store: Store, scores: Sequence[HeadScores]) -> Iterator[str]:
+    """Keys of the newest report of each experiment on these weights and exactly these languages."""
+    models = [s.spec.get("model") for s in scores]
+    kept = [
+        result for result in store.reports().results
+        if result.record.spec.get("model") in models
+        and sorted(str(part(result.record.spec, "task", "language")).split(",")) == sorted(choice.languages)
+    ]  # fmt: skip
+    for name in (*EXPERIMENTS, FRONT.key):
+        yield from (result.key for result in matching(kept, choice, name)[:1])
 
 
 # What languages share and where they differ: figures from the experiments' tables, cached by the scores.

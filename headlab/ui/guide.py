@@ -14,11 +14,15 @@ TOUR = "_tour"  # True while it is taken, False once it was left
 
 @dataclass(frozen=True)
 class Guide:
-    """answers: a page's question, in a sentence.  reading: how to read it.  step: of the tour, or empty."""
+    """answers: a page's question, in a sentence.  reading: how to read it.  step: of the tour, or empty.
+
+    below: the page draws it itself, below what it is opened for.
+    """
 
     answers: str
     reading: str
     step: str = ""
+    below: bool = False
 
 
 GUIDES = {
@@ -86,6 +90,7 @@ GUIDES = {
 """,
         "Click heads to switch them off, or take the method's suggestion, and watch the accuracy. Export the mask when "
         "you are done.",
+        below=True,
     ),
     "masks": Guide(
         "How two masks differ: those of the Prune page, of files, of the scores of each language, of learned gates.",
@@ -126,15 +131,27 @@ GUIDES = {
 }
 
 
-def draw(name: str) -> None:
-    """What a page answers, the fold on how to read it, and the tour."""
-    guide, taken = GUIDES[name], bool(st.session_state.get(TOUR))
-    st.markdown(guide.answers)
-    if taken:
+def top(name: str) -> None:
+    """What stands above a page: what it answers, the tour, and the fold on how to read it; or the tour alone."""
+    guide = GUIDES[name]
+    if not guide.below:
+        st.markdown(guide.answers)
+    if st.session_state.get(TOUR):
         _step(name, guide.step)
+    if not guide.below:
+        _fold(guide)
+
+
+def below(name: str) -> None:
+    """What a page answers, and the fold on how to read it, where they stand below what the page is opened for."""
+    st.markdown(GUIDES[name].answers)
+    _fold(GUIDES[name])
+
+
+def _fold(guide: Guide) -> None:
     with st.expander("How to read this", icon=":material/help:"):
         st.markdown(guide.reading)
-        if not taken:
+        if not st.session_state.get(TOUR):
             row(Button("Take the tour", "tour-take", _go_on, (True,), icon="route", help="Five pages, two minutes"))
 
 

@@ -249,6 +249,14 @@ def _asked(kind: str, spec: Mapping[str, Any]) -> Forecast | None:
     return known[key][1]
 
 
+def told_pace(kind: str, spec: Mapping[str, Any]) -> float | None:
+    """Seconds a forward pass by the forecast of a spec; None if this session has none, or nothing is to be run."""
+    known: dict[str, tuple[float, Forecast]] = st.session_state.get(KNOWN, {})
+    _, held = known.get(_key(kind, spec), (0.0, None))
+    told = {} if held is None or held.value is None else held.value
+    return told["seconds"] / told["forwards"] if told.get("seconds") and told.get("forwards") else None
+
+
 def _key(kind: str, spec: Mapping[str, Any]) -> str:
     return content_key([kind, dict(spec)])
 

@@ -20,7 +20,7 @@ from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Store, default_root
 from headlab.studies.table import EXPERIMENTS
-from headlab.ui import experiments, gates_store, job_actions
+from headlab.ui import experiments, gates_store, job_actions, prune_pareto
 from headlab.ui.heads_live import about_head, picture
 from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
@@ -268,6 +268,7 @@ def _open_prune(job: Job) -> None:
     if params.get("mask") is not None:
         mask = mask_from_json(params["mask"], "the job's mask")
         history(str(mask.model.get("fingerprint")), mask.grid).put(mask.kept, {"rule": "job", "job": job.get("id")})
+    give(prune_pareto.TAB, prune_pareto.TABS[int(job.get("kind") == "front")])
     go("prune", _choice(params, _method(params)))
 
 

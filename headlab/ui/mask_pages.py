@@ -112,15 +112,21 @@ NAMED = 3  # languages that a file name lists
 MESSAGE, TAKEN, UPLOAD = "_import_message", "_import_taken", "mask-upload"
 
 
-def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
-    """The mask file, with the final accuracies this session has seen for the mask on any split."""
+def with_seen(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> Mask:
+    """The mask with the final accuracies this session has seen for it on any split."""
     chosen = dict(mask.chosen)
     for split in SIZES:
         asked = replace(question, split=split)
         rows = {name: known[asked.key(name)] for name in languages if asked.key(name) in known}
         figures = evaluated(rows, asked).get("languages", {})
         chosen = noted(chosen, split, question.task, figures, size=asked.size, ablation="zero")
-    return json.dumps(replace(mask, chosen=chosen).to_json(), ensure_ascii=False, indent=1)
+    return replace(mask, chosen=chosen)
+
+
+def mask_text(mask: Mask, question: Question, known: Known, languages: Sequence[str]) -> str:
+    """The mask file, with the final accuracies this session has seen for the mask on any split."""
+    seen = with_seen(mask, question, known, languages)
+    return json.dumps(seen.to_json(), ensure_ascii=False, indent=1)
 
 
 def take(text: bytes, name: str, now: History, fingerprint: str) -> None:

@@ -31,6 +31,10 @@ from headlab.ui.results import (
 from headlab.value_functions import shown_unit
 
 GRID = "prune-grid"
+HOW = (
+    "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
+    "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."
+)
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,6 @@ def switches(board: Board) -> None:
     now, scores = board.now, board.scores
     shown = head_map(np.full(board.grid.size, np.nan), board.grid) if scores is None else map_of(scores)
     head_switches(shown, now.kept, key=GRID, on_switch=now.switch)
-    st.caption(
-        "Click a head to switch it off or on; Shift-click takes the rectangle from the last one clicked; "
-        "a number at the edge takes its whole layer or column. Keys: arrows, Home, End, Enter."
-    )
 
 
 def suggestion(board: Board, on_test: Callable[[], None] | None = None) -> None:

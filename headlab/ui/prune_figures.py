@@ -249,7 +249,7 @@ LIVE = "_live"
 POLL_SECONDS, FIRST_SECONDS = 0.2, 0.4
 # After this long, the worker is busy with other requests: polling less often leaves it the processor.
 PATIENT_SECONDS, SLOW_SECONDS = 3.0, 1.0
-SINGLE_METRICS = 6
+SINGLE_METRICS = 3  # languages with a figure of their own in the headline; the table has all
 ROW, HEADER = 35, 38
 MEAN_HELP = (
     "Points. The interval is the mean of the languages' 95 % intervals: at least as wide as that of the mean itself."
@@ -283,12 +283,6 @@ def running(client: Asks, question: Question, languages: Sequence[str], known: K
     begun = Latest(lambda: figures(client, question, languages, known))
     st.session_state[LIVE] = (key, begun)
     return begun
-
-
-def keep_room(place: DeltaGenerator, languages: Sequence[str]) -> None:
-    """Draw the headline without its figures, so that what is below does not move when they arrive."""
-    with place.container():
-        _metrics({}, languages, False)
 
 
 def show(
@@ -341,7 +335,7 @@ def _forget() -> None:
 
 
 def _metrics(rows: Mapping[str, Figure], languages: Sequence[str], pruned: bool) -> None:
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True):
         if len(languages) > 1:
             mean = mean_figure(rows) if len(rows) == len(languages) else None
             _metric("mean", f"Mean of {len(languages)} languages", mean, pruned, "languages", MEAN_HELP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +37,9 @@ from headlab.ui import experiments
 from headlab.ui.figures import CONFIG, show, with_p
 from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.history import History
-from headlab.ui.job_actions import asked, end_form, refusal, terminal
-from headlab.ui.names import plain
-from headlab.ui.presses import button, uninterrupted
+from headlab.ui.job_actions import asked, end_form, refusal, terminal, told_pace
+from headlab.ui.names import counted, plain
+from headlab.ui.presses import Button, button, give, row, uninterrupted
 from headlab.ui.prune_savings import AGAIN, ASKED, begin
 from headlab.ui.shell import Choice, as_cached, listing
 
@@ -200,16 +201,73 @@ def ask(choice: Choice, heads: int) -> None:
                 st.number_input("k, heads to keep", 0, heads, round(KEPT_HEADS * heads), key="front-heads")
         if question == SMALLEST:
             right.selectbox("Accept a loss based on", [BOUND, ESTIMATE], format_func=lambda by: BY[by], key="front-by")
+        presets(choice, heads)
         with st.expander("More options"):
             _more()
         _begin(choice, heads)
 
 
+# What a front costs: candidate masks, each on the dev examples of each language, and two masks on test.
+
+QUICK_SECONDS, USUAL_PACE = 120, 0.004  # what a quick front may take, and seconds a forward where none was told yet
+QUICK = ((25, 1000), (17, 512), (13, 512), (9, 256), (7, 256), (5, 128), (4, 128), (3, 64))  # sizes, test examples
+ORDERED, SIZED = ("mean", "weakest", "cost"), 25  # the full front's orders and sizes
+
+
+def presets(choice: Choice, heads: int) -> None:
+    """The buttons that fill in the form: a front of about two minutes here, or the full one.
+
+    Neither changes the number of dev examples: the scores that order the heads are of as many, and would be lacking.
+    """
+    shown = _on_cached(choice, spec_of(choice, heads, held(PREFIX)))
+    row(
+        Button("Quick, about two minutes", "front-quick", _quick, (shown,), icon="bolt"),
+        Button("Full", "front-full", _fill, (ORDERED, SIZED, None), icon="done_all"),
+    )
+    st.caption(
+        "Quick tries one order of removal, and as many sizes as this machine measures in that time; the rest is told "
+        f"below. Full tries {len(ORDERED)} orders at {SIZED} sizes. Scores that are not in the cache take longer than "
+        "either."
+    )
+
+
+def _quick(shown: Mapping[str, Any]) -> None:
+    pace = told_pace("front", shown) or USUAL_PACE
+    _fill(ORDERED[:1], *quick(len(shown["languages"]), int(shown["dev_size"] or DEV_SIZE), pace))
+
+
+def quick(languages: int, dev: int, pace: float) -> tuple[int, int]:
+    """Sizes and test examples of the largest quick front. dev: examples a language.  pace: seconds a forward pass."""
+    fit = (each for each in QUICK if pace * languages * (each[0] * dev + 2 * each[1]) <= QUICK_SECONDS)
+    return next(fit, QUICK[-1])
+
+
+def _fill(orders: Sequence[str], points: int, test: int | None) -> None:
+    for name, value in (("orders", list(orders)), ("points", points), ("test", test)):
+        give(f"{PREFIX}{name}", value)
+
+
+def grows(spec: Mapping[str, Any]) -> str:
+    """A sentence that says what a front's cost grows with. spec: of the job."""
+    orders, points = spec["options"]["orders"].split(","), spec["options"]["points"]
+    factors = {
+        "language": len(spec["languages"]),
+        "order": len(orders),
+        "size": points,
+        "dev example": spec["dev_size"],
+    }
+    told = " × ".join(counted(number, what) for what, number in factors.items())
+    return (
+        f"It grows with each of these: {told} = {math.prod(factors.values()):,} forwards at most, and then two models "
+        "on the test examples. Masks that orders share, and what is in the cache, are not run again."
+    )
+
+
 def _more() -> None:
-    st.multiselect("Removal orders", list(ORDERS), ["mean", "weakest", "cost"], key="front-orders",
+    st.multiselect("Removal orders", list(ORDERS), list(ORDERED), key="front-orders",
                    format_func=lambda name: f"{name}: {ORDERS[name]}")  # fmt: skip
     left, middle, right = st.columns(3)
-    left.number_input("Sizes to try", 2, 4096, 25, key="front-points", help="Evenly spaced counts of heads off.")
+    left.number_input("Sizes to try", 2, 4096, SIZED, key="front-points", help="Evenly spaced counts of heads off.")
     middle.number_input("Examples of dev, at most", 1, 100_000, DEV_SIZE, key="front-dev", help=DEV_HELP)
     right.number_input("Examples of test, at most", 1, 100_000, None, key="front-test", placeholder="all")
 
@@ -219,7 +277,7 @@ def spec_of(choice: Choice, heads: int, state: Mapping[str, Any]) -> dict[str, A
     smallest = state.get("front-question", SMALLEST) == SMALLEST
     options = {
         "orders": ",".join(state.get("front-orders") or ["mean"]),
-        "points": min(int(state.get("front-points", 25)), heads + 1),
+        "points": min(int(state.get("front-points", SIZED)), heads + 1),
         "within": float(state.get("front-within", LOST)) if smallest else None,
         "heads": None if smallest else int(state.get("front-heads", round(KEPT_HEADS * heads))),
         "by": state.get("front-by", BOUND) if smallest else BOUND,
@@ -235,6 +293,7 @@ def _begin(choice: Choice, heads: int) -> None:
     values = held(PREFIX)
     spec, trouble = _on_cached(choice, spec_of(choice, heads, values)), refusal(choice)
     end_form("front", spec, trouble, _start, choice, heads, values, key="front-start", form=PREFIX)
+    st.caption(grows(spec))
     if st.session_state.get(ASKED) == "front":
         asked("Its front appears below when it is done.")
     terminal(shell_lines("front", spec))
@@ -253,14 +312,15 @@ def _on_cached(choice: Choice, spec: dict[str, Any]) -> dict[str, Any]:
 # The front on the Prune page: the form, and the figure, whose points become the current mask.
 
 FIGURE, PICKED = "front-figure", "front-point"
+TAB, TABS = "tool", ("Switch heads", "Find a smaller model")  # of the Prune page
 INTRO = (
     "Heads are removed in several orders; every intermediate model is measured on dev in each language, paired with "
     "the unpruned one. Only the chosen model is then measured on test."
 )
 READING = (
-    "A click on a dot makes it the current mask. Filled dots lie on the line: no other model here is as small and "
-    "loses less. Their bar reaches down to the lower bound. All of it is measured on the examples that chose the "
-    "heads, so it is optimistic. Drag to zoom in; double-click to see everything."
+    "A click on a dot makes it the current mask and opens the first tab. Filled dots lie on the line: no other model "
+    "here is as small and loses less. Their bar reaches down to the lower bound. All of it is measured on the examples "
+    "that chose the heads, so it is optimistic. Drag to zoom in; double-click to see everything."
 )
 
 
@@ -268,7 +328,6 @@ def draw(choice: Choice, now: History, fingerprint: str) -> None:
     """The section, a fragment: the question, and the newest front of this model, task and these languages."""
     if st.session_state.pop(AGAIN, False):
         st.rerun()  # the mask has changed, or a job was started: rerun the whole page
-    st.subheader("Find a smaller model", anchor="smaller")
     st.markdown(INTRO)
     ask(choice, now.grid.size)
     stored = listing(Report)
@@ -351,6 +410,7 @@ def put(front: Front, now: History, order: str, removed: int) -> None:
     answer = (order, removed) == (front.answer.order, front.answer.removed)  # only the answer was measured on test
     mask = chosen_mask(front.report, now.grid) if answer else mask_at(front.report, order, removed, now.grid)
     now.put(mask.kept, mask.chosen)
+    give(TAB, TABS[0])  # where its figures are
     st.session_state[AGAIN] = True
 
 

@@ -351,10 +351,16 @@ STYLE = """<style>
 .st-key-headlab-presses { position: absolute; width: 0; height: 0 }
 [class*="st-key-row-"], [class*="st-key-save-"] { min-height: 1.65rem }
 [class*="st-key-forecast-"] { min-height: 3rem }
-@media (min-width: 641px) { /* all columns of the grid, however narrow the window */
-  .st-key-board > * > [data-testid="stHorizontalBlock"] { flex-wrap: nowrap }
-  .st-key-board > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child { min-width: 375px }
+@media (min-width: 641px) { /* grid of heads and figures side by side, what is secondary below each */
+  .st-key-board { display: grid !important; gap: 1rem 2.5rem; grid-template: "grid figures" min-content
+    "ways figures" auto "ways more" auto / minmax(375px, 5fr) minmax(0, 7fr) }
+  .st-key-board > :nth-child(1) { grid-area: grid } .st-key-board > :nth-child(2) { grid-area: figures }
+  .st-key-board > :nth-child(3) { grid-area: ways } .st-key-board > :nth-child(4) { grid-area: more }
 }
+.st-key-board [data-testid="stMetricValue"] { font-size: 1.75rem }
+[data-testid="stMetricDelta"] p { white-space: normal !important }
+.st-key-split [data-testid="stRadio"] { display: flex; align-items: center; gap: 1rem }
+[data-testid="stMain"]:has(.st-key-board) h1 { padding: 0 }
 [data-testid="stCaptionContainer"] { opacity: 0.8 } /* streamlit's own greys have less contrast than 4.5 */
 [data-testid="stMultiSelectTagsContainer"] [data-tag] { color: inherit; background: rgba(128, 144, 160, 0.25) }
 [class*="st-key-provisional-"] [data-testid="stMetricValue"] { opacity: 0.6 }
@@ -441,7 +447,7 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     own = name in PAGES
     st.title("headlab" if name == "overview" else PAGES[name][0] if own else name)
     if own:
-        guide.draw(name)
+        guide.top(name)
     elif intro:
         st.markdown(intro)
     notices.draw()

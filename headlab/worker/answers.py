@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from headlab.extensions import implementation
 from headlab.hooks.model import Model, attention, excluded_ids, started
 from headlab.inputs import check_tokens
 from headlab.masks import Mask, mask_from_json
-from headlab.methods.run import HOME, Work
+from headlab.masks.mask import full_mask
+from headlab.methods.run import HOME, Work, answers_spec
 from headlab.methods.table import method as method_of
 from headlab.records import Evaluation, Head
 from headlab.roles.tokenised import special_ids
+from headlab.store import Store
 from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, EvaluateRequest, Figure, Weights
 
 # Evaluations as the figures that the worker sends.
@@ -38,6 +41,28 @@ def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterato
         while before is None or before.n < after.n:
             before = next(whole)
         yield _compared(before, after)
+
+
+def untouched(evaluator: Evaluator, store: Store) -> Iterator[Evaluation]:
+    """The untouched model's answers: those known or stored at once, or growing as they are computed, and then stored.
+
+    Those of another kind of device are other ones: a masked model's are compared with them answer by answer.
+    """
+    if evaluator.knows:
+        yield from evaluator.stream(None)
+        return
+    device, digest = evaluator.model.device.type, full_mask(evaluator.model.grid).digest
+    run = store.run(answers_spec(evaluator) | ({} if device == "cpu" else {"device": device}))
+    kept = None
+    with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
+        kept = run.answers(digest, evaluator.examples)
+    if kept is not None:
+        evaluator.know(kept)
+    for seen in evaluator.stream(None):
+        if seen.done and kept is None:
+            with suppress(HeadlabError):  # a figure needs no cache that can be written
+                run.keep_answers(digest, seen, evaluator.inputs.units)
+        yield seen
 
 
 def figure(seen: Evaluation) -> Figure:

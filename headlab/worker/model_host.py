@@ -33,7 +33,7 @@ from headlab.store import Run, Store
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
-from headlab.worker.answers import figure, mask_of, pace_of, paired, weights_of
+from headlab.worker.answers import figure, mask_of, pace_of, paired, untouched, weights_of
 from headlab.worker.kinds.kind import kind_of
 from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
@@ -326,9 +326,10 @@ class Resident:
         model = self.need(request.model)
         mask = None if request.mask is None else mask_of(request, model)
         evaluator = self._evaluator(request)
-        figures: Iterator[Figure] = map(figure, evaluator.stream(None))
+        whole = untouched(evaluator, self._store)
+        figures: Iterator[Figure] = map(figure, whole)
         if mask is not None:
-            figures = paired(evaluator.stream(None), evaluator.stream(mask, ablation=request.ablation))
+            figures = paired(whole, evaluator.stream(mask, ablation=request.ablation))
         for seen in figures:
             self._make_room()  # many languages may be under way at once
             yield seen.model_copy(update={"note": evaluator.note})

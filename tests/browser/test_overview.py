@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from cached_scores import made_up, while_cached
 from playwright.sync_api import expect
@@ -84,3 +85,15 @@ def test_the_tour_leads_through_the_pages_and_can_be_left(visit, page):
     page.get_by_role("button", name="Take the tour").click()  # this page has no step
     page.get_by_role("link", name="Next: Overview").click()
     expect(page.get_by_text("Tour, 1 of 5.")).to_be_visible()
+
+
+def test_the_view_is_saved_as_one_file_of_these_languages_whose_name_says_so(visit, page):
+    for path in ("/", "/heads", "/prune"):
+        visit(f"{path}?langs=de&langs=th")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Report of this view (HTML)").click()
+        assert download.value.suggested_filename.startswith("report-e5-small-intents-intents-shapley-")
+        assert download.value.suggested_filename.endswith("-de-th.html")
+        told = Path(download.value.path()).read_text("utf-8")
+        assert "Shapley value (TMAB) on intents: de, th" in told
+        assert "<script" not in told

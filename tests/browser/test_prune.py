@@ -301,6 +301,25 @@ def test_144_cells_can_be_tapped_on_a_phone(light, visit, page):
         switch_off(page, head)
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768), (390, 844)])
+def test_the_whole_grid_and_the_headline_are_seen_without_scrolling(light, visit, page, size):
+    width, height = size
+    page.set_viewport_size({"width": width, "height": height})
+    visit(f"{light}&langs=th")
+    accuracy(page)
+    grid, metric = cell(page, "11.11"), page.get_by_test_id("stMetric").first
+    places = [shown.bounding_box() for shown in (cell(page, "0.0"), grid, metric)]
+    assert all(box["y"] >= 0 and box["y"] + box["height"] <= height for box in places)
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in places)
+    first, last, headline = places
+    assert headline["y"] > last["y"] if width == 390 else headline["x"] > last["x"] and headline["y"] <= first["y"]
+    table = page.get_by_test_id("stDataFrame").first.bounding_box()
+    assert table["y"] > headline["y"]
+    switch_off(page, "11.11")  # what is at the edge can be pressed
+    page.get_by_text("How to read this").click()
+    expect(page.get_by_text("In the grid a cross is a head that is off.")).to_be_visible()
+
+
 def test_the_sentences_that_changed_are_listed_filtered_downloaded_and_lead_to_their_attention(light, visit):
     page = visit(light)
     for layer in (9, 10, 11):

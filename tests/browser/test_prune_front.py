@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from browsing import click_dot
 from cached_scores import while_cached
@@ -11,6 +13,7 @@ from playwright.sync_api import expect
 from headlab.models.embedded import fingerprint
 
 HERE = "/prune?langs=de&langs=th"
+FINDER = f"{HERE}&tool=Find+a+smaller+model"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,12 +25,22 @@ def front(cache_folder, warm_up):
 
 
 def test_a_click_on_a_dot_switches_its_heads_off_and_undo_takes_it_back(visit):
-    page = visit(HERE)
+    page = visit(FINDER)
     figure = page.locator(".js-plotly-plot").last
     figure.scroll_into_view_if_needed()
     # The second dot of the first order: a third of the heads is off.
     click_dot(figure.locator(".scatterlayer .trace .points path.point").nth(1))
     size = wide_grid().size
-    expect(page.get_by_text(f"{size // 3} of {size} heads off")).to_be_visible()
+    expect(page.get_by_text(f"{size // 3} of {size} heads off")).to_be_visible()  # the tab with the board has opened
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text(f"0 of {size} heads off")).to_be_visible()
+
+
+def test_a_quick_front_is_filled_in_by_a_press_and_says_what_it_grows_with(visit):
+    page = visit(HERE)
+    page.get_by_role("tab", name="Find a smaller model").click()
+    expect(page.get_by_text("2 languages × 3 orders × 25 sizes × 512 dev examples = 76,800 forwards")).to_be_visible()
+    page.get_by_role("button", name="Quick, about two minutes").click()
+    expect(page.get_by_text(re.compile(r"2 languages × 1 order × \d+ sizes × 512 dev examples"))).to_be_visible()
+    page.get_by_role("button", name="Full", exact=True).click()
+    expect(page.get_by_text("2 languages × 3 orders × 25 sizes")).to_be_visible()

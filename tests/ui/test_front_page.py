@@ -133,6 +133,35 @@ def test_a_front_is_asked_for_with_its_question_and_its_cost_is_told(worker):
     assert worker.calls[-1][2]["options"]["within"] is None
 
 
+def test_a_quick_front_is_as_large_as_this_machine_does_in_two_minutes(worker):
+    app = run()
+    worker.foretold = {"forwards": 10_000, "seconds": 100.0, "basis": "as just timed"}
+    app.number_input(key="front-within").set_value(2.0).run()  # another job, so another forecast
+    app.button(key="front-quick").click().run()
+    app.button(key="front-start").click().run()
+    spec = worker.calls[-1][2]
+    points, test = prune_pareto.quick(2, 512, 0.01)
+    assert 0.01 * 2 * (points * 512 + 2 * test) <= prune_pareto.QUICK_SECONDS
+    assert (spec["options"]["orders"], spec["options"]["within"]) == ("mean", 2.0)
+    assert (spec["options"]["points"], spec["dev_size"], spec["test_size"]) == (min(points, 7), 512, test)
+    app.button(key="front-full").click().run()
+    app.button(key="front-start").click().run()
+    full = worker.calls[-1][2]
+    assert full["options"]["orders"] == "mean,weakest,cost"
+    assert (full["dev_size"], full["test_size"]) == (512, None)
+    assert "2 languages × 3 orders × 7 sizes × 512 dev examples = 21,504 forwards at most" in said(app)
+
+
+def test_a_quick_front_shrinks_with_the_languages_and_the_pace():
+    sizes = [
+        prune_pareto.quick(*asked) for asked in ((1, 512, 1e-6), (4, 512, 0.004), (15, 512, 0.003), (15, 512, 9.0))
+    ]
+    assert sizes[0] == prune_pareto.QUICK[0]
+    assert sizes[-1] == prune_pareto.QUICK[-1]  # the least that there is
+    assert sizes == sorted(sizes, key=prune_pareto.QUICK.index)
+    assert len(set(sizes)) == len(sizes)
+
+
 def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mask(worker, tmp_path):
     keep_front(tmp_path / "cache")
     app = run()
@@ -144,6 +173,7 @@ def test_a_front_in_the_cache_is_shown_and_a_point_of_it_becomes_the_present_mas
     assert not app.exception
     assert app.query_params["m"] == TWO_OFF
     assert metrics(app)["Parameters"][0] == "1.7 M"
+    assert app.session_state[prune_pareto.TAB] == "Switch heads"
 
 
 def front_list(app):

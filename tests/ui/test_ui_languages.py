@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from app_pages import app_on, said
+from app_pages import app_on, run_page, said
 from cached_scores import GRID, fill, made_up
 from streamlit.testing.v1 import AppTest
 
-from headlab.records import HeadGrid, Stack
+from headlab.records import HeadGrid, Stack, content_key
 from headlab.store import Store
 from headlab.ui import experiments_report
+from headlab.ui.shell import Choice
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -133,3 +134,41 @@ def test_the_same_scores_are_resampled_once(cache, monkeypatch):
 def test_the_note_on_noise_is_of_the_intervals():
     assert "not known" in experiments_report.noise_note({"de": made_up("de", "gradient")})
     assert "median half-width is" in experiments_report.noise_note({"de": made_up("de", "shapley")})
+
+
+def saved(app):
+    """The names of files that a page offers."""
+    return [button.proto.label for button in app.get("download_button")]
+
+
+@pytest.mark.parametrize("page", ["overview", "heads", "languages", "masks"])
+def test_what_a_page_shows_is_saved_as_one_report(cache, page):
+    assert "Report of this view (HTML)" in saved(run_page(page, model=NEW, langs=list(HALVES)))
+    assert "Report of this view (HTML)" not in saved(
+        run_page(page, model=NEW, method="leave-one-out", langs=list(HALVES))
+    )
+
+
+def test_the_report_of_a_view_has_its_languages_and_masks_and_no_others(cache):
+    two = {name: measured(name) for name in HALVES[:2]}
+    choice = Choice(NEW, "intents", HALVES[:2], "shapley")
+    off = two["de"].mask("bottom", k=3)
+    told = experiments_report.view(choice, tuple(two.values()), {"Prune": off}).decode()
+    assert "owner/new on intents: de, en</bdi></h1>" in told
+    assert "Mask Prune: 141 of 144 heads kept" in told
+    for name in HALVES:
+        key = content_key(measured(name).spec)
+        assert (key[:8] in told) == (name in two)
+    assert content_key(made_up("de", "shapley").spec)[:8] not in told
+    assert experiments_report.view_name(choice, two) == "report-owner-new-intents-shapley-shapley-top50-de-en.html"
+    every = dict.fromkeys(map(str, range(5)), two["de"])
+    assert (
+        experiments_report.view_name(choice, every) == "report-owner-new-intents-shapley-shapley-top50-5-languages.html"
+    )
+    assert not experiments_report.view_name(dataclasses.replace(choice, model="../../x"), {}).startswith(".")
+
+
+def test_a_result_that_is_gone_meanwhile_is_a_sentence_in_the_file(cache):
+    gone = dataclasses.replace(measured("de"), spec={**measured("de").spec, "seed": 99})
+    told = experiments_report.view(Choice(NEW, "intents", ("de",), "shapley"), (gone,), {}).decode()
+    assert "There is no report: no run in" in told

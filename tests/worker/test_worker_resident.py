@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
     """Both languages under way at once, as the Prune page asks for them."""
     found = []
     for limit in (1, 400_000, 1 << 30):
-        bench = Resident(tmp_path, "cpu", loader=load, tasks=toy, state_bytes=limit)
+        bench = Resident(tmp_path / str(limit), "cpu", loader=load, tasks=toy, state_bytes=limit)
         streams = [bench.evaluate(EvaluateRequest(model=NAME, task="intents", language=name)) for name in LANGUAGES]
         figures = []
         for together in zip(*streams, strict=True):
@@ -182,6 +183,72 @@ def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: 
         found.append(figures)
     assert found[0] == found[1] == found[2]
     assert sum(bench.held) > 400_000  # the limit before this one did bind
+
+
+def counted(forwards: list[int], seed: int = 0) -> Model:
+    """The model; what it computes is counted."""
+    model = tiny_model("bert", torch.float32, seed, tokenizer=words())
+    model.module.register_forward_hook(lambda *_: forwards.append(1))
+    return model
+
+
+def told(cache: Path, mask: Mask | None = None, seed: int = 0, task: Callable[[str], Task] = toy) -> tuple[Any, int]:
+    """A new worker's last figure in German, and how many batches it ran for it."""
+    forwards: list[int] = []
+    bench = Resident(cache, "cpu", loader=lambda _: counted(forwards, seed), tasks=task)
+    bench.need(NAME)
+    forwards.clear()
+    given = None if mask is None else mask.to_json()
+    return list(bench.evaluate(EvaluateRequest(model=NAME, task="intents", language="de", mask=given)))[-1], len(
+        forwards
+    )
+
+
+def test_a_second_worker_answers_for_the_untouched_model_from_the_store(tmp_path: Path) -> None:
+    mask = masks(load(NAME), 1)[0]
+    fresh, ran = told(tmp_path / "a")
+    assert ran
+    assert told(tmp_path / "a") == (fresh, 0)
+    paired, both = told(tmp_path / "b", mask)
+    assert told(tmp_path / "b", mask) == (paired, both - ran)  # those of the mask only
+    assert told(tmp_path / "b") == (fresh, 0)
+
+
+def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
+    fresh, ran = told(tmp_path)
+    other, _ = told(tmp_path, seed=1)  # other weights
+    (path, their) = sorted(
+        tmp_path.glob("*/*.npz"), key=lambda path: "bert-1" in path.with_name("spec.json").read_text()
+    )
+    good = path.read_bytes()
+    for wrong in (b"", good[:-9], their.read_bytes()):
+        path.write_bytes(wrong)
+        assert told(tmp_path) == (fresh, ran)
+        assert path.read_bytes() == good
+    assert "skipped" in (path.parent / "log.txt").read_text()
+    assert told(tmp_path, seed=1) == (other, 0)
+
+
+def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> None:
+    fresh, ran = told(tmp_path)
+
+    def one_changed(language: str, split: str, seed: int) -> Sequence[Example]:
+        first, *rest = sentences(language, split, seed)
+        return [replace(first, label=(first.label + 1) % 5), *rest]
+
+    elsewhere = tmp_path / "elsewhere"
+    weights, task = {"seed": 1}, {"task": lambda _: Task("intents", LABELS, LANGUAGES, False, one_changed)}
+    for changed in (weights, task):
+        found, batches = told(tmp_path, **changed)
+        assert batches == ran
+        assert found.accuracy != fresh.accuracy
+        assert found == told(elsewhere, **changed)[0]
+
+
+def test_a_cache_that_cannot_be_written_costs_no_figure(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    fresh, _ = told(tmp_path)
+    assert told(tmp_path / "cache")[0] == fresh
 
 
 class Slow:
