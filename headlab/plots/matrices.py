@@ -1,13 +1,17 @@
-"""Figures with one value per pair of languages, and figures of agreement between languages."""
+"""Figures with one value per pair: of languages, with their agreement, and of tokens, with heads' attention."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from unicodedata import bidirectional, category
 
 import numpy as np
 import plotly.graph_objects as go
 
-from headlab.pictures import DIVERGING, HELPS, UNSURE
+from headlab.errors import HeadlabError
+from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE
 from headlab.plots.style import ROW_PIXELS, finish
 from headlab.records import Bools, Floats
 from headlab.tables import NOTHING, Table
@@ -204,3 +208,125 @@ def dendrogram(merges: Table, languages: Table, template: str | None = None) -> 
     far = 1.06 * max((height for _, height in ends.values()), default=1.0)
     figure.update_xaxes(title="1 − ρ, mean over the pairs of two clusters", range=[0, far], zeroline=False)
     return finish(figure, template, height=max(220, 90 + ROW_PIXELS * len(names)))
+
+
+# Attention of heads in one sentence.
+
+MAX_TOKENS = 64
+UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, among them those that turn the direction
+
+
+def visible(text: str) -> str:
+    """A text in which characters that cannot be seen are written by name, like [U+202E]."""
+    return "".join(f"[U+{ord(c):04X}]" if category(c) in UNSEEN else c for c in text)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One sentence and the attention of some heads in it.
+
+    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut or tokens are left out.
+    special: positions of special tokens, such as <s> and </s>.  words, places: the words, and the index of each token's
+    word, -1 for none; empty where they are not known.
+    """
+
+    title: str
+    tokens: tuple[str, ...]
+    weights: Mapping[str, Floats]
+    cut: bool = False
+    special: tuple[int, ...] = ()
+    words: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(title: str, answer: Mapping[str, Any]) -> Panel:
+        """A panel from the worker's answer (tokens, weights, special, words, places, truncated), cut to 64 tokens.
+
+        Raises HeadlabError if the shape of the weights does not match the tokens.
+        """
+        tokens, words = (tuple(map(visible, answer.get(name, ()))) for name in ("tokens", "words"))
+        weights = {name: np.asarray(rows, float) for name, rows in answer["weights"].items()}
+        for name, rows in weights.items():
+            if rows.shape != (len(tokens), len(tokens)):
+                raise HeadlabError(
+                    f"head {name} looks from {rows.shape[0]} to {rows.shape[-1]} tokens, but the sentence has "
+                    f"{len(tokens)}; this view shows heads that read one sequence",
+                    code="head.not_one_sequence",
+                )
+        n = min(len(tokens), MAX_TOKENS)
+        kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
+        special = tuple(int(place) for place in answer.get("special", ()) if place < n)
+        cut, places = bool(answer.get("truncated")) or n < len(tokens), tuple(answer.get("places", ()))[:n]
+        return Panel(title, tokens[:n], kept, cut, special, words, places)
+
+    def heads(self) -> list[Panel]:
+        """One panel per head."""
+        return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
+
+    def with_mean(self, name: str) -> Panel:
+        """The same with the mean of its heads, as one more head."""
+        mean = np.mean(list(self.weights.values()), axis=0)
+        return replace(self, weights={**self.weights, name: mean.round(3)})
+
+    def without_special(self) -> Panel:
+        """The same without rows and columns of special tokens; the rest of the weights stay as they are."""
+        left = [at for at in range(len(self.tokens)) if at not in self.special]
+        kept = {name: rows[np.ix_(left, left)] for name, rows in self.weights.items()}
+        places = tuple(self.places[at] for at in left) if self.places else ()
+        return replace(self, tokens=tuple(self.tokens[at] for at in left), weights=kept, special=(), places=places)
+
+    def in_words(self) -> Panel:
+        """The same word by word: attention to a word is the sum over its pieces, attention from it their mean.
+
+        As in Clark et al. 2019 (What Does BERT Look At?, section 4.1): rows still sum to 1.  A token of no word stays.
+        Unchanged where the words are not known, or where all of a text is one.
+        """
+        if len(set(self.places) - {-1}) < 2:
+            return self
+        own = [(place, -1 if place >= 0 else at) for at, place in enumerate(self.places)]
+        parts = [[at for at, other in enumerate(own) if other == part] for part in dict.fromkeys(own)]
+        sums = np.array([[float(at in part) for at in range(len(own))] for part in parts])
+        merged = {
+            name: (sums / sums.sum(axis=1, keepdims=True) @ rows @ sums.T).round(3)
+            for name, rows in self.weights.items()
+        }
+        texts = tuple(self.tokens[at] if self.places[at] < 0 else self.words[self.places[at]] for at, *_ in parts)
+        special = tuple(at for at, part in enumerate(parts) if part[0] in self.special)
+        return replace(self, tokens=texts, weights=merged, special=special, words=(), places=())
+
+    @property
+    def rtl(self) -> bool:
+        """Whether its text runs from right to left: whether the first letter outside special tokens does."""
+        letters = (c for at, token in enumerate(self.tokens) if at not in self.special for c in token)
+        return next((kind != "L" for kind in map(bidirectional, letters) if kind in ("L", "R", "AL")), False)
+
+    def on_special(self, name: str) -> dict[str, float]:
+        """Mean share of a head's weight on each special token, by its text; added up where a text occurs again."""
+        shares: dict[str, float] = {}
+        for place in self.special:
+            mean = float(self.weights[name][:, place].mean())
+            shares[self.tokens[place]] = shares.get(self.tokens[place], 0.0) + mean
+        return shares
+
+    def largest_on_special(self, name: str) -> tuple[int, int]:
+        """How many tokens give a special token their largest weight: alone, and in a tie with another token."""
+        where = np.isin(np.arange(len(self.tokens)), self.special)
+        on, off = (self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where))
+        return int((on > off).sum()), int((on == off).sum())
+
+
+def attention_map(panel: Panel, name: str, template: str | None = None) -> go.Figure:
+    """One head's weights: a row per token that looks, a column per token looked at, in the text's direction."""
+    at = list(range(len(panel.tokens)))
+    ticks = {"tickvals": at, "ticktext": [token[:24] for token in panel.tokens], "showgrid": False, "zeroline": False}
+    named = [[(one, other) for other in panel.tokens] for one in panel.tokens]
+    figure = go.Figure(
+        go.Heatmap(
+            z=panel.weights[name], customdata=named, colorscale=SEQUENTIAL, zmin=0, xgap=1, ygap=1,
+            hovertemplate="%{customdata[0]} looks at %{customdata[1]}: %{z:.3f}<extra></extra>",
+            colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", title="from", **ticks)
+    figure.update_xaxes(side="top", title="to", tickangle=-60, autorange="reversed" if panel.rtl else True, **ticks)
+    return finish(figure, template, height=max(300, 150 + 22 * len(at)))

@@ -7,10 +7,10 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import escape
 from importlib import metadata, resources
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,11 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.records import Floats, Head, HeadGrid
-from headlab.ui.names import head_from, head_key, head_words, language_title, plain
+from headlab.pictures import MINUS
+from headlab.plots.matrices import MAX_TOKENS, Panel, visible
+from headlab.records import CHANGES, Head, HeadGrid
+from headlab.tables import NOTHING
+from headlab.ui.names import counted, head_from, head_key, head_words, language_title, plain
 from headlab.ui.notices import notify
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
@@ -29,65 +32,11 @@ from headlab.worker.client import Client
 
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
 
-MAX_TOKENS = 64
 # d3's category10, in the order in which BertViz assigns them to heads.
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 MAX_HEADS = len(COLOURS)
 MEAN_QUERY = -1
 SHADE = "#2478c8"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One sentence and the attention of some heads in it.
-
-    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut.  special: positions of
-    special tokens, such as <s> and </s>.
-    """
-
-    title: str
-    tokens: tuple[str, ...]
-    weights: Mapping[str, Floats]
-    cut: bool = False
-    special: tuple[int, ...] = ()
-
-    @staticmethod
-    def of(title: str, answer: Mapping[str, Any]) -> Panel:
-        """A panel from the worker's answer (tokens, weights, special, truncated), cut to 64 tokens.
-
-        Raises HeadlabError if the shape of the weights does not match the tokens.
-        """
-        tokens = tuple(map(str, answer["tokens"]))
-        weights = {name: np.asarray(rows, float) for name, rows in answer["weights"].items()}
-        for name, rows in weights.items():
-            if rows.shape != (len(tokens), len(tokens)):
-                raise HeadlabError(
-                    f"head {name} looks from {rows.shape[0]} to {rows.shape[-1]} tokens, but the sentence has "
-                    f"{len(tokens)}; this view shows heads that read one sequence",
-                    code="head.not_one_sequence",
-                )
-        n = min(len(tokens), MAX_TOKENS)
-        kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        special = tuple(int(place) for place in answer.get("special", ()) if place < n)
-        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), special)
-
-    def heads(self) -> list[Panel]:
-        """One panel per head."""
-        return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
-
-    def on_special(self, name: str) -> dict[str, float]:
-        """Mean share of a head's weight on each special token, by its text; added up where a text occurs again."""
-        shares: dict[str, float] = {}
-        for place in self.special:
-            mean = float(self.weights[name][:, place].mean())
-            shares[self.tokens[place]] = shares.get(self.tokens[place], 0.0) + mean
-        return shares
-
-    def largest_on_special(self, name: str) -> tuple[int, int]:
-        """How many tokens give a special token their largest weight: alone, and in a tie with another token."""
-        where = np.isin(np.arange(len(self.tokens)), self.special)
-        on, off = (self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where))
-        return int((on > off).sum()), int((on == off).sum())
 
 
 def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
@@ -119,7 +68,7 @@ def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | N
 def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
     heads = "".join(
         f'<li><i style="background:{colour}"></i>{escape(names.get(name, name))}</li>'
-        for name, colour in zip(panel.weights, COLOURS, strict=False)
+        for name, colour in zip(panel.weights, cycle(COLOURS), strict=False)
     )
     return (
         f'<div class="panel" id="{root}"><h2>{escape(panel.title)}</h2><ul class="heads">{heads}</ul>'
@@ -201,7 +150,7 @@ def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> 
         lines.append(
             f'<p style="margin:.3rem 0 .1rem"><b>{escape(names.get(name, name))}</b> '
             f'<span style="opacity:.75">darkest: {top:.2f}</span></p>'
-            f'<p dir="auto" style="margin:0;line-height:2.1">{chips}</p>'
+            f'<p dir="{"rtl" if panel.rtl else "ltr"}" style="margin:0;line-height:2.1">{chips}</p>'
         )
     return "".join(lines)
 
@@ -210,8 +159,9 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
     border = "2px solid currentColor" if is_query else "1px solid color-mix(in srgb, currentColor 18%, transparent)"
     colour = f"color-mix(in srgb, {SHADE} {70 * share:.0f}%, transparent)"
     return (
-        f'<span title="{weight:.3f}" style="display:inline-block;line-height:1.5;margin:0 2px 2px 0;padding:0 .3em;'
-        f'border-radius:3px;border:{border};background:{colour}">{escape(token)}</span>'
+        f'<span dir="auto" title="{weight:.3f}" style="display:inline-block;line-height:1.5;'
+        f"margin:0 2px 2px 0;padding:0 .3em;border-radius:3px;border:{border};"
+        f'background:{colour}">{escape(token)}</span>'
     )
 
 
@@ -257,11 +207,18 @@ KINDS = ("agnostic", "specific")
 
 
 class Sentence(NamedTuple):
-    """A text to show and its heading. pair: the second text of a sentence pair."""
+    """A text to show and its heading.
+
+    pair: the second text of a sentence pair.  words: of a task that labels words.  right: its label, or its words'
+    labels; empty where it has none.  language: empty where it is not known.
+    """
 
     title: str
     text: str
     pair: str | None = None
+    words: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    language: str = ""
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
@@ -404,23 +361,142 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
 
 
 def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:
-    return Sentence(language_title(language), example["text"], example.get("pair"))
+    words, label = tuple(example.get("words", ())), example["label"]
+    right = tuple(example.get("labels", ())) or (() if label is None else (label,))
+    return Sentence(language_title(language), example["text"], example.get("pair"), words, right, language)
 
 
-# The three views of the Attention page.
+# What the model says of the sentences with the chosen heads on, and with them off.
+
+SAME = "same label"
+
+
+def told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> pd.DataFrame:
+    """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
+
+    answers: the worker's, each with `answers`.  heads: how many are off.
+    """
+    many = "s" * (heads != 1)
+    columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
+    rows = [
+        [sentence.title, *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found)]
+        for sentence, found in ((s, a["answers"]) for s, a in zip(sentences, answers, strict=True))
+        if found
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _of_text(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    (one,) = found
+    right = sentence.right[0] if sentence.right else NOTHING
+    return [right, _answer(one, "on"), _answer(one, "off"), _change(one, right)]
+
+
+def _answer(one: Mapping[str, Any], side: str) -> str:
+    return f"{one[side]} {one[f'p_{side}']:.1%}"
+
+
+def _change(one: Mapping[str, Any], right: str) -> str:
+    if one["on"] == one["off"]:
+        moved = round(100 * (one["p_off"] - one["p_on"]), 1) + 0.0  # no -0.0
+        return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
+    if right == NOTHING:
+        return "another label"
+    return CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]
+
+
+def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many words get their right label, and each that gets another one."""
+    known = len(sentence.right) == len(found)  # of a longer sentence the rest has no answers
+    rights = sentence.right if known else [NOTHING] * len(found)
+    each = list(zip(found, rights, strict=True))
+    hits = [sum(one[side] == right for one, right in each) for side in ("on", "off")]
+    changed = [
+        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}" + f" (right: {right})" * known
+        for one, right in each
+        if one["on"] != one["off"]
+    ]
+    words = counted(len(found), "word")
+    sides = [f"{hit} of {words} right" if known else words for hit in hits]
+    return [f"{words}, each its own", *sides, "; ".join(changed) or "no word's label"]
+
+
+def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> None:
+    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
+    notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
+    rows = told(sentences, answers, heads)
+    if rows.empty:
+        st.caption(f"What the model says without these heads is not shown: {'; '.join(notes)}.")
+        return
+    st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
+    st.table(rows.map(plain), border="horizontal", hide_index=True)
+    st.caption("; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + ".")
+
+
+# The views of the Attention page, and what may be done to every one of them.
 
 FRAME_HEIGHT = 420
 BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights")
+MEAN_HEAD = "mean"
 
 
-def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+class Options(NamedTuple):
+    """What is done to the attention before it is drawn."""
+
+    hide: bool = False
+    words: bool = False
+    mean: bool = False
+
+    def of(self, panel: Panel) -> Panel:
+        """The panel as it is drawn."""
+        panel = panel.in_words() if self.words else panel
+        panel = panel.without_special() if self.hide else panel
+        return panel.with_mean(MEAN_HEAD) if self.mean and len(panel.weights) > 1 else panel
+
+
+def pick_options(heads: int) -> Options:
+    """The switches for special tokens, words and the mean of the heads, which needs two."""
+    with st.container(horizontal=True, gap="medium"):
+        return Options(
+            st.toggle("Hide special tokens", key="hide", bind="query-params"),
+            st.toggle("Words instead of pieces", key="whole", bind="query-params", help=WORDS_HELP),
+            heads > 1 and st.toggle("Mean of the chosen heads", key="mean", bind="query-params"),
+        )
+
+
+WORDS_HELP = (
+    "Attention to a word is the sum over its pieces, attention from it their mean (Clark et al. 2019). Words are those "
+    "that the tokenizer knows."
+)
+
+
+def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str], options: Options) -> None:
     """Draw the panels in one of VIEWS. names: display name of each head."""
-    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
-    if told := special_words(panels, names):
+    names = {**names, MEAN_HEAD: "Mean of the chosen heads"}
+    shown = [options.of(panel) for panel in panels]
+    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](shown, {n: names[n] for n in shown[0].weights})
+    for words in about(panels, shown, options):
+        st.caption(plain(words))
+
+
+def draw_special(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    """Draw how much of its weight each head gives special tokens, whether they are shown or not."""
+    if said := special_words(panels, names):
         st.caption("Weight on special tokens, averaged over the sentence's tokens:")
-        st.caption("\n".join(f"- {plain(words)}." for words in told))
-    if any(panel.cut for panel in panels):
-        st.caption(f"Sentences are cut after {MAX_TOKENS} tokens.")
+        st.caption("\n".join(f"- {plain(words)}." for words in said))
+
+
+def about(panels: Sequence[Panel], shown: Sequence[Panel], options: Options) -> list[str]:
+    """What to know of panels as they are shown, in sentences."""
+    found = []
+    if options.hide and any(panel.special for panel in panels):
+        found.append("Special tokens are left out; weights are as they were, so a row may sum to less than 1.")
+    alike = [panel.title for panel in panels if options.words and panel.in_words() is panel]
+    if alike:
+        found.append(f"The tokenizer knows no borders of words here, so pieces are shown: {', '.join(alike)}.")
+    if any(panel.cut for panel in shown):
+        found.append(f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence.")
+    return found
 
 
 def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:

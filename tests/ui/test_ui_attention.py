@@ -12,21 +12,23 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from errors import raises
+from reference import word_weights
 
 from headlab.masks import Mask
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map
 from headlab.records import Head, HeadGrid, Stack
 from headlab.ui import attention_page
 from headlab.ui.attention_page import (
     MAX_CHARACTERS,
     MAX_HEADS,
-    MAX_TOKENS,
-    Panel,
+    Options,
     Sentence,
     head_view,
     heads_of_link,
     shading,
     special_words,
     strongest_links,
+    told,
     typed,
     weights_table,
 )
@@ -218,5 +220,85 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
     asked = Question("m", "f" * 64, "xnli", "dev", mask)
     link = look_at({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
-    assert typed("", link["text"])[1:] == ("it rains", "so it is wet" if isinstance(pair, str) else None)
+    assert typed("", link["text"])[1:3] == ("it rains", "so it is wet" if isinstance(pair, str) else None)
     assert len(look_at({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
+
+
+# What may be done to the attention before it is shown.
+
+
+def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
+    tokens = ("<s>", "▁Kü", "che", "▁an", "▁", "lam", "pe", "</s>")
+    return Panel("German", tokens, {"h": weights}, special=(0, 7), words=("Küche", "an", "lampe"), places=places)
+
+
+def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still_sum_to_one(rng):
+    weights = rng.dirichlet(np.ones(8), 8)
+    seen = pieces(weights)
+    merged = seen.in_words()
+    assert merged.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
+    assert merged.special == (0, 4)
+    np.testing.assert_allclose(merged.weights["h"], word_weights(weights, list(seen.places)), atol=0.0005)
+    np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
+    one = pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1))
+    assert one.in_words() is one
+    assert Options(words=True).of(one) is one
+
+
+def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
+    weights, other = rng.dirichlet(np.ones(8), 8), rng.dirichlet(np.ones(8), 8)
+    seen = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other})
+    shown = Options(hide=True, mean=True).of(seen)
+    assert shown.tokens == seen.tokens[1:-1]
+    np.testing.assert_array_equal(shown.weights["h"], weights[1:-1, 1:-1])
+    np.testing.assert_allclose(shown.weights["mean"], (weights + other)[1:-1, 1:-1] / 2, atol=0.0005)
+    words = attention_page.about([seen], [shown], Options(hide=True))
+    assert any("a row may sum to less than 1" in sentence for sentence in words)
+    whole = Options(hide=True, words=True).of(seen)
+    np.testing.assert_allclose(
+        whole.weights["h"], np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1], atol=0.0005
+    )
+    assert list(Options(mean=True).of(pieces(weights)).weights) == ["h"]
+
+
+def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
+    evil = panel("<s>", "a\u202eb", "\x07", "c\u200dd")
+    assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
+    arabic = Panel.of("Arabic", answer(["<s>", "▁أطفئ", "▁ABC", "</s>"]) | {"special": [0, 3]})
+    assert arabic.rtl
+    assert not evil.rtl
+    assert 'dir="rtl"' in shading(arabic, {})
+    assert attention_map(arabic, "encoder.3.7").layout.xaxis.autorange == "reversed"
+    assert attention_map(evil, "encoder.3.7").layout.xaxis.autorange is True
+
+
+# What the model says with the heads on and off.
+
+
+def says(on, p_on, off, p_off, word=None):
+    return {"word": word, "on": on, "p_on": p_on, "off": off, "p_off": p_off}
+
+
+@pytest.mark.parametrize(
+    ("right", "found", "row"),
+    [
+        (("on",), says("on", 0.931, "on", 0.5), ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"]),
+        (("on",), says("on", 0.9, "off", 0.5), ["on", "on 90.0%", "off 50.0%", "now wrong"]),
+        (("off",), says("on", 0.9, "off", 0.5), ["off", "on 90.0%", "off 50.0%", "now right"]),
+        (("get",), says("on", 0.9, "off", 0.5), ["get", "on 90.0%", "off 50.0%", "wrong otherwise"]),
+        ((), says("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
+    ],
+)
+def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
+    table = told([Sentence("German", "licht an", right=right)], [{"answers": [found]}], 1)
+    assert table.to_numpy().tolist() == [["German", *row]]
+    assert list(table.columns[2:4]) == ["Head on", "Head off"]
+
+
+def test_words_are_counted_and_those_that_change_are_named():
+    answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
+    row = told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [{"answers": answers}], 2).iloc[0].tolist()
+    assert row[2:] == ["2 of 2 words right", "1 of 2 words right", "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)"]
+    typed_row = told([Sentence("Mine", "Licht an")], [{"answers": answers}], 2).iloc[0].tolist()
+    assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
+    assert told([Sentence("Mine", "Licht an")], [{"answers": []}], 2).empty
