@@ -16,16 +16,29 @@ def attention(_client, model, fingerprint, text, pair, words, heads, task, label
     return waited(lambda: _client.attention(model, text, heads, pair, words, task=task, label_map=label_map))
 
 
-def body(choice, worker, loaded, heads, sentences, view, options):
-    asked = [list(head) for head in heads]
-    about = choice.task, choice.label_map
-    answers = [
-        attention(worker, choice.model, loaded["fingerprint"], s.text, s.pair, s.words, asked, *about)
-        for s in sentences
-    ]
+@st.cache_data(max_entries=16, show_spinner=False)
+def maps(_client, model, fingerprint, text, pair, words, head):
+    return waited(lambda: _client.attention(model, text, [head], pair, words, maps=True))["maps"]
+
+
+def every_head(panels, sentences, options, asked, grid, scores):
+    at, title = 0, [s.title for s in sentences].__getitem__
+    if len(sentences) > 1:
+        at = st.radio("Of which sentence", range(len(sentences)), format_func=title, horizontal=True, key="of")
+    s, panel = sentences[at], panels[at]
+    every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
+    attention_page.draw_every(panel, every, options, scores, s.language, grid)
+
+
+def body(choice, asked, grid, heads, sentences, view, options, scores):
+    of, about = [list(head) for head in heads], (choice.task, choice.label_map)
+    answers = [attention(*asked, s.text, s.pair, s.words, of, *about) for s in sentences]
     panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
-    names = head_names(HeadGrid.from_json(loaded["grid"]), heads)
-    attention_page.draw(view, panels, names, options)
+    names = head_names(grid, heads)
+    if view == attention_page.EVERY:
+        every_head(panels, sentences, options, asked, grid, scores)
+    else:
+        attention_page.draw(view, panels, names, options)
     attention_page.draw_told(sentences, answers, len(heads))
     attention_page.draw_special(panels, names)
 
@@ -50,5 +63,6 @@ with page("attention") as choice:
         elif not sentences:
             st.info("No sentence is chosen. Pick a language below, or write a sentence.")
         else:
-            body(choice, worker, loaded, heads, sentences, view, options)
+            asked = worker, choice.model, loaded["fingerprint"]
+            body(choice, asked, grid, heads, sentences, view, options, results.scores)
     job_offer.panel(choice, results, "With them, this page starts at the strongest head of these languages.")

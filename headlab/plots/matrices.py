@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 from unicodedata import bidirectional, category
 
@@ -11,7 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headlab.errors import HeadlabError
-from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE
+from headlab.pictures import DIVERGING, HELPS, SEQUENTIAL, UNSURE, picture
 from headlab.plots.style import ROW_PIXELS, finish
 from headlab.records import Bools, Floats
 from headlab.tables import NOTHING, Table
@@ -212,7 +215,7 @@ def dendrogram(merges: Table, languages: Table, template: str | None = None) -> 
 
 # Attention of heads in one sentence.
 
-MAX_TOKENS = 64
+MAX_TOKENS, MOST_TOKENS = 64, 28  # of a sentence; and with labels of the usual size in its map
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters, among them those that turn the direction
 
 
@@ -294,11 +297,26 @@ class Panel:
         special = tuple(at for at, part in enumerate(parts) if part[0] in self.special)
         return replace(self, tokens=texts, weights=merged, special=special, words=(), places=())
 
+    def of_maps(self, maps: Mapping[str, str]) -> Panel:
+        """The same sentence with other heads, from what the worker sends of every head in `maps`."""
+        size = math.isqrt(len(b64decode(next(iter(maps.values()), ""))))
+        n = len(self.tokens)
+        every = {
+            name: np.frombuffer(b64decode(text), np.uint8).reshape(size, size)[:n, :n] / 255
+            for name, text in maps.items()
+        }
+        return replace(self, weights=every)
+
     @property
     def rtl(self) -> bool:
         """Whether its text runs from right to left: whether the first letter outside special tokens does."""
         letters = (c for at, token in enumerate(self.tokens) if at not in self.special for c in token)
         return next((kind != "L" for kind in map(bidirectional, letters) if kind in ("L", "R", "AL")), False)
+
+    def small(self, name: str) -> str:
+        """A head's weights as a picture (see `pictures.picture`), its largest weight darkest; laid out as a map is."""
+        rows = self.weights[name]
+        return picture((rows[:, ::-1] if self.rtl else rows) / (rows.max(initial=0.0) or 1.0))
 
     def on_special(self, name: str) -> dict[str, float]:
         """Mean share of a head's weight on each special token, by its text; added up where a text occurs again."""
@@ -317,16 +335,20 @@ class Panel:
 
 def attention_map(panel: Panel, name: str, template: str | None = None) -> go.Figure:
     """One head's weights: a row per token that looks, a column per token looked at, in the text's direction."""
-    at = list(range(len(panel.tokens)))
-    ticks = {"tickvals": at, "ticktext": [token[:24] for token in panel.tokens], "showgrid": False, "zeroline": False}
-    named = [[(one, other) for other in panel.tokens] for one in panel.tokens]
+    texts = [escape(token[:24], quote=False) for token in panel.tokens]  # Plotly reads <s> as markup
+    at, many = list(range(len(texts))), len(texts) > MOST_TOKENS
+    ticks = {"tickvals": at, "ticktext": texts, "showgrid": False, "zeroline": False}
+    ticks |= {"tickfont": {"size": 9 if many else 12}}
     figure = go.Figure(
         go.Heatmap(
-            z=panel.weights[name], customdata=named, colorscale=SEQUENTIAL, zmin=0, xgap=1, ygap=1,
+            z=panel.weights[name], customdata=[[(one, other) for other in texts] for one in texts],
+            colorscale=SEQUENTIAL, zmin=0, xgap=1, ygap=1,
             hovertemplate="%{customdata[0]} looks at %{customdata[1]}: %{z:.3f}<extra></extra>",
             colorbar={"title": {"text": "weight", "side": "right"}, "thickness": 12},
         )
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", title="from", **ticks)
-    figure.update_xaxes(side="top", title="to", tickangle=-60, autorange="reversed" if panel.rtl else True, **ticks)
-    return finish(figure, template, height=max(300, 150 + 22 * len(at)))
+    figure.update_yaxes(autorange="reversed", **ticks)
+    figure.update_xaxes(
+        side="top", tickangle=-90 if many else -60, autorange="reversed" if panel.rtl else True, **ticks
+    )
+    return finish(figure, template, height=max(260, 110 + (14 if many else 24) * len(at)))

@@ -19,12 +19,15 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import MINUS
-from headlab.plots.matrices import MAX_TOKENS, Panel, visible
+from headlab.pictures import MINUS, HeadMap, head_map, map_of, maps_of
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, visible
 from headlab.records import CHANGES, Head, HeadGrid
+from headlab.scores import HeadScores
 from headlab.tables import NOTHING
+from headlab.ui import figures
+from headlab.ui.headgrid import draw_map
 from headlab.ui.names import counted, head_from, head_key, head_words, language_title, plain
-from headlab.ui.notices import notify
+from headlab.ui.notices import notify, remember, remembered
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
 from headlab.ui.shell import Choice
@@ -436,7 +439,7 @@ def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]
 # The views of the Attention page, and what may be done to every one of them.
 
 FRAME_HEIGHT = 420
-BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights")
+BERTVIZ, SHADED, TABLE, EVERY = VIEWS = ("BertViz", "Shaded tokens", "Table of weights", "All heads")
 MEAN_HEAD = "mean"
 
 
@@ -484,6 +487,54 @@ def draw_special(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     if said := special_words(panels, names):
         st.caption("Weight on special tokens, averaged over the sentence's tokens:")
         st.caption("\n".join(f"- {plain(words)}." for words in said))
+
+
+def draw_every(
+    panel: Panel, every: Panel, options: Options, scores: Mapping[str, HeadScores], language: str, grid: HeadGrid
+) -> None:
+    """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
+
+    panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.
+    """
+    head = head_from(remembered("head"))
+    shown, small = options.of(panel), options.of(every)
+    framed, whose = framing(scores, language, grid)
+    with st.container(horizontal=True, gap="medium"):  # side by side where there is room
+        left, right = st.container(width=540), st.container(width=450)
+    with left:
+        pictures = [small.small(key) if key in small.weights else "" for key in map(head_key, grid.heads)]
+        draw_map(framed, key="every", title=panel.title, selected=head, on_click=choose, pictures=pictures)
+        st.caption(
+            f"One small map per head, its largest weight darkest; frames are {whose}. Click one to choose that head."
+        )
+    with right:
+        key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
+        st.markdown(f"##### {plain(name)}")
+        figures.figure(
+            attention_map(shown, key), f"attention-{key}", key="enlarged", alt=f"Attention of {name}: {panel.title}",
+            about=" ".join(panel.tokens)[:120],
+        )  # fmt: skip
+        st.caption("A row per token that looks, a column per token looked at.")
+    for words in about([panel], [shown], options):
+        st.caption(plain(words))
+
+
+def choose(head: Head) -> None:
+    """A click on a head: it is the chosen one, here and on other pages."""
+    give("heads", [head_key(head)])
+    remember("head", head_key(head))
+
+
+def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> tuple[HeadMap, str]:
+    """The map that frames take their colours and signs from, and whose scores it has, in words."""
+    fitting = {name: s for name, s in scores.items() if s.grid.to_json() == grid.to_json()}
+    if not fitting:
+        return head_map(np.full(grid.size, np.nan), grid), "without colour, as there are no scores yet"
+    if language in fitting:
+        return maps_of(fitting)[language], f"coloured by the heads' scores in {language_title(language)}"
+    mean = pooled(fitting, MEAN)
+    assert mean is not None
+    return map_of(mean), "coloured by the heads' mean scores"
 
 
 def about(panels: Sequence[Panel], shown: Sequence[Panel], options: Options) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -85,18 +86,34 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     cut = given["input_ids"][0]
     check_tokens(model, [cut])
     inputs = given.convert_to_tensors("pt").to(model.device)
-    found = attention(model, {**inputs, **_target(model, heads)}, heads)
+    every = _attending(model) if request.maps else []
+    found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     words, places = _words(model, given, texts, cut)
     return Weights(
         tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
-        weights={f"{h.stack}.{h.layer}.{h.head}": _rounded(found[h]) for h in heads},
+        weights={_key(head): _rounded(found[head]) for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
         truncated=len(whole) > len(cut),
         words=words,
         places=places,
+        maps={_key(head): _as_bytes(found[head]) for head in every},
     )
+
+
+def _key(head: Head) -> str:
+    return f"{head.stack}.{head.layer}.{head.head}"
+
+
+def _attending(model: Model) -> list[Head]:
+    """The heads that attend from a plain sentence: all, or the encoder's where there is a decoder."""
+    pairs = bool(model.module.config.is_encoder_decoder)
+    return [head for head in model.grid.heads if not pairs or head.stack == "encoder"]
+
+
+def _as_bytes(weights: torch.Tensor) -> str:
+    return b64encode((255 * weights).round().byte().numpy().tobytes()).decode("ascii")
 
 
 def _given_words(model: Model, request: AttentionRequest) -> list[str]:

@@ -105,6 +105,7 @@ class AttentionRequest(Strict):
 
     words: the sentence as a task that labels words has it; a token classifier otherwise gets the text split at spaces.
     task: to be told the model's answers with these heads on and off too; label_map as for any work on a task.
+    maps: whether to send small maps of all heads that attend from this sentence, too.
     """
 
     model: Name
@@ -114,6 +115,7 @@ class AttentionRequest(Strict):
     words: Annotated[list[Sentence], Field(max_length=MAX_CHARACTERS)] = Field(default_factory=list)
     task: Name | None = None
     label_map: LabelMap = None
+    maps: bool = False
 
 
 class SentencesRequest(Strict):
@@ -256,7 +258,8 @@ class Weights(Strict):
     separators: positions of tokens that end or separate texts (such as </s>).  special: of all special tokens, <s>
     included.  truncated: the sentence was longer.  words: of the sentence, as far as the tokenizer knows them; places:
     for every token, the index of its word, -1 for none.  answers: of the whole sentence, if a task was named; note: why
-    there are none, or which class was taken for which label.
+    there are none, or which class was taken for which label.  maps: as weights, of every head, but in base64: one byte
+    a weight, which is a 255th, row by row.
     """
 
     tokens: list[str]
@@ -268,6 +271,7 @@ class Weights(Strict):
     places: list[int] = Field(default_factory=list)
     answers: list[Answer] = Field(default_factory=list)
     note: str = ""
+    maps: dict[str, str] = Field(default_factory=dict)
 
 
 class Job(Strict):

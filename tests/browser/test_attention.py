@@ -120,3 +120,34 @@ def test_the_state_is_in_the_link(visit, page):
     page.reload()
     expect(frame(page).locator("#bertviz-0 #left")).to_contain_text("licht")
     expect(frame(page).locator(".heads li")).to_have_count(2)
+
+
+def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_what_it_does(visit, settled):
+    page = visit(f"{HERE}&view=All+heads")
+    expect(page.get_by_text("What the model says with these 2 heads on and off")).to_be_visible()
+    cell = page.locator('[data-c="7.4"]')
+    assert cell.evaluate("e => getComputedStyle(e, '::after').backgroundImage").startswith('url("data:image/png')
+    cell.click()
+    expect(page.get_by_text("What the model says with this head on and off")).to_be_visible()
+    expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
+    expect(cell).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_test_id("stTable")).to_contain_text("get_state")
+    page.set_viewport_size({"width": 390, "height": 844})
+    settled()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_role("link", name="Heads", exact=True).click()
+    expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
+
+
+def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
+    visit(f"{HERE}&source=my+own&text=Badezimmert%C3%BCr+zu")
+    left = frame(page).locator("#bertviz-0 #left text")
+    expect(left.first).to_have_text("<s>")
+    page.get_by_text("Words instead of pieces").click()
+    page.get_by_text("Hide special tokens").click()
+    expect(left).to_have_text(["Badezimmertür", "zu"])
+    page.wait_for_function("location.search.includes('whole=') && location.search.includes('hide=')")
+    page.reload()
+    expect(left).to_have_text(["Badezimmertür", "zu"])
+    expect(page.get_by_text("a row may sum to less than 1")).to_be_visible()

@@ -5,16 +5,21 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import io
 import json
 import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from app_pages import run_page, said
+from cached_scores import GRID, made_up
 from errors import raises
+from PIL import Image
 from reference import word_weights
 
 from headlab.masks import Mask
+from headlab.pictures import maps_of
 from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map
 from headlab.records import Head, HeadGrid, Stack
 from headlab.ui import attention_page
@@ -23,6 +28,7 @@ from headlab.ui.attention_page import (
     MAX_HEADS,
     Options,
     Sentence,
+    framing,
     head_view,
     heads_of_link,
     shading,
@@ -269,7 +275,9 @@ def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_le
     assert not evil.rtl
     assert 'dir="rtl"' in shading(arabic, {})
     assert attention_map(arabic, "encoder.3.7").layout.xaxis.autorange == "reversed"
-    assert attention_map(evil, "encoder.3.7").layout.xaxis.autorange is True
+    plain = attention_map(evil, "encoder.3.7").layout.xaxis
+    assert plain.autorange is True
+    assert plain.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
 
 
 # What the model says with the heads on and off.
@@ -302,3 +310,71 @@ def test_words_are_counted_and_those_that_change_are_named():
     typed_row = told([Sentence("Mine", "Licht an")], [{"answers": answers}], 2).iloc[0].tolist()
     assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
     assert told([Sentence("Mine", "Licht an")], [{"answers": []}], 2).empty
+
+
+# The page.
+
+
+def table(app):
+    return [[cell.replace("\\", "") for cell in row] for row in app.table[0].value.to_numpy()]
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
+    app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
+    assert "What the model says with these 2 heads on and off" in said(app)
+    assert table(app) == [["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]]
+    (asked,) = [call for call in worker.calls if call[0] == "attention"]
+    assert asked[2] == (("encoder", 3, 7), ("encoder", 5, 1))
+    assert (asked[4]["task"], asked[4]["label_map"]) == ("intents", None)
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
+    app = run_page("attention", langs="de", task="slots", model="e5-small-slots", heads="encoder.3.7")
+    assert worker.calls[-1][3] == ("licht", "an")
+    assert table(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
+    assert "licht: device 90.0% → other 60.0% (right: device)" in table(app)[0][4]
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_where_there_are_no_answers_the_page_says_why(worker):
+    worker.unanswered = "task opus has no labels"
+    app = run_page("attention", langs="de", heads="encoder.3.7")
+    assert len(app.table) == 0
+    assert "What the model says without these heads is not shown: task opus has no labels." in said(app)
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
+    app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
+    assert "Layer 2, head 2" in said(app)
+    assert "without colour, as there are no scores yet" in said(app)
+    assert [call[4].get("maps", False) for call in worker.calls if call[0] == "attention"] == [False, True]
+    app.toggle(key="hide").set_value(True).run()
+    assert "a row may sum to less than 1" in said(app)
+    assert sum(call[0] == "attention" for call in worker.calls) == 2
+
+
+def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
+    rows = np.array([[0.0, 1.0], [0.5, 0.5]])
+    maps = {"h": base64.b64encode((255 * rows).round().astype(np.uint8).tobytes()).decode()}
+    seen = Panel("German", ("a", "b"), {}).of_maps(maps)
+    np.testing.assert_allclose(seen.weights["h"], rows, atol=0.003)
+    arabic = Panel("Arabic", ("أ", "ب"), {}).of_maps(maps)
+    assert pixels(seen.small("h")) == [[row[::-1] for row in pixels(arabic.small("h"))]][0]
+
+
+def pixels(uri):
+    with Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))) as image:
+        return np.asarray(image).tolist()
+
+
+def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
+    scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
+    framed, whose = framing(scores, "de", GRID)
+    assert (framed.tips, whose) == (maps_of(scores)["de"].tips, "coloured by the heads' scores in German (de)")
+    assert framing(scores, "", GRID)[1] == "coloured by the heads' mean scores"
+    none, words = framing(scores, "de", HeadGrid((Stack("encoder", (2,)),)))
+    assert np.isnan(none.values).all()
+    assert "no scores yet" in words

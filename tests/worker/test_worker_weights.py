@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,3 +124,18 @@ def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
     assert max(map(len, pieces)) > 1
     assert ask(text="Küchenlampe  ausschalten") == (words, pieces)
     assert ask(text="Küchenlampe ausschalten", pair="Küchenlampe an")[0] == [*words, "Küchenlampe", "an"]
+
+
+@pytest.mark.parametrize("family", ["bert", "marian"])
+def test_small_maps_are_of_every_head_that_attends_from_the_sentence(family: str, tmp_path: Path) -> None:
+    model = load(str(save_family(tmp_path / family, family)))
+    heads = [
+        ("encoder", layer, head) for layer, heads in enumerate(model.grid.stacks[0].heads) for head in range(heads)
+    ]
+    asked = {"model": "m", "text": "w5 w6 w7", "heads": heads}
+    seen = weights_of(model, AttentionRequest(**asked, maps=True))
+    assert list(seen.maps) == list(seen.weights)
+    for name, text in seen.maps.items():
+        weights = np.frombuffer(b64decode(text), np.uint8) / 255
+        np.testing.assert_allclose(weights, np.ravel(seen.weights[name]), atol=0.5 / 255 + 0.0005)
+    assert weights_of(model, AttentionRequest(**asked)).maps == {}
