@@ -8,6 +8,7 @@ from headlab.ui import attention_page, job_offer
 from headlab.ui.attention_page import head_names, pick_heads, pick_options, pick_sentences
 from headlab.ui.names import head_key
 from headlab.ui.notices import remember, remembered
+from headlab.ui.prune_changes import draw_told
 from headlab.ui.shell import client, found, page, waited
 
 
@@ -39,7 +40,7 @@ def body(choice, asked, grid, heads, sentences, view, options, scores):
         every_head(panels, sentences, options, asked, grid, scores)
     else:
         attention_page.draw(view, panels, names, options)
-    attention_page.draw_told(sentences, answers, len(heads))
+    draw_told(sentences, answers, len(heads))
     attention_page.draw_special(panels, names)
 
 

@@ -333,6 +333,21 @@ class Panel:
         return int((on > off).sum()), int((on == off).sum())
 
 
+def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
+    """For each head, how much of its weight special tokens get, sentence by sentence; empty if there are none."""
+    seen = [panel for panel in panels if panel.special]
+    heads = dict.fromkeys(name for panel in seen for name in panel.weights)
+    return [f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}" for name in heads]
+
+
+def _on_special(panel: Panel, name: str) -> str:
+    shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
+    each = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
+    ties = f", {tied} in a tie" if tied else ""
+    most = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
+    return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
+
+
 def attention_map(panel: Panel, name: str, template: str | None = None) -> go.Figure:
     """One head's weights: a row per token that looks, a column per token looked at, in the text's direction."""
     texts = [escape(token[:24], quote=False) for token in panel.tokens]  # Plotly reads <s> as markup

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from html import escape
 from importlib import metadata, resources
@@ -19,14 +19,15 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.pictures import MINUS, HeadMap, head_map, map_of, maps_of
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, visible
-from headlab.records import CHANGES, Head, HeadGrid
+from headlab.pictures import HeadMap, head_map, map_of, maps_of
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
+from headlab.records import Head, HeadGrid
+from headlab.report.maps import pictured
+from headlab.report.svg import shaded
 from headlab.scores import HeadScores
-from headlab.tables import NOTHING
 from headlab.ui import figures
 from headlab.ui.headgrid import draw_map
-from headlab.ui.names import counted, head_from, head_key, head_words, language_title, plain
+from headlab.ui.names import head_from, head_key, head_words, language_title, plain
 from headlab.ui.notices import notify, remember, remembered
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
@@ -42,10 +43,13 @@ MEAN_QUERY = -1
 SHADE = "#2478c8"
 
 
-def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
+def head_view(
+    panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None, saved: str = "attention"
+) -> str:
     """A complete HTML page: BertViz's head view of every panel, side by side where there is room.
 
-    names: display name of each head.  in_row: panels per row; None: all in one row.
+    names: display name of each head.  in_row: panels per row; None: all in one row.  saved: name of the file that its
+    buttons save it as.
     Raises HeadlabError if a script's package is missing.
     """
     scripts = [
@@ -64,8 +68,14 @@ def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | N
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_policy(scripts)}'
         f"<title>Attention</title><style>{style}</style></head>"
-        f"<body>{rows}{tags}</body></html>"
+        f"<body>{rows}{SAVE.format(escape(saved))}{tags}</body></html>"
     )
+
+
+SAVE = (
+    '<p class="save" data-name="{}">Save figure <button type="button" data-kind="svg">SVG</button> '
+    '<button type="button" data-kind="png">PNG</button></p>'
+)
 
 
 def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
@@ -92,7 +102,7 @@ def _params(panel: Panel, root: str) -> str:
 def _policy(scripts: Iterable[str]) -> str:
     """A policy that runs only these scripts and loads nothing: a second defence behind the escaping."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    content = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
+    content = f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:; script-src {hashes}"
     return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
 
 
@@ -143,19 +153,32 @@ def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> 
     query: index of the attending token; MEAN_QUERY: the mean over all tokens.
     """
     lines = []
-    for name, rows in panel.weights.items():
-        weights = rows.mean(axis=0) if query == MEAN_QUERY else rows[query]
-        top = float(weights.max(initial=0.0)) or 1.0
-        chips = "".join(
-            _chip(t, float(w), float(w) / top, i == query)
-            for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))
-        )
+    for name, top, chips in _shares(panel, query):
         lines.append(
             f'<p style="margin:.3rem 0 .1rem"><b>{escape(names.get(name, name))}</b> '
             f'<span style="opacity:.75">darkest: {top:.2f}</span></p>'
-            f'<p dir="{"rtl" if panel.rtl else "ltr"}" style="margin:0;line-height:2.1">{chips}</p>'
+            f'<p dir="{"rtl" if panel.rtl else "ltr"}" style="margin:0;line-height:2.1">'
+            f"{''.join(_chip(token, top * share, share, asks) for token, share, asks in chips)}</p>"
         )
     return "".join(lines)
+
+
+def _shares(panel: Panel, query: int) -> Iterator[tuple[str, float, list[tuple[str, float, bool]]]]:
+    """Each head with its largest weight, and every token with its share of that and whether it is the query."""
+    for name, rows in panel.weights.items():
+        weights = rows.mean(axis=0) if query == MEAN_QUERY else rows[query]
+        top = float(weights.max(initial=0.0)) or 1.0
+        yield (
+            name,
+            top,
+            [(t, float(w) / top, i == query) for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))],
+        )
+
+
+def shaded_file(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> str:
+    """What `shading` shows, as an SVG file."""
+    rows = [(f"{names.get(name, name)}, darkest: {top:.2f}", chips) for name, top, chips in _shares(panel, query)]
+    return shaded(rows, SHADE, f"Attention: {panel.title}", rtl=panel.rtl)
 
 
 def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
@@ -166,21 +189,6 @@ def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
         f"margin:0 2px 2px 0;padding:0 .3em;border-radius:3px;border:{border};"
         f'background:{colour}">{escape(token)}</span>'
     )
-
-
-def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
-    """For each head, how much of its weight special tokens get, sentence by sentence; empty if there are none."""
-    seen = [panel for panel in panels if panel.special]
-    heads = dict.fromkeys(name for panel in seen for name in panel.weights)
-    return [f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}" for name in heads]
-
-
-def _on_special(panel: Panel, name: str) -> str:
-    shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
-    each = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
-    ties = f", {tied} in a tie" if tied else ""
-    most = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
-    return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
 
 
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:
@@ -369,73 +377,6 @@ def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:
     return Sentence(language_title(language), example["text"], example.get("pair"), words, right, language)
 
 
-# What the model says of the sentences with the chosen heads on, and with them off.
-
-SAME = "same label"
-
-
-def told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> pd.DataFrame:
-    """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
-
-    answers: the worker's, each with `answers`.  heads: how many are off.
-    """
-    many = "s" * (heads != 1)
-    columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
-    rows = [
-        [sentence.title, *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found)]
-        for sentence, found in ((s, a["answers"]) for s, a in zip(sentences, answers, strict=True))
-        if found
-    ]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _of_text(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    (one,) = found
-    right = sentence.right[0] if sentence.right else NOTHING
-    return [right, _answer(one, "on"), _answer(one, "off"), _change(one, right)]
-
-
-def _answer(one: Mapping[str, Any], side: str) -> str:
-    return f"{one[side]} {one[f'p_{side}']:.1%}"
-
-
-def _change(one: Mapping[str, Any], right: str) -> str:
-    if one["on"] == one["off"]:
-        moved = round(100 * (one["p_off"] - one["p_on"]), 1) + 0.0  # no -0.0
-        return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
-    if right == NOTHING:
-        return "another label"
-    return CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]
-
-
-def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many words get their right label, and each that gets another one."""
-    known = len(sentence.right) == len(found)  # of a longer sentence the rest has no answers
-    rights = sentence.right if known else [NOTHING] * len(found)
-    each = list(zip(found, rights, strict=True))
-    hits = [sum(one[side] == right for one, right in each) for side in ("on", "off")]
-    changed = [
-        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}" + f" (right: {right})" * known
-        for one, right in each
-        if one["on"] != one["off"]
-    ]
-    words = counted(len(found), "word")
-    sides = [f"{hit} of {words} right" if known else words for hit in hits]
-    return [f"{words}, each its own", *sides, "; ".join(changed) or "no word's label"]
-
-
-def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> None:
-    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
-    notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
-    rows = told(sentences, answers, heads)
-    if rows.empty:
-        st.caption(f"What the model says without these heads is not shown: {'; '.join(notes)}.")
-        return
-    st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
-    st.table(rows.map(plain), border="horizontal", hide_index=True)
-    st.caption("; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + ".")
-
-
 # The views of the Attention page, and what may be done to every one of them.
 
 FRAME_HEIGHT = 420
@@ -507,6 +448,7 @@ def draw_every(
         st.caption(
             f"One small map per head, its largest weight darkest; frames are {whose}. Click one to choose that head."
         )
+        _svg(partial(pictured, framed, pictures, f"Attention of all heads: {panel.title}"), "all-heads")
     with right:
         key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
         st.markdown(f"##### {plain(name)}")
@@ -560,7 +502,7 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     shown = [alone for panel in panels for alone in panel.heads()] if apart else panels
     # The frame sets its own height once it has drawn.
     st.iframe(
-        head_view(shown, names, len(names) if apart else None),
+        head_view(shown, names, len(names) if apart else None, figures.saved_name("attention", figures.chosen())),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
     )
@@ -573,6 +515,14 @@ def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
             looking = partial(_looking, panel)
             query = st.selectbox(f"{plain(panel.title)}: who looks", queries, format_func=looking, key=f"query-{i}")
             st.html(shading(panel, names, query))
+            _svg(partial(shaded_file, panel, names, query), f"shaded-{i}")
+
+
+def _svg(data: Callable[[], str], name: str) -> None:
+    st.download_button(
+        "Save as SVG", data, f"{figures.saved_name(name, figures.chosen())}.svg", "image/svg+xml", key=f"svg-{name}",
+        on_click="ignore", icon=":material/download:",
+    )  # fmt: skip
 
 
 def _looking(panel: Panel, query: int) -> str:

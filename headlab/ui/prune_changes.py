@@ -1,4 +1,4 @@
-"""Which sentences a mask changes: the list on the Prune page, language by language."""
+"""Which answers a mask changes: the list on the Prune page, and those to the Attention page's sentences."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from headlab.pictures import MINUS
+from headlab.plots.matrices import visible
 from headlab.records import CHANGES
+from headlab.tables import NOTHING
 from headlab.tasks import names, task
-from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR
+from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, Sentence
 from headlab.ui.figures import ticked
-from headlab.ui.names import head_key, language_title
+from headlab.ui.names import counted, head_key, language_title, plain
 from headlab.ui.presses import button, uninterrupted
 from headlab.ui.prune_figures import Known, Question
 from headlab.ui.shell import client, waited
 from headlab.ui.sidebar import unreadable
 from headlab.worker.client import Client
+
+# The list of a mask's changed answers on the Prune page.
 
 ASKED = "_changed"
 EVERY = "all labels"
@@ -124,3 +129,70 @@ def look_at(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
     heads = [head_key(head) for head in question.mask.removed[:MAX_HEADS]]
     texts = [" ".join(text.split()) for text in (row["text"], row["pair"]) if isinstance(text, str)]
     return {"source": OWN, "text": PAIR.join(texts)[:MAX_CHARACTERS], "heads": heads}
+
+
+# What the model says of the sentences with the chosen heads on, and with them off.
+
+SAME = "same label"
+
+
+def told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> pd.DataFrame:
+    """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
+
+    answers: the worker's, each with `answers`.  heads: how many are off.
+    """
+    many = "s" * (heads != 1)
+    columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
+    rows = [
+        [sentence.title, *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found)]
+        for sentence, found in ((s, a["answers"]) for s, a in zip(sentences, answers, strict=True))
+        if found
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _of_text(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    (one,) = found
+    right = sentence.right[0] if sentence.right else NOTHING
+    return [right, _answer(one, "on"), _answer(one, "off"), _change(one, right)]
+
+
+def _answer(one: Mapping[str, Any], side: str) -> str:
+    return f"{one[side]} {one[f'p_{side}']:.1%}"
+
+
+def _change(one: Mapping[str, Any], right: str) -> str:
+    if one["on"] == one["off"]:
+        moved = round(100 * (one["p_off"] - one["p_on"]), 1) + 0.0  # no -0.0
+        return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
+    if right == NOTHING:
+        return "another label"
+    return CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]
+
+
+def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many words get their right label, and each that gets another one."""
+    known = len(sentence.right) == len(found)  # of a longer sentence the rest has no answers
+    rights = sentence.right if known else [NOTHING] * len(found)
+    each = list(zip(found, rights, strict=True))
+    hits = [sum(one[side] == right for one, right in each) for side in ("on", "off")]
+    changed = [
+        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}" + f" (right: {right})" * known
+        for one, right in each
+        if one["on"] != one["off"]
+    ]
+    words = counted(len(found), "word")
+    sides = [f"{hit} of {words} right" if known else words for hit in hits]
+    return ["a label per word", *sides, "; ".join(changed) or "no word's label"]
+
+
+def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> None:
+    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
+    notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
+    rows = told(sentences, answers, heads)
+    if rows.empty:
+        st.caption(f"What the model says without these heads is not shown: {'; '.join(notes)}.")
+        return
+    st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
+    st.table(rows.map(plain), border="horizontal", hide_index=True)
+    st.caption("; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + ".")

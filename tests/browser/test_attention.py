@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pytest
 from browsing import QUIET
@@ -151,3 +153,18 @@ def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
     page.reload()
     expect(left).to_have_text(["Badezimmertür", "zu"])
     expect(page.get_by_text("a row may sum to less than 1")).to_be_visible()
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("svg", b"<svg "), ("png", b"\x89PNG")])
+def test_the_bertviz_picture_is_saved(visit, kind, begins):
+    page = visit(HERE)
+    expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
+    with page.expect_download() as coming:
+        frame(page).get_by_role("button", name=kind.upper(), exact=True).click()
+    assert coming.value.suggested_filename == f"attention-e5-small-intents-intents.{kind}"
+    saved = coming.value.path().read_bytes()
+    assert saved.startswith(begins)
+    if kind == "svg":
+        texts = [node.text for node in ET.fromstring(saved).iter("{http://www.w3.org/2000/svg}text")]
+        assert texts.count("Layer 3, head 7") == texts.count("Layer 5, head 1") == 2
+        assert texts.count("<s>") == 4

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import numpy as np
@@ -19,28 +20,30 @@ from PIL import Image
 from reference import word_weights
 
 from headlab.masks import Mask
-from headlab.pictures import maps_of
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map
+from headlab.pictures import map_of, maps_of, on_scale
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
 from headlab.records import Head, HeadGrid, Stack
+from headlab.report.maps import pictured
 from headlab.ui import attention_page
 from headlab.ui.attention_page import (
     MAX_CHARACTERS,
     MAX_HEADS,
+    SHADE,
     Options,
     Sentence,
     framing,
     head_view,
     heads_of_link,
+    shaded_file,
     shading,
-    special_words,
     strongest_links,
-    told,
     typed,
     weights_table,
 )
-from headlab.ui.prune_changes import look_at
+from headlab.ui.prune_changes import look_at, told
 from headlab.ui.prune_figures import Question
 
+SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
 NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
 
@@ -278,6 +281,28 @@ def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_le
     plain = attention_map(evil, "encoder.3.7").layout.xaxis
     assert plain.autorange is True
     assert plain.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
+
+
+def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_left():
+    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
+    seen = Panel("x", ("<s>", "أ", EVIL), {"h": rows}, special=(0,))
+    drawn = ET.fromstring(shaded_file(seen, {"h": "Layer 1"}, 1))
+    texts = [(float(node.get("x")), node.text) for node in drawn.iter(f"{SVG}text")]
+    assert [text for _, text in texts] == ["Layer 1, darkest: 0.50", *seen.tokens]
+    assert texts[1][0] > texts[2][0]
+    _, *chips = drawn.iter(f"{SVG}rect")
+    assert [float(chip.get("stroke-width")) for chip in chips] == [1, 2, 1]
+    assert [chip.get("fill") for chip in chips] == [
+        on_scale(((0, "#ffffff"), (1, SHADE)), share) for share in (0.7, 0.35, 0.35)
+    ]
+
+
+def test_all_heads_are_saved_with_a_picture_each():
+    scores = made_up("de", "shapley", "0" * 64)
+    pictures = [f"data:image/png;base64,{n}" for n in range(GRID.size)]
+    drawn = ET.fromstring(pictured(map_of(scores), pictures, "all"))
+    assert [node.get("href") for node in drawn.iter(f"{SVG}image")] == pictures
+    assert drawn.find(f"{SVG}style") is not None
 
 
 # What the model says with the heads on and off.
