@@ -8,7 +8,7 @@ from headlab.ui import attention_page, job_offer
 from headlab.ui.attention_page import head_names, pick_heads, pick_options, pick_sentences
 from headlab.ui.names import head_key
 from headlab.ui.notices import remember, remembered
-from headlab.ui.prune_changes import draw_told
+from headlab.ui.sentences import draw_told, elsewhere
 from headlab.ui.shell import client, found, page, waited
 
 
@@ -66,4 +66,7 @@ with page("attention") as choice:
         else:
             asked = worker, choice.model, loaded["fingerprint"]
             body(choice, asked, grid, heads, sentences, view, options, results.scores)
+    if heads and choice.languages:
+        shown = remembered("head")
+        elsewhere(worker, choice, loaded["fingerprint"], shown, head_names(grid, heads)[shown])
     job_offer.panel(choice, results, "With them, this page starts at the strongest head of these languages.")

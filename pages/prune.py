@@ -11,10 +11,10 @@ from headlab.ui import (
     job_offer,
     mask_pages,
     prune_board,
-    prune_changes,
     prune_figures,
     prune_pareto,
     prune_savings,
+    sentences,
 )
 from headlab.ui.history import follow_link, history, write_link
 from headlab.ui.names import plain
@@ -72,7 +72,7 @@ def board(choice, loaded, identity, now, results, measured):
         prune_figures.show(headline, details, live, choice.languages, question)
         room.empty()
         with changed:
-            prune_changes.draw(question, choice.languages, known)
+            sentences.draw(question, choice.languages, known)
 
 
 @st.fragment

@@ -321,6 +321,16 @@ def word_weights(weights: np.ndarray, places: list[int]) -> list[list[float]]:
     ]
 
 
+def largest_link(weights: np.ndarray, fits: Any) -> tuple[float, int, int] | None:
+    """The largest weight with its (query, key) among the pairs that fit, the first of equals; None without any."""
+    best = None
+    for query, row in enumerate(weights):
+        for key, weight in enumerate(row):
+            if fits(query, key) and (best is None or weight > best[0]):
+                best = (float(weight), query, key)
+    return best
+
+
 def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[int]]]:
     """{query: (the allowed key of the largest weight, all allowed keys)}. allowed: (query, key) -> bool."""
     out = {}

@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import bidirectional, category
 
 import numpy as np
@@ -230,7 +230,7 @@ class Panel:
 
     weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut or tokens are left out.
     special: positions of special tokens, such as <s> and </s>.  words, places: the words, and the index of each token's
-    word, -1 for none; empty where they are not known.
+    word, -1 for none; empty where they are not known.  separators: positions of tokens that end or separate texts.
     """
 
     title: str
@@ -240,6 +240,7 @@ class Panel:
     special: tuple[int, ...] = ()
     words: tuple[str, ...] = ()
     places: tuple[int, ...] = ()
+    separators: tuple[int, ...] = ()
 
     @staticmethod
     def of(title: str, answer: Mapping[str, Any]) -> Panel:
@@ -258,9 +259,9 @@ class Panel:
                 )
         n = min(len(tokens), MAX_TOKENS)
         kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        special = tuple(int(place) for place in answer.get("special", ()) if place < n)
+        special, ends = (tuple(int(at) for at in answer.get(name, ()) if at < n) for name in ("special", "separators"))
         cut, places = bool(answer.get("truncated")) or n < len(tokens), tuple(answer.get("places", ()))[:n]
-        return Panel(title, tokens[:n], kept, cut, special, words, places)
+        return Panel(title, tokens[:n], kept, cut, special, words, places, ends)
 
     def heads(self) -> list[Panel]:
         """One panel per head."""
@@ -276,7 +277,8 @@ class Panel:
         left = [at for at in range(len(self.tokens)) if at not in self.special]
         kept = {name: rows[np.ix_(left, left)] for name, rows in self.weights.items()}
         places = tuple(self.places[at] for at in left) if self.places else ()
-        return replace(self, tokens=tuple(self.tokens[at] for at in left), weights=kept, special=(), places=places)
+        tokens = tuple(self.tokens[at] for at in left)
+        return replace(self, tokens=tokens, weights=kept, special=(), separators=(), places=places)
 
     def in_words(self) -> Panel:
         """The same word by word: attention to a word is the sum over its pieces, attention from it their mean.
@@ -295,7 +297,7 @@ class Panel:
         }
         texts = tuple(self.tokens[at] if self.places[at] < 0 else self.words[self.places[at]] for at, *_ in parts)
         special = tuple(at for at, part in enumerate(parts) if part[0] in self.special)
-        return replace(self, tokens=texts, weights=merged, special=special, words=(), places=())
+        return replace(self, tokens=texts, weights=merged, special=special, words=(), places=(), separators=())
 
     def of_maps(self, maps: Mapping[str, str]) -> Panel:
         """The same sentence with other heads, from what the worker sends of every head in `maps`."""
@@ -346,6 +348,44 @@ def _on_special(panel: Panel, name: str) -> str:
     ties = f", {tied} in a tie" if tied else ""
     most = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
     return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
+
+
+PREVIOUS, NEXT, SAME, SEPARATOR, GIVEN = LINKS = (
+    "to the previous token", "to the next token", "to the same token elsewhere", "to a separator", "to a given token"
+)  # fmt: skip
+
+
+class Link(NamedTuple):
+    """A weight, and the positions of the token that looks and of the token looked at."""
+
+    weight: float
+    query: int
+    key: int
+
+
+def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link | None:
+    """A head's largest weight among the links of one of LINKS; None where a sentence has no such link.
+
+    Special tokens do not count as looking, nor as neighbours, since many heads rest on them.  token: for GIVEN; case and the tokenizer's marks of words do not count.
+    """
+    query, key = np.indices((len(panel.tokens),) * 2)
+    texts, plain = np.array([bare(text) for text in panel.tokens]), ~np.isin(key, panel.special)
+    fits = {
+        PREVIOUS: (key == query - 1) & plain,
+        NEXT: (key == query + 1) & plain,
+        SAME: (texts[key] == texts[query]) & (key != query),
+        SEPARATOR: np.isin(key, panel.separators),
+        GIVEN: texts[key] == bare(token),
+    }[kind] & ~np.isin(query, panel.special)
+    if not fits.any():
+        return None
+    at = int(np.where(fits, panel.weights[name], -1.0).argmax())
+    return Link(float(panel.weights[name].flat[at]), *divmod(at, len(panel.tokens)))
+
+
+def bare(token: str) -> str:
+    """A token without its tokenizer's marks of words (SentencePiece's, BERT's, byte-level ones), in one case."""
+    return token.lstrip("▁Ġ").removeprefix("##").casefold()
 
 
 def attention_map(panel: Panel, name: str, template: str | None = None) -> go.Figure:

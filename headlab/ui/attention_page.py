@@ -293,7 +293,8 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _examples(_client: Client, task: str, language: str) -> list[dict[str, Any]]:
+def examples_of(_client: Client, task: str, language: str) -> list[dict[str, Any]]:
+    """The first examples of a language."""
     return _client.sentences(task, language, n=SENTENCES)
 
 
@@ -333,7 +334,7 @@ def _of_task(client: Client, choice: Choice) -> list[Sentence]:
         key="side",
         bind="query-params",
     )
-    examples = {language: _examples(client, choice.task, language) for language in shown}
+    examples = {language: examples_of(client, choice.task, language) for language in shown}
     if not examples:
         return []
     aligned = {task["name"]: task["aligned"] for task in client.tasks()}.get(choice.task, False)
@@ -456,7 +457,8 @@ def draw_every(
             attention_map(shown, key), f"attention-{key}", key="enlarged", alt=f"Attention of {name}: {panel.title}",
             about=" ".join(panel.tokens)[:120],
         )  # fmt: skip
-        st.caption("A row per token that looks, a column per token looked at.")
+        turned = ", from right to left as the sentence runs" if panel.rtl else ""
+        st.caption(f"A row per token that looks, a column per token looked at{turned}.")
     for words in about([panel], [shown], options):
         st.caption(plain(words))
 

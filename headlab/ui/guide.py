@@ -104,8 +104,8 @@ GUIDES = {
 """,
     ),
     "attention": Guide(
-        "What chosen heads look at, token by token, in a sentence of the task or one of your own, and what the model says "
-        "of it without them.",
+        "What chosen heads look at, token by token, in a sentence of the task or one of your own, and what the model "
+        "says of it without them.",
         """
 - A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1,
   unless the sentence was cut.

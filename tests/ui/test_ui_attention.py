@@ -17,11 +17,11 @@ from app_pages import run_page, said
 from cached_scores import GRID, made_up
 from errors import raises
 from PIL import Image
-from reference import word_weights
+from reference import largest_link, word_weights
 
 from headlab.masks import Mask
 from headlab.pictures import map_of, maps_of, on_scale
-from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
+from headlab.plots.matrices import LINKS, MAX_TOKENS, Panel, attention_map, special_words, strongest_link
 from headlab.records import Head, HeadGrid, Stack
 from headlab.report.maps import pictured
 from headlab.ui import attention_page
@@ -40,8 +40,8 @@ from headlab.ui.attention_page import (
     typed,
     weights_table,
 )
-from headlab.ui.prune_changes import look_at, told
 from headlab.ui.prune_figures import Question
+from headlab.ui.sentences import look_at, ranked, told
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
@@ -403,3 +403,47 @@ def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
     none, words = framing(scores, "de", HeadGrid((Stack("encoder", (2,)),)))
     assert np.isnan(none.values).all()
     assert "no scores yet" in words
+
+
+# Where else a head does that.
+
+
+def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
+    tokens, bare = ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>"), ["<s>", "licht", "an", "und", "an", "</s>"]
+    weights = rng.dirichlet(np.ones(6), 6)
+    seen = Panel("German", tokens, {"h": weights}, special=(0, 5), separators=(5,))
+    fits = (
+        lambda q, k: k == q - 1 and k != 0,
+        lambda q, k: k == q + 1 and k != 5,
+        lambda q, k: bare[q] == bare[k] and q != k,
+        lambda q, k: k == 5,
+        lambda q, k: bare[k] == "an",
+    )
+    for kind, fit in zip(LINKS, fits, strict=True):
+        wanted = largest_link(weights, lambda q, k, fit=fit: q not in (0, 5) and fit(q, k))
+        assert strongest_link(seen, "h", kind, "An") == wanted
+    assert strongest_link(seen, "h", LINKS[-1], "aus") is None
+
+
+def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():
+    def one(title, weight, *tokens):
+        return Panel(title, tokens, {"h": np.full((len(tokens),) * 2, weight)})
+
+    panels = [one("low", 0.2, "a", "b"), one("none", 0.9, "a"), one("high", 0.4, "c", "d")]
+    rows = ranked(panels, "h", LINKS[1])
+    assert rows.to_numpy().tolist() == [[0.4, "c", "d", "high"], [0.2, "a", "b", "low"]]
+    assert list(rows.index) == [2, 0]
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
+    app = run_page("attention", langs="de", heads="encoder.4.4")
+    assert sum(call[0] == "attention" for call in worker.calls) == 1
+    app.button(key="elsewhere").click().run()
+    assert not app.exception
+    assert sum(call[0] == "attention" for call in worker.calls) == 2
+    assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
+    assert "Layer 4, head 4: the 1 of the first 1 sentences" in said(app)
+    app.selectbox(key="elsewhere-kind").set_value(LINKS[1]).run()
+    assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
+    assert sum(call[0] == "attention" for call in worker.calls) == 2

@@ -34,7 +34,8 @@ window.requirejs = (names, start) => start(window.jQuery, window.d3);
       const box = node.getBoundingClientRect();
       return { x: box.left - area.left + 8, y: box.top - area.top + 8, height: box.height };
     };
-    const size = { width: Math.ceil(area.width) + 16, height: Math.ceil(at(buttons).y) };
+    const right = Math.max(...[...document.querySelectorAll('.panel')].map((panel) => panel.getBoundingClientRect().right));
+    const size = { width: Math.ceil(right - area.left) + 16, height: Math.ceil(at(buttons).y) };
     const out = put(null, 'svg', { ...size, viewBox: `0 0 ${size.width} ${size.height}`, 'font-family': 'sans-serif' });
     put(out, 'rect', { ...size, fill: '#fff' });
     for (const panel of document.querySelectorAll('.panel')) {

@@ -1,24 +1,25 @@
-"""Which answers a mask changes: the list on the Prune page, and those to the Attention page's sentences."""
+"""Lists of sentences for the Attention page: which ones a mask changes, and where else a head does that."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from headlab.pictures import MINUS
-from headlab.plots.matrices import visible
+from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
 from headlab.records import CHANGES
 from headlab.tables import NOTHING
 from headlab.tasks import names, task
-from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, Sentence
+from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, examples_of
 from headlab.ui.figures import ticked
-from headlab.ui.names import counted, head_key, language_title, plain
-from headlab.ui.presses import button, uninterrupted
+from headlab.ui.names import counted, head_from, head_key, language_title, plain
+from headlab.ui.presses import button, give, uninterrupted
 from headlab.ui.prune_figures import Known, Question
-from headlab.ui.shell import client, waited
+from headlab.ui.shell import Choice, client, waited
 from headlab.ui.sidebar import unreadable
 from headlab.worker.client import Client
 
@@ -196,3 +197,75 @@ def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]
     st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
     st.table(rows.map(plain), border="horizontal", hide_index=True)
     st.caption("; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + ".")
+
+
+# Where else a head does that: the task's sentences by its strongest link of a kind.
+
+LOOKED, LISTED = 64, 20
+LOOK = "_elsewhere"
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def looked(_client: Client, fingerprint: str, model: str, task: str, language: str, head: str) -> list[Panel]:
+    """Attention of a head in the first sentences of a language; their titles are the texts."""
+    asked = [list(head_from(head))]
+    return [
+        Panel.of(one["text"], waited(partial(_client.attention, model, one["text"], asked, one["pair"], one["words"])))
+        for one in examples_of(_client, task, language)[:LOOKED]
+    ]
+
+
+def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name: str) -> None:
+    """Draw the list of sentences, once it is asked for; a chosen row opens its sentence."""
+    with st.expander("Where else does this head do that", icon=":material/search:"):
+        left, right = st.columns(2)
+        language = left.selectbox("In", choice.languages, format_func=language_title, key="elsewhere-language")
+        kind = right.selectbox("Looks", LINKS, key="elsewhere-kind")
+        token = right.text_input("Token looked at", key="elsewhere-token") if kind == GIVEN else ""
+        asked = fingerprint, choice.model, choice.task, language, head
+        if st.session_state.get(LOOK) != asked:
+            button(f"Look through the first {LOOKED} sentences", key="elsewhere", on_press=_look, args=(asked,))
+            return
+        with st.spinner("Asking the worker …"):
+            panels = looked(worker, *asked)
+        found = ranked(panels, head, kind, token)
+        if found.empty:
+            st.caption(f"None of the first {len(panels)} sentences has such a link.")
+            return
+
+        def opened() -> None:
+            for row in st.session_state["elsewhere-rows"]["selection"]["rows"]:
+                open_sentence(worker, choice, language, int(found.index[row]))
+
+        st.dataframe(
+            found, hide_index=True, key="elsewhere-rows", on_select=uninterrupted(opened), selection_mode="single-row"
+        )
+        which = f"the {len(found)} of the first {len(panels)} sentences with its strongest link of this kind"
+        st.caption(f"{plain(name)}: {which}. Tick a row to open its sentence.")
+
+
+def ranked(panels: Sequence[Panel], head: str, kind: str, token: str = "") -> pd.DataFrame:
+    """The sentences with a head's strongest links of a kind, the strongest first; the index is a sentence's number."""
+    links = [strongest_link(panel, head, kind, token) for panel in panels]
+    found = sorted(((-link.weight, at, link) for at, link in enumerate(links) if link))[:LISTED]
+    rows = [
+        (link.weight, panels[at].tokens[link.query], panels[at].tokens[link.key], panels[at].title)
+        for _, at, link in found
+    ]
+    return pd.DataFrame(rows, columns=["Weight", "From", "To", "Sentence"], index=[at for _, at, _ in found])
+
+
+def _look(asked: tuple[str, ...]) -> None:
+    st.session_state[LOOK] = asked
+
+
+def open_sentence(worker: Client, choice: Choice, language: str, at: int) -> None:
+    """Choose the sentence of this number in a language, as its widgets do."""
+    example = examples_of(worker, choice.task, language)[at]
+    shown = st.session_state.get("side", ())
+    give("source", TASK)
+    give("side", [*shown] if language in shown else [language])
+    give("row", at)
+    if example["label"] is not None:
+        give("label", example["label"])
+    give(f"sentence-{language}", example["text"])
