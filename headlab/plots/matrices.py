@@ -366,7 +366,8 @@ class Link(NamedTuple):
 def strongest_link(panel: Panel, name: str, kind: str, token: str = "") -> Link | None:
     """A head's largest weight among the links of one of LINKS; None where a sentence has no such link.
 
-    Special tokens do not count as looking, nor as neighbours, since many heads rest on them.  token: for GIVEN; case and the tokenizer's marks of words do not count.
+    Special tokens do not count as looking, nor as neighbours, since many heads rest on them.  token: for GIVEN, in any
+    case and without the tokenizer's marks of words.
     """
     query, key = np.indices((len(panel.tokens),) * 2)
     texts, plain = np.array([bare(text) for text in panel.tokens]), ~np.isin(key, panel.special)

@@ -170,7 +170,7 @@ def test_the_bertviz_picture_is_saved(visit, kind, begins):
         assert texts.count("<s>") == 4
 
 
-def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visit, choose):
+def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visit, choose, settled):
     page = visit("/attention?langs=de&heads=encoder.1.7")
     page.get_by_text("Where else does this head do that").click()
     choose("Looks", "to the next token")
@@ -178,9 +178,13 @@ def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visi
     table = page.get_by_test_id("stExpander").filter(has_text="Where else").get_by_test_id("stDataFrame")
     expect(table).to_be_visible()
     expect(page.get_by_text("the 20 of the first 64 sentences")).to_be_visible()
-    before = frame(page).locator("#bertviz-0 #left").text_content()
+    left = frame(page).locator("#bertviz-0 #left")
+    before = left.text_content()
     table.evaluate("table => table.scrollIntoView({ block: 'center' })")
     box = table.bounding_box()
     page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
-    expect(frame(page).locator("#bertviz-0 #left")).not_to_have_text(before)
-    page.wait_for_function("location.search.includes('sentence-de=')")
+    expect(left).not_to_have_text(before)
+    settled()
+    opened = left.text_content()
+    page.reload()
+    expect(left).to_have_text(opened)
