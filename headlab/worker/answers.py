@@ -20,6 +20,7 @@ from headlab.inputs import check_tokens, word_ids
 from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.methods.run import HOME, Work
 from headlab.methods.table import method as method_of
+from headlab.parallel import one_thread
 from headlab.records import Evaluation, Head
 from headlab.roles.tokenised import NO_WORD, special_ids
 from headlab.tasks.base import Example, Task
@@ -87,7 +88,10 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     check_tokens(model, [cut])
     inputs = given.convert_to_tensors("pt").to(model.device)
     every = _attending(model) if request.maps else []
-    found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
+    with one_thread(
+        model.device
+    ):  # for one sentence, threads that wait for each other take longer, by far on a busy CPU
+        found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
     words, places = _words(model, given, texts, cut)
     return Weights(

@@ -170,10 +170,9 @@ def test_the_bertviz_picture_is_saved(visit, kind, begins):
         assert texts.count("<s>") == 4
 
 
-def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visit, choose, settled):
+def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visit, settled):
     page = visit("/attention?langs=de&heads=encoder.1.7")
     page.get_by_text("Where else does this head do that").click()
-    choose("Looks", "to the next token")
     page.get_by_role("button", name="Look through the first 64 sentences").click()
     table = page.get_by_test_id("stExpander").filter(has_text="Where else").get_by_test_id("stDataFrame")
     expect(table).to_be_visible()
