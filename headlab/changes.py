@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import torch
 
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
-from headlab.hooks.model import as_gates
+from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active
-from headlab.inputs import IGNORED, Words
+from headlab.inputs import IGNORED, Words, label_order
 from headlab.masks import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import CHANGES, Change, Floats, Ints
 from headlab.tables import Table
+from headlab.tasks.base import Example, Task
 
 COLUMNS = ("id", "kind", "text", "pair", "word", "label", "before", "after", "p_before", "p_after")
 FORMATS = ("", "", "", "", "", "", "", "", ".2f", ".2f")
@@ -28,13 +29,7 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
 
     Raises HeadlabError for a task without labels, and for another model's mask.
     """
-    task = evaluator.task
-    if not task.labels:
-        raise HeadlabError(
-            f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
-            "labels texts or words",
-            code="changes.no_labels",
-        )
+    task = _with_labels(evaluator.task)
     whole, masked = evaluator.evaluate(), evaluator.evaluate(mask, ablation=ablation)
     places = np.flatnonzero(whole.predicted != masked.predicted)
     units = evaluator.inputs.units
@@ -60,6 +55,16 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
     return found
 
 
+def _with_labels(task: Task) -> Task:
+    if not task.labels:
+        raise HeadlabError(
+            f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
+            "labels texts or words",
+            code="changes.no_labels",
+        )
+    return task
+
+
 def _word(evaluator: Evaluator, row: int, part: int) -> str | None:
     """The word that an example's answer number `part` is of; None where the text itself is labelled."""
     words = evaluator.examples[row].words
@@ -77,7 +82,9 @@ def probabilities(evaluator: Evaluator, rows: Ints, mask: Mask, ablation: str = 
         lane = copy(evaluator)
         with torch.inference_mode(), lane.model.active(Active(gates=gates, fill=fill)):
             logits = lane.logits(batch.inputs)
-        asked = lane.targets(batch.rows, logits) != IGNORED
+        targets = lane.targets(batch.rows, logits)
+        lane.require_finite(batch.rows, logits, targets)
+        asked = targets != IGNORED
         shares = logits.to(torch.float64).softmax(dim=-1)
         return [shares[n][asked[n]].reshape(-1, shares.shape[-1]).cpu().numpy() for n in range(len(batch.rows))]
 
@@ -85,6 +92,20 @@ def probabilities(evaluator: Evaluator, rows: Ints, mask: Mask, ablation: str = 
         out |= dict(zip(batch.rows.tolist(), found, strict=True))
     parts = [out[int(row)] for row in rows]
     return np.concatenate(parts) if parts else np.zeros((0, len(evaluator.task.labels)))
+
+
+def answers_to(
+    model: Model, task: Task, example: Example, masks: Sequence[Mask]
+) -> tuple[list[str | None], list[Floats]]:
+    """What a model says of one example, which need not be the task's, under each mask: as an evaluator has it.
+
+    Returns the labelled words (None for the text itself), and for each mask the probabilities of the task's labels,
+    float [answer, label].  Raises HeadlabError for a task without labels, and for a model that does not suit it.
+    """
+    label_order(model, _with_labels(task))  # known from here on, also without its examples
+    evaluator = Evaluator(model, replace(task, read=lambda *_: (example,)), task.languages[0], size=1)
+    words = [_word(evaluator, 0, part) for part in range(int(evaluator.inputs.units[0]))]
+    return words, [probabilities(evaluator, np.array([0]), mask) for mask in masks]
 
 
 def table(found: Sequence[Change], language: str) -> Table:

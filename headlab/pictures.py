@@ -5,6 +5,9 @@ The clickable grid of the pages, Plotly and the report's SVG only draw it. This 
 
 from __future__ import annotations
 
+import struct
+import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -60,6 +63,17 @@ def luminance(colour: str) -> float:
     parts = [value / 255 for value in rgb(colour)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def picture(shares: Floats) -> str:
+    """A matrix of shares, 0 to 1, as a PNG in a data URI: a pixel each, on the sequential scale."""
+    colours = np.array([rgb(on_scale(SEQUENTIAL, at / 255)) for at in range(256)], np.uint8)
+    pixels = colours[np.rint(255 * np.clip(shares, 0, 1)).astype(int)]
+    rows, (height, width) = b"".join(b"\0" + row.tobytes() for row in pixels), shares.shape
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    chunks = (struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in parts)
+    return "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode("ascii")
 
 
 # Maps of heads.

@@ -1,18 +1,47 @@
-"""What does this head look at, in this sentence?"""
+"""What does this head look at, in this sentence, and what does the model say without it?"""
 
 import streamlit as st
 
+from headlab.plots.matrices import Panel
 from headlab.records import HeadGrid
 from headlab.ui import attention_page, job_offer, shell
-from headlab.ui.attention_page import Panel, head_names, pick_heads, pick_sentences
+from headlab.ui.attention_page import head_names, pick_heads, pick_options, pick_sentences
 from headlab.ui.names import head_key
 from headlab.ui.notices import remember, remembered
+from headlab.ui.sentences import draw_told, elsewhere
 from headlab.ui.shell import client, found, page, waited
 
 
 @st.cache_data(max_entries=128, show_spinner=False)
-def attention(_client, model, fingerprint, text, pair, heads):
-    return waited(lambda: _client.attention(model, text, heads, pair))
+def attention(_client, model, fingerprint, text, pair, words, heads, task, label_map):
+    return waited(lambda: _client.attention(model, text, heads, pair, words, task=task, label_map=label_map))
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def maps(_client, model, fingerprint, text, pair, words, head):
+    return waited(lambda: _client.attention(model, text, [head], pair, words, maps=True))["maps"]
+
+
+def every_head(panels, sentences, options, asked, grid, scores):
+    at, title = 0, [s.title for s in sentences].__getitem__
+    if len(sentences) > 1:
+        at = st.radio("Of which sentence", range(len(sentences)), format_func=title, horizontal=True, key="of")
+    s, panel = sentences[at], panels[at]
+    every = panel.of_maps(maps(*asked, s.text, s.pair, s.words, list(grid.heads[0])))
+    attention_page.draw_every(panel, every, options, scores, s.language, grid)
+
+
+def body(choice, asked, grid, heads, sentences, view, options, scores):
+    of, about = [list(head) for head in heads], (choice.task, choice.label_map)
+    answers = [attention(*asked, s.text, s.pair, s.words, of, *about) for s in sentences]
+    panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
+    names = head_names(grid, heads)
+    if view == attention_page.EVERY:
+        every_head(panels, sentences, options, asked, grid, scores)
+    else:
+        attention_page.draw(view, panels, names, options)
+    draw_told(sentences, answers, len(heads))
+    attention_page.draw_special(panels, names)
 
 
 with page("attention") as choice:
@@ -21,18 +50,23 @@ with page("attention") as choice:
         loaded = shell.loaded(choice.model)
     grid = HeadGrid.from_json(loaded["grid"])
     results = found(choice)
-    heads = pick_heads(grid, results)
-    if heads and remembered("head") not in map(head_key, heads):
-        remember("head", head_key(heads[0]))
-    sentences = pick_sentences(worker, choice)
     view = st.radio("View", attention_page.VIEWS, horizontal=True, key="view", bind="query-params")
-    if not heads:
-        st.info("No head is chosen. Pick one or more above.")
-    elif not sentences:
-        st.info("No sentence is chosen. Pick a language above, or write a sentence.")
-    else:
-        asked = [list(head) for head in heads]
-        answers = [attention(worker, choice.model, loaded["fingerprint"], s.text, s.pair, asked) for s in sentences]
-        panels = [Panel.of(s.title, answer) for s, answer in zip(sentences, answers, strict=True)]
-        attention_page.draw(view, panels, head_names(grid, heads))
+    picture, settings = st.container(), st.container()
+    with settings:
+        heads = pick_heads(grid, results)
+        if heads and remembered("head") not in map(head_key, heads):
+            remember("head", head_key(heads[0]))
+        sentences = pick_sentences(worker, choice)
+        options = pick_options(len(heads))
+    with picture:
+        if not heads:
+            st.info("No head is chosen. Pick one or more below.")
+        elif not sentences:
+            st.info("No sentence is chosen. Pick a language below, or write a sentence.")
+        else:
+            asked = worker, choice.model, loaded["fingerprint"]
+            body(choice, asked, grid, heads, sentences, view, options, results.scores)
+    if heads and choice.languages:
+        shown = remembered("head")
+        elsewhere(worker, choice, loaded["fingerprint"], shown, head_names(grid, heads)[shown])
     job_offer.panel(choice, results, "With them, this page starts at the strongest head of these languages.")

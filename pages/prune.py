@@ -13,10 +13,10 @@ from headlab.ui import (
     job_offer,
     mask_pages,
     prune_board,
-    prune_changes,
     prune_figures,
     prune_pareto,
     prune_savings,
+    sentences,
     shell,
 )
 from headlab.ui.history import follow_link, history, write_link
@@ -75,7 +75,7 @@ def board(choice, loaded, identity, now, results, measured):
         live = prune_figures.running(client(), question, choice.languages, known)
         prune_figures.show(headline, details, live, choice.languages, question)
         with changed:
-            prune_changes.draw(question, choice.languages, known)
+            sentences.draw(question, choice.languages, known)
 
 
 @st.fragment

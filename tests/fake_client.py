@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +48,7 @@ class FakeClient:
     )
     scores: Any = None
     trouble: str = ""
+    unanswered: str = ""
 
     def _reached(self) -> None:
         if self.trouble:
@@ -94,6 +96,43 @@ class FakeClient:
     def gradient(self, model: str, task: str, language: str, **options: Any) -> None:
         self._reached()
         self.calls.append(("gradient", model, task, language, options))
+
+    def model(self, name: str) -> dict[str, Any]:
+        self._reached()
+        return {"name": name, "fingerprint": "0" * 64, "grid": {"encoder": [12] * 12}}
+
+    def tasks(self) -> list[dict[str, Any]]:
+        return [{"name": "intents", "aligned": False}, {"name": "slots", "aligned": False}]
+
+    def sentences(self, task: str, language: str, n: int) -> list[dict[str, Any]]:
+        text = {
+            "id": "1",
+            "text": f"licht an ({language})",
+            "label": "turn_on",
+            "pair": None,
+            "words": [],
+            "labels": [],
+        }
+        words = {**text, "label": None, "words": ["licht", "an"], "labels": ["device", "other"]}
+        return [words if task == "slots" else text]
+
+    def attention(self, model: str, text: str, heads: Any, pair: Any, words: Any, **asked: Any) -> dict[str, Any]:
+        """Three tokens, each of which looks at the next; a label that turns, or two words of which one's does."""
+        self.calls.append(("attention", text, tuple(map(tuple, heads)), tuple(words), asked))
+        rows = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+        flat = b64encode(bytes(int(255 * w) for row in rows for w in row)).decode("ascii")
+        answers = [
+            {"word": "licht", "on": "device", "p_on": 0.9, "off": "other", "p_off": 0.6},
+            {"word": "an", "on": "other", "p_on": 0.8, "off": "other", "p_off": 0.7},
+        ]
+        whole = {"word": None, "on": "turn_on", "p_on": 0.931, "off": "turn_off", "p_off": 0.5}
+        every = {f"encoder.{layer}.{head}": flat for layer in range(12) for head in range(12)}
+        return {
+            "tokens": ["<s>", "licht", "an"], "special": [0], "places": [-1, 0, 1], "words": ["licht", "an"],
+            "weights": {f"{s}.{layer}.{head}": rows for s, layer, head in heads}, "truncated": False,
+            "answers": answers if words else [] if self.unanswered else [whole], "note": self.unanswered,
+            "maps": every if asked.get("maps") else {},
+        }  # fmt: skip
 
     def cancel(self, number: int) -> dict[str, Any]:
         return self._become("cancel", number, "cancelled")

@@ -304,6 +304,33 @@ def word_looks(weights: np.ndarray, places: list[int], causal: bool) -> dict[int
     return out
 
 
+def word_weights(weights: np.ndarray, places: list[int]) -> list[list[float]]:
+    """Attention between words, entry by entry: the sum over a key word's pieces, averaged over the query word's.
+
+    places: the word of each token, -1 for none; such a token stands for itself, where it is.
+    """
+    units: list[list[int]] = []
+    for at, place in enumerate(places):
+        if place >= 0 and place in places[:at]:
+            next(unit for unit in units if places[unit[0]] == place).append(at)
+        else:
+            units.append([at])
+    return [
+        [sum(sum(weights[query][key] for key in other) for query in unit) / len(unit) for other in units]
+        for unit in units
+    ]
+
+
+def largest_link(weights: np.ndarray, fits: Any) -> tuple[float, int, int] | None:
+    """The largest weight with its (query, key) among the pairs that fit, the first of equals; None without any."""
+    best = None
+    for query, row in enumerate(weights):
+        for key, weight in enumerate(row):
+            if fits(query, key) and (best is None or weight > best[0]):
+                best = (float(weight), query, key)
+    return best
+
+
 def token_looks(weights: np.ndarray, allowed: Any) -> dict[int, tuple[int, list[int]]]:
     """{query: (the allowed key of the largest weight, all allowed keys)}. allowed: (query, key) -> bool."""
     out = {}

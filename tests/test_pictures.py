@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 from cached_scores import made_up
 from numpy.testing import assert_array_equal
+from PIL import Image
 from reference import between_colours, holm_by_steps
 
 from headlab import pictures, plots
@@ -30,6 +33,16 @@ from headlab.scores import HeadScores, coarse
 
 GRID = HeadGrid((Stack("encoder", (3, 2)), Stack("cross", (4,))))
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_picture_of_shares_has_a_pixel_each_on_the_sequential_scale():
+    shares = np.array([[0.0, 0.2, 1.0], [0.5, 2.0, 0.75]])
+    with Image.open(io.BytesIO(base64.b64decode(pictures.picture(shares).partition(",")[2]))) as image:
+        assert (image.size, image.mode) == ((3, 2), "RGB")
+        found = np.asarray(image)
+    for share, pixel in zip(shares.ravel(), found.reshape(-1, 3), strict=True):
+        wanted = pictures.rgb(between_colours(pictures.SEQUENTIAL, round(255 * min(share, 1)) / 255))
+        assert_array_equal(pixel, wanted)
 
 
 @pytest.mark.parametrize("scale", [pictures.DIVERGING, pictures.SEQUENTIAL])

@@ -18,16 +18,18 @@ from headlab.tables import Report, Table
 CELL, SMALL, FEW = 28, 15, 16  # pixels of a cell; of a cell if a layer has more than FEW heads
 LEFT, TOP, FOOT = 34, 32, 4
 KEY_WIDTH, KEY_HEIGHT, SHADES = 240, 34, 24
+ALONE = ".axis,.tick{font:10px sans-serif;fill:#444}"  # as in the report's stylesheet
 BLANK = "#e4e6ea"  # of a head without a value
 
 
 class Cell(NamedTuple):
-    """How a head is drawn: its colour, the text on it, the tooltip, and its mark as in `HeadMap`."""
+    """How a head is drawn: its colour, the text on it, the tooltip, its mark as in `HeadMap`, and a picture's URI."""
 
     colour: str
     words: str
     told: str
     mark: int = 0
+    image: str = ""
 
 
 def stack_maps(grid: HeadGrid, cells: Sequence[Cell], label: str) -> tuple[str, ...]:
@@ -61,7 +63,16 @@ def _map(stack: Stack, cells: Sequence[Cell], label: str, title: str) -> str:
 def _cell(cell: Cell, x: float, y: float, size: int) -> str:
     inner, ink = size - 1.5, ink_on(cell.colour)
     box = element("rect", x=x, y=y, width=inner, height=inner, fill=cell.colour)
-    parts = [hint(cell.told), box, *_mark_of(cell.mark, x + inner, y, size, ink, cell.colour)]
+    shown = element(
+        "image", x=x + 3, y=y + 3, width=inner - 6, height=inner - 6, href=cell.image, preserveAspectRatio="none",
+        style="image-rendering:pixelated",
+    )  # fmt: skip
+    parts = [
+        hint(cell.told),
+        box,
+        *([shown] if cell.image else []),
+        *_mark_of(cell.mark, x + inner, y, size, ink, cell.colour),
+    ]
     if cell.words and size == CELL:
         font = min(10.0, (size - 3) / (0.56 * len(cell.words)))
         parts.append(words(
@@ -91,6 +102,12 @@ def scores_cells(shown: HeadMap) -> list[Cell]:
             shown.grid.heads, shown.colours, shown.values.tolist(), shown.tips, shown.marks.tolist(), strict=True
         )
     ]
+
+
+def pictured(shown: HeadMap, pictures: Sequence[str], label: str) -> str:
+    """A drawing that stands alone: a picture of every head of the first stack, framed by the head's colour."""
+    cells = [cell._replace(words="", image=image) for cell, image in zip(scores_cells(shown), pictures, strict=True)]
+    return stack_maps(shown.grid, cells, label)[0].replace("</svg>", f"<style>{ALONE}</style></svg>")
 
 
 def brief(value: float, limit: float) -> str:

@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby
 from unicodedata import east_asian_width
 
-from headlab.pictures import ink_on
+from headlab.pictures import ink_on, on_scale
 
 # SVG as text: attributes and text are escaped here and nowhere else.
 
@@ -68,6 +68,34 @@ def shortened(text: str, size: float, room: float) -> str:
     while text and width_of(text, size) > room - size:
         text = text[:-1]
     return f"{text}…"
+
+
+# Words on shaded ground.
+
+CHIP, PAGE, PAD = 14, 900, 6  # font size, width of the drawing, and room around a word, in pixels
+
+
+def shaded(rows: Sequence[tuple[str, Sequence[tuple[str, float, bool]]]], colour: str, label: str, *, rtl: bool) -> str:
+    """Words in lines, each on its share of a colour, below a title for each row; a drawing that stands alone.
+
+    rows: (title, [(word, share from 0 to 1, whether it is framed)]).  rtl: lines run from right to left.
+    """
+    parts, y = [], 0.0
+    for title, chips in rows:
+        parts.append(words(PAD, y + 18, title, font_weight="bold"))
+        x, y = float(PAD), y + 28
+        for word, share, framed in chips:
+            wide = width_of(word, CHIP) + 2 * PAD
+            if x + wide > PAGE and x > PAD:
+                x, y = float(PAD), y + 30
+            left, ground = (PAGE - x - wide if rtl else x), on_scale(((0.0, "#ffffff"), (1.0, colour)), 0.7 * share)
+            line = {"stroke": "#222222" if framed else "#cccccc", "stroke_width": 2 if framed else 1}
+            parts.append(element("rect", x=left, y=y, width=wide, height=24, rx=3, fill=ground, **line))
+            parts.append(words(left + wide / 2, y + 17, word, fill=ink_on(ground), text_anchor="middle"))
+            x += wide + 3
+        y += 34
+    ground = element("rect", width=PAGE, height=y, fill="#ffffff")
+    return picture(PAGE, y, label, element("g", ground, *parts, font_family="sans-serif", font_size=CHIP))
 
 
 # Symbols of a chart's dots, by Plotly's names; "-open" ones are outlines.

@@ -6,11 +6,11 @@ import base64
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from html import escape
 from importlib import metadata, resources
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,16 @@ import pandas as pd
 import streamlit as st
 
 from headlab.errors import HeadlabError
-from headlab.records import Floats, Head, HeadGrid
+from headlab.pictures import HeadMap, head_map, map_of, maps_of
+from headlab.plots.matrices import MAX_TOKENS, Panel, attention_map, special_words
+from headlab.records import Head, HeadGrid
+from headlab.report.maps import pictured
+from headlab.report.svg import shaded
+from headlab.scores import HeadScores
+from headlab.ui import figures
+from headlab.ui.headgrid import draw_map
 from headlab.ui.names import head_from, head_key, head_words, language_title, plain
-from headlab.ui.notices import notify
+from headlab.ui.notices import notify, remember, remembered
 from headlab.ui.presses import give
 from headlab.ui.results import MEAN, Found, pooled
 from headlab.ui.shell import Choice
@@ -29,7 +36,6 @@ from headlab.worker.client import Client
 
 # Attention as pictures: BertViz's head view with local scripts, a light view of shaded tokens, and a table of weights.
 
-MAX_TOKENS = 64
 # d3's category10, in the order in which BertViz assigns them to heads.
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 MAX_HEADS = len(COLOURS)
@@ -37,63 +43,13 @@ MEAN_QUERY = -1
 SHADE = "#2478c8"
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One sentence and the attention of some heads in it.
-
-    weights: by head name, float [query, key]; rows sum to 1 unless the sentence was cut.  special: positions of
-    special tokens, such as <s> and </s>.
-    """
-
-    title: str
-    tokens: tuple[str, ...]
-    weights: Mapping[str, Floats]
-    cut: bool = False
-    special: tuple[int, ...] = ()
-
-    @staticmethod
-    def of(title: str, answer: Mapping[str, Any]) -> Panel:
-        """A panel from the worker's answer (tokens, weights, special, truncated), cut to 64 tokens.
-
-        Raises HeadlabError if the shape of the weights does not match the tokens.
-        """
-        tokens = tuple(map(str, answer["tokens"]))
-        weights = {name: np.asarray(rows, float) for name, rows in answer["weights"].items()}
-        for name, rows in weights.items():
-            if rows.shape != (len(tokens), len(tokens)):
-                raise HeadlabError(
-                    f"head {name} looks from {rows.shape[0]} to {rows.shape[-1]} tokens, but the sentence has "
-                    f"{len(tokens)}; this view shows heads that read one sequence",
-                    code="head.not_one_sequence",
-                )
-        n = min(len(tokens), MAX_TOKENS)
-        kept = {name: rows[:n, :n].round(3) for name, rows in weights.items()}
-        special = tuple(int(place) for place in answer.get("special", ()) if place < n)
-        return Panel(title, tokens[:n], kept, bool(answer.get("truncated")) or n < len(tokens), special)
-
-    def heads(self) -> list[Panel]:
-        """One panel per head."""
-        return [replace(self, weights={name: rows}) for name, rows in self.weights.items()]
-
-    def on_special(self, name: str) -> dict[str, float]:
-        """Mean share of a head's weight on each special token, by its text; added up where a text occurs again."""
-        shares: dict[str, float] = {}
-        for place in self.special:
-            mean = float(self.weights[name][:, place].mean())
-            shares[self.tokens[place]] = shares.get(self.tokens[place], 0.0) + mean
-        return shares
-
-    def largest_on_special(self, name: str) -> tuple[int, int]:
-        """How many tokens give a special token their largest weight: alone, and in a tie with another token."""
-        where = np.isin(np.arange(len(self.tokens)), self.special)
-        on, off = (self.weights[name][:, side].max(axis=1, initial=-1.0) for side in (where, ~where))
-        return int((on > off).sum()), int((on == off).sum())
-
-
-def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None) -> str:
+def head_view(
+    panels: Sequence[Panel], names: Mapping[str, str], in_row: int | None = None, saved: str = "attention"
+) -> str:
     """A complete HTML page: BertViz's head view of every panel, side by side where there is room.
 
-    names: display name of each head.  in_row: panels per row; None: all in one row.
+    names: display name of each head.  in_row: panels per row; None: all in one row.  saved: name of the file that its
+    buttons save it as.
     Raises HeadlabError if a script's package is missing.
     """
     scripts = [
@@ -112,14 +68,20 @@ def head_view(panels: Sequence[Panel], names: Mapping[str, str], in_row: int | N
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_policy(scripts)}'
         f"<title>Attention</title><style>{style}</style></head>"
-        f"<body>{rows}{tags}</body></html>"
+        f"<body>{rows}{SAVE.format(escape(saved))}{tags}</body></html>"
     )
+
+
+SAVE = (
+    '<p class="save" data-name="{}">Save figure <button type="button" data-kind="svg">SVG</button> '
+    '<button type="button" data-kind="png">PNG</button></p>'
+)
 
 
 def _panel_html(panel: Panel, names: Mapping[str, str], root: str) -> str:
     heads = "".join(
         f'<li><i style="background:{colour}"></i>{escape(names.get(name, name))}</li>'
-        for name, colour in zip(panel.weights, COLOURS, strict=False)
+        for name, colour in zip(panel.weights, cycle(COLOURS), strict=False)
     )
     return (
         f'<div class="panel" id="{root}"><h2>{escape(panel.title)}</h2><ul class="heads">{heads}</ul>'
@@ -140,7 +102,7 @@ def _params(panel: Panel, root: str) -> str:
 def _policy(scripts: Iterable[str]) -> str:
     """A policy that runs only these scripts and loads nothing: a second defence behind the escaping."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    content = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
+    content = f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:; script-src {hashes}"
     return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
 
 
@@ -191,43 +153,42 @@ def shading(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> 
     query: index of the attending token; MEAN_QUERY: the mean over all tokens.
     """
     lines = []
-    for name, rows in panel.weights.items():
-        weights = rows.mean(axis=0) if query == MEAN_QUERY else rows[query]
-        top = float(weights.max(initial=0.0)) or 1.0
-        chips = "".join(
-            _chip(t, float(w), float(w) / top, i == query)
-            for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))
-        )
+    for name, top, chips in _shares(panel, query):
         lines.append(
             f'<p style="margin:.3rem 0 .1rem"><b>{escape(names.get(name, name))}</b> '
             f'<span style="opacity:.75">darkest: {top:.2f}</span></p>'
-            f'<p dir="auto" style="margin:0;line-height:2.1">{chips}</p>'
+            f'<p dir="{"rtl" if panel.rtl else "ltr"}" style="margin:0;line-height:2.1">'
+            f"{''.join(_chip(token, top * share, share, asks) for token, share, asks in chips)}</p>"
         )
     return "".join(lines)
+
+
+def _shares(panel: Panel, query: int) -> Iterator[tuple[str, float, list[tuple[str, float, bool]]]]:
+    """Each head with its largest weight, and every token with its share of that and whether it is the query."""
+    for name, rows in panel.weights.items():
+        weights = rows.mean(axis=0) if query == MEAN_QUERY else rows[query]
+        top = float(weights.max(initial=0.0)) or 1.0
+        yield (
+            name,
+            top,
+            [(t, float(w) / top, i == query) for i, (t, w) in enumerate(zip(panel.tokens, weights, strict=True))],
+        )
+
+
+def shaded_file(panel: Panel, names: Mapping[str, str], query: int = MEAN_QUERY) -> str:
+    """What `shading` shows, as an SVG file."""
+    rows = [(f"{names.get(name, name)}, darkest: {top:.2f}", chips) for name, top, chips in _shares(panel, query)]
+    return shaded(rows, SHADE, f"Attention: {panel.title}", rtl=panel.rtl)
 
 
 def _chip(token: str, weight: float, share: float, is_query: bool) -> str:
     border = "2px solid currentColor" if is_query else "1px solid color-mix(in srgb, currentColor 18%, transparent)"
     colour = f"color-mix(in srgb, {SHADE} {70 * share:.0f}%, transparent)"
     return (
-        f'<span title="{weight:.3f}" style="display:inline-block;line-height:1.5;margin:0 2px 2px 0;padding:0 .3em;'
-        f'border-radius:3px;border:{border};background:{colour}">{escape(token)}</span>'
+        f'<span dir="auto" title="{weight:.3f}" style="display:inline-block;line-height:1.5;'
+        f"margin:0 2px 2px 0;padding:0 .3em;border-radius:3px;border:{border};"
+        f'background:{colour}">{escape(token)}</span>'
     )
-
-
-def special_words(panels: Sequence[Panel], names: Mapping[str, str]) -> list[str]:
-    """For each head, how much of its weight special tokens get, sentence by sentence; empty if there are none."""
-    seen = [panel for panel in panels if panel.special]
-    heads = dict.fromkeys(name for panel in seen for name in panel.weights)
-    return [f"{names.get(name, name)}: {'; '.join(_on_special(panel, name) for panel in seen)}" for name in heads]
-
-
-def _on_special(panel: Panel, name: str) -> str:
-    shares, (alone, tied) = panel.on_special(name), panel.largest_on_special(name)
-    each = ", ".join(f"{token} {share:.0%}" for token, share in shares.items())
-    ties = f", {tied} in a tie" if tied else ""
-    most = f"{alone} of {len(panel.tokens)} tokens give one their largest weight{ties}"
-    return f"{panel.title} {sum(shares.values()):.0%} ({each}), {most}"
 
 
 def weights_table(panel: Panel, name: str) -> pd.DataFrame:
@@ -257,11 +218,18 @@ KINDS = ("agnostic", "specific")
 
 
 class Sentence(NamedTuple):
-    """A text to show and its heading. pair: the second text of a sentence pair."""
+    """A text to show and its heading.
+
+    pair: the second text of a sentence pair.  words: of a task that labels words.  right: its label, or its words'
+    labels; empty where it has none.  language: empty where it is not known.
+    """
 
     title: str
     text: str
     pair: str | None = None
+    words: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    language: str = ""
 
 
 def heads_of_link(grid: HeadGrid, keys: Sequence[str]) -> tuple[list[Head], str | None]:
@@ -325,7 +293,8 @@ def pick_heads(grid: HeadGrid, found: Found) -> list[Head]:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _examples(_client: Client, task: str, language: str) -> list[dict[str, Any]]:
+def examples_of(_client: Client, task: str, language: str) -> list[dict[str, Any]]:
+    """The first examples of a language."""
     return _client.sentences(task, language, n=SENTENCES)
 
 
@@ -365,7 +334,7 @@ def _of_task(client: Client, choice: Choice) -> list[Sentence]:
         key="side",
         bind="query-params",
     )
-    examples = {language: _examples(client, choice.task, language) for language in shown}
+    examples = {language: examples_of(client, choice.task, language) for language in shown}
     if not examples:
         return []
     aligned = {task["name"]: task["aligned"] for task in client.tasks()}.get(choice.task, False)
@@ -404,23 +373,125 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
 
 
 def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:
-    return Sentence(language_title(language), example["text"], example.get("pair"))
+    words, label = tuple(example.get("words", ())), example["label"]
+    right = tuple(example.get("labels", ())) or (() if label is None else (label,))
+    return Sentence(language_title(language), example["text"], example.get("pair"), words, right, language)
 
 
-# The three views of the Attention page.
+# The views of the Attention page, and what may be done to every one of them.
 
 FRAME_HEIGHT = 420
-BERTVIZ, SHADED, TABLE = VIEWS = ("BertViz", "Shaded tokens", "Table of weights")
+BERTVIZ, SHADED, TABLE, EVERY = VIEWS = ("BertViz", "Shaded tokens", "Table of weights", "All heads")
+MEAN_HEAD = "mean"
 
 
-def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+class Options(NamedTuple):
+    """What is done to the attention before it is drawn."""
+
+    hide: bool = False
+    words: bool = False
+    mean: bool = False
+
+    def of(self, panel: Panel) -> Panel:
+        """The panel as it is drawn."""
+        panel = panel.in_words() if self.words else panel
+        panel = panel.without_special() if self.hide else panel
+        return panel.with_mean(MEAN_HEAD) if self.mean and len(panel.weights) > 1 else panel
+
+
+def pick_options(heads: int) -> Options:
+    """The switches for special tokens, words and the mean of the heads, which needs two."""
+    with st.container(horizontal=True, gap="medium"):
+        return Options(
+            st.toggle("Hide special tokens", key="hide", bind="query-params"),
+            st.toggle("Words instead of pieces", key="whole", bind="query-params", help=WORDS_HELP),
+            heads > 1 and st.toggle("Mean of the chosen heads", key="mean", bind="query-params"),
+        )
+
+
+WORDS_HELP = (
+    "Attention to a word is the sum over its pieces, attention from it their mean (Clark et al. 2019). Words are those "
+    "that the tokenizer knows."
+)
+
+
+def draw(view: str, panels: Sequence[Panel], names: Mapping[str, str], options: Options) -> None:
     """Draw the panels in one of VIEWS. names: display name of each head."""
-    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](panels, names)
-    if told := special_words(panels, names):
+    names = {**names, MEAN_HEAD: "Mean of the chosen heads"}
+    shown = [options.of(panel) for panel in panels]
+    {BERTVIZ: _draw_bertviz, SHADED: _shaded, TABLE: _table}[view](shown, {n: names[n] for n in shown[0].weights})
+    for words in about(panels, shown, options):
+        st.caption(plain(words))
+
+
+def draw_special(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
+    """Draw how much of its weight each head gives special tokens, whether they are shown or not."""
+    if said := special_words(panels, names):
         st.caption("Weight on special tokens, averaged over the sentence's tokens:")
-        st.caption("\n".join(f"- {plain(words)}." for words in told))
-    if any(panel.cut for panel in panels):
-        st.caption(f"Sentences are cut after {MAX_TOKENS} tokens.")
+        st.caption("\n".join(f"- {plain(words)}." for words in said))
+
+
+def draw_every(
+    panel: Panel, every: Panel, options: Options, scores: Mapping[str, HeadScores], language: str, grid: HeadGrid
+) -> None:
+    """Draw the view of all heads of one sentence, and the head chosen last, or by a click, enlarged.
+
+    panel: of the chosen heads.  every: of all heads.  scores: by language, for the frames.
+    """
+    head = head_from(remembered("head"))
+    shown, small = options.of(panel), options.of(every)
+    framed, whose = framing(scores, language, grid)
+    with st.container(horizontal=True, gap="medium"):  # side by side where there is room
+        left, right = st.container(width=540), st.container(width=450)
+    with left:
+        pictures = [small.small(key) if key in small.weights else "" for key in map(head_key, grid.heads)]
+        draw_map(framed, key="every", title=panel.title, selected=head, on_click=choose, pictures=pictures)
+        st.caption(
+            f"One small map per head, its largest weight darkest; frames are {whose}. Click one to choose that head."
+        )
+        _svg(partial(pictured, framed, pictures, f"Attention of all heads: {panel.title}"), "all-heads")
+    with right:
+        key, name = head_key(head), head_words(head, len(grid.stacks) > 1)
+        st.markdown(f"##### {plain(name)}")
+        figures.figure(
+            attention_map(shown, key), f"attention-{key}", key="enlarged", alt=f"Attention of {name}: {panel.title}",
+            about=" ".join(panel.tokens)[:120],
+        )  # fmt: skip
+        turned = ", from right to left as the sentence runs" if panel.rtl else ""
+        st.caption(f"A row per token that looks, a column per token looked at{turned}.")
+    for words in about([panel], [shown], options):
+        st.caption(plain(words))
+
+
+def choose(head: Head) -> None:
+    """A click on a head: it is the chosen one, here and on other pages."""
+    give("heads", [head_key(head)])
+    remember("head", head_key(head))
+
+
+def framing(scores: Mapping[str, HeadScores], language: str, grid: HeadGrid) -> tuple[HeadMap, str]:
+    """The map that frames take their colours and signs from, and whose scores it has, in words."""
+    fitting = {name: s for name, s in scores.items() if s.grid.to_json() == grid.to_json()}
+    if not fitting:
+        return head_map(np.full(grid.size, np.nan), grid), "without colour, as there are no scores yet"
+    if language in fitting:
+        return maps_of(fitting)[language], f"coloured by the heads' scores in {language_title(language)}"
+    mean = pooled(fitting, MEAN)
+    assert mean is not None
+    return map_of(mean), "coloured by the heads' mean scores"
+
+
+def about(panels: Sequence[Panel], shown: Sequence[Panel], options: Options) -> list[str]:
+    """What to know of panels as they are shown, in sentences."""
+    found = []
+    if options.hide and any(panel.special for panel in panels):
+        found.append("Special tokens are left out; weights are as they were, so a row may sum to less than 1.")
+    alike = [panel.title for panel in panels if options.words and panel.in_words() is panel]
+    if alike:
+        found.append(f"The tokenizer knows no borders of words here, so pieces are shown: {', '.join(alike)}.")
+    if any(panel.cut for panel in shown):
+        found.append(f"Sentences are cut after {MAX_TOKENS} tokens; what the model says is of the whole sentence.")
+    return found
 
 
 def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
@@ -433,7 +504,7 @@ def _draw_bertviz(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
     shown = [alone for panel in panels for alone in panel.heads()] if apart else panels
     # The frame sets its own height once it has drawn.
     st.iframe(
-        head_view(shown, names, len(names) if apart else None),
+        head_view(shown, names, len(names) if apart else None, figures.saved_name("attention", figures.chosen())),
         height=FRAME_HEIGHT,
         alt=f"Attention of {', '.join(names.values())}: {titles}",
     )
@@ -446,6 +517,14 @@ def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
             looking = partial(_looking, panel)
             query = st.selectbox(f"{plain(panel.title)}: who looks", queries, format_func=looking, key=f"query-{i}")
             st.html(shading(panel, names, query))
+            _svg(partial(shaded_file, panel, names, query), f"shaded-{i}")
+
+
+def _svg(data: Callable[[], str], name: str) -> None:
+    st.download_button(
+        "Save as SVG", data, f"{figures.saved_name(name, figures.chosen())}.svg", "image/svg+xml", key=f"svg-{name}",
+        on_click="ignore", icon=":material/download:",
+    )  # fmt: skip
 
 
 def _looking(panel: Panel, query: int) -> str:

@@ -109,12 +109,16 @@ GUIDES = {
 """,
     ),
     "attention": Guide(
-        "What chosen heads look at, token by token, in a sentence of the task or one of your own.",
+        "What chosen heads look at, token by token, in a sentence of the task or one of your own, and what the model "
+        "says of it without them.",
         """
 - A line, or a shade, is the weight that one token gives to another; the weights of a token add up to 1,
   unless the sentence was cut.
 - A large weight is no proof of importance: many heads rest on the special tokens when they have nothing to do. The
   caption below the picture says what share of the weight they get.
+- Below the picture stands what the model says of each sentence with the chosen heads on and with their output set to 0:
+  what one sentence shows, many may not. The Prune page counts over all examples.
+- "All heads" shows every head's map of one sentence in small; its frame has the colour and sign of the head's score.
 """,
         "This is what a head looks at. Try a sentence of your own.",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,14 +27,19 @@ def draw_map(
     selected: Head | None = None,
     on_click: Callable[[Head], None] | None = None,
     compact: bool = False,
+    pictures: Sequence[str] = (),
 ) -> None:
-    """Draw one value per head; a click calls `on_click(head)` before the page runs."""
+    """Draw one value per head; a click calls `on_click(head)` before the page runs.
+
+    pictures: one of every head, as a data URI, framed by the head's colour; empty for none, and "" for a head without.
+    """
     data = _data(shown, title) | {
         "mode": "map",
         "compact": compact,
         "clickable": on_click is not None,
         "selected": -1 if selected is None else shown.grid.index(selected),
         "off": [],
+        "pictures": list(pictures),
     }
 
     presses.draw("headgrid", key, data | {"key": key}, {key: picker(shown.grid, on_click)})

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import BatchEncoding
 
+from headlab.changes import answers_to
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, attention, excluded_ids, started
-from headlab.inputs import check_tokens
-from headlab.masks import Mask, mask_from_json
-from headlab.masks.mask import full_mask
+from headlab.inputs import check_tokens, word_ids
+from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.methods.run import HOME, Work, answers_spec
 from headlab.methods.table import method as method_of
+from headlab.parallel import one_thread
 from headlab.records import Evaluation, Head
-from headlab.roles.tokenised import special_ids
+from headlab.roles.tokenised import NO_WORD, special_ids
 from headlab.store import Store
-from headlab.worker.schemas import MAX_TOKENS, AttentionRequest, EvaluateRequest, Figure, Weights
+from headlab.tasks.base import Example, Task
+from headlab.worker.schemas import MAX_TOKENS, Answer, AttentionRequest, EvaluateRequest, Figure, Weights
 
 # Evaluations as the figures that the worker sends.
 
@@ -99,20 +103,94 @@ def weights_of(model: Model, request: AttentionRequest) -> Weights:
     heads = [Head(*head) for head in request.heads]
     for head in heads:
         model.grid.index(head)
-    texts = (request.text,) if request.pair is None else (request.text, request.pair)
-    cut = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS)["input_ids"]
-    full = model.tokenizer(*texts)["input_ids"]
+    split = _given_words(model, request)
+    texts = [split] if split else [request.text] if request.pair is None else [request.text, request.pair]
+    how = {"is_split_into_words": bool(split)}
+    whole = model.tokenizer(*([text] for text in texts), **how, verbose=False)["input_ids"][0]
+    given = model.tokenizer(*([text] for text in texts), **how, truncation=True, max_length=MAX_TOKENS)
+    cut = given["input_ids"][0]
     check_tokens(model, [cut])
-    inputs = model.tokenizer(*texts, truncation=True, max_length=MAX_TOKENS, return_tensors="pt").to(model.device)
-    found = attention(model, {**inputs, **_target(model, heads)}, heads)
+    inputs = given.convert_to_tensors("pt").to(model.device)
+    every = _attending(model) if request.maps else []
+    with one_thread(
+        model.device
+    ):  # for one sentence, threads that wait for each other take longer, by far on a busy CPU
+        found = attention(model, {**inputs, **_target(model, heads)}, [*heads, *every])
     ends, special = set(excluded_ids(model.tokenizer, "separator")), special_ids(model)
+    words, places = _words(model, given, texts, cut)
     return Weights(
         tokens=[str(token) for token in model.tokenizer.convert_ids_to_tokens(cut)],
-        weights={f"{h.stack}.{h.layer}.{h.head}": _rounded(found[h]) for h in heads},
+        weights={_key(head): _rounded(found[head]) for head in heads},
         separators=[place for place, token in enumerate(cut) if token in ends],
         special=[place for place, token in enumerate(cut) if token in special],
-        truncated=len(full) > len(cut),
+        truncated=len(whole) > len(cut),
+        words=words,
+        places=places,
+        maps={_key(head): _as_bytes(found[head]) for head in every},
     )
+
+
+def _key(head: Head) -> str:
+    return f"{head.stack}.{head.layer}.{head.head}"
+
+
+def _attending(model: Model) -> list[Head]:
+    """The heads that attend from a plain sentence: all, or the encoder's where there is a decoder."""
+    pairs = bool(model.module.config.is_encoder_decoder)
+    return [head for head in model.grid.heads if not pairs or head.stack == "encoder"]
+
+
+def _as_bytes(weights: torch.Tensor) -> str:
+    return b64encode((255 * weights).round().byte().numpy().tobytes()).decode("ascii")
+
+
+def _given_words(model: Model, request: AttentionRequest) -> list[str]:
+    """The sentence as words, where the model labels words; empty for a text."""
+    labels_words = type(model.module).__name__.endswith("ForTokenClassification")
+    return list(request.words) or (request.text.split() if labels_words and request.pair is None else [])
+
+
+def _words(
+    model: Model, given: BatchEncoding, texts: Sequence[str | list[str]], ids: Sequence[int]
+) -> tuple[list[str], list[int]]:
+    """A sentence's words, and the index of each token's word, -1 for none; both empty where they are not known."""
+    if not given.is_fast:
+        words = texts[0] if isinstance(texts[0], list) else texts[0].split()
+        try:
+            known = word_ids(model.tokenizer, words, ids, MAX_TOKENS) if len(texts) == 1 else []
+        except HeadlabError:
+            known = []
+        return (list(words), [NO_WORD if place is None else place for place in known]) if known else ([], [])
+    found: dict[tuple[int, int], int] = {}  # words are counted anew in the second text of a pair
+    places = [
+        NO_WORD if word is None or side is None else found.setdefault((side, word), len(found))
+        for side, word in zip(given.sequence_ids(0), given.word_ids(0), strict=True)
+    ]
+    return [_word(given, texts[side], side, word) for side, word in found], places
+
+
+def _word(given: BatchEncoding, text: str | list[str], side: int, word: int) -> str:
+    if isinstance(text, list):
+        return text[word]
+    span = given.word_to_chars(0, word, side)
+    return text[span.start : span.end].strip()
+
+
+def answers_of(model: Model, task: Task, request: AttentionRequest) -> list[Answer]:
+    """What the model says of a request's whole sentence, with its heads on and with them off."""
+    kept = np.ones(model.grid.size, dtype=bool)
+    kept[[model.grid.index(Head(*head)) for head in request.heads]] = False
+    masks = (full_mask(model.grid), Mask(model.grid, kept, model.identity()))
+    words = tuple(_given_words(model, request))
+    example = Example("", request.text, 0, request.pair, words=words, labels=(0,) * len(words))
+    of, (on, off) = answers_to(model, task, example, masks)
+    told = []
+    for word, before, after in zip(of, on, off, strict=True):
+        first, then = int(before.argmax()), int(after.argmax())
+        told.append(
+            Answer(word=word, on=task.labels[first], p_on=before[first], off=task.labels[then], p_off=after[then])
+        )
+    return told
 
 
 def _target(model: Model, heads: list[Head]) -> dict[str, torch.Tensor]:

@@ -65,9 +65,17 @@ class Client:
         """The first n examples of a split: id, text, label (its name), pair."""
         return self._many("POST", "/sentences", {"task": task, "language": language, "split": split, "n": n})
 
-    def attention(self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None) -> Record:
-        """Attention of heads (stack, layer, head): tokens, weights {"stack.layer.head": [query][key]}, truncated."""
-        asked = {"model": model, "text": text, "heads": [list(h) for h in heads], "pair": pair}
+    def attention(
+        self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None, words: Sequence[str] = (),
+        *, task: str | None = None, label_map: Mapping[str, str] | None = None, maps: bool = False,
+    ) -> Record:  # fmt: skip
+        """Attention of heads (stack, layer, head): tokens, weights {"stack.layer.head": [query][key]}, truncated.
+
+        words: the sentence as a task that labels words has it.  task: for the model's `answers` with the heads on and
+        off; `note` says why there are none.  maps: also of every head, in `maps`, one byte a weight.
+        """
+        asked: Record = {"model": model, "text": text, "heads": [list(h) for h in heads], "pair": pair}
+        asked |= {"words": list(words), "task": task, "label_map": label_map, "maps": maps}
         return self._one("POST", "/attention", asked, seconds=LOAD_SECONDS)
 
     def evaluate(

@@ -23,6 +23,7 @@ from headlab.evaluator import Evaluator
 from headlab.files import unwritable
 from headlab.hooks.loading import load, place_of
 from headlab.hooks.model import Model
+from headlab.inputs import label_order
 from headlab.methods.run import Helpers, peek, score
 from headlab.models.embedded import cache_folder
 from headlab.models.load import pick_device
@@ -33,7 +34,7 @@ from headlab.store import Run, Store
 from headlab.studies.savings_run import costs_of
 from headlab.tasks import task
 from headlab.tasks.base import Task
-from headlab.worker.answers import figure, mask_of, pace_of, paired, untouched, weights_of
+from headlab.worker.answers import answers_of, figure, mask_of, pace_of, paired, untouched, weights_of
 from headlab.worker.kinds.kind import kind_of
 from headlab.worker.runner import Running, WatchedStore
 from headlab.worker.schemas import (
@@ -344,8 +345,18 @@ class Resident:
         return Changed(language=request.language, total=len(found), answers=found[:MOST_CHANGED])
 
     def attention(self, request: AttentionRequest) -> Weights:
-        """Attention of the chosen heads for one sentence, cut to 64 tokens."""
-        return weights_of(self.need(request.model), request)
+        """Attention of the chosen heads for one sentence, cut to 64 tokens, and the model's answers without them."""
+        model = self.need(request.model)
+        weights = weights_of(model, request)
+        if request.task is None:
+            return weights
+        try:
+            task = self.task(request.task, request.label_map)
+            return weights.model_copy(
+                update={"answers": answers_of(model, task, request), "note": label_order(model, task).words}
+            )
+        except HeadlabError as error:  # attention is there without them
+            return weights.model_copy(update={"note": str(error)})
 
     def gradient(self, request: GradientRequest) -> Scores:
         """Gradient importance of every head in one language: from the store, or computed and stored."""

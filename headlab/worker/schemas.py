@@ -70,6 +70,9 @@ class ModelRequest(Strict):
     model: Name
 
 
+LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
+
+
 class OnTask(Strict):
     """Work on a task.
 
@@ -77,7 +80,7 @@ class OnTask(Strict):
     """
 
     task: Name
-    label_map: Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None = None
+    label_map: LabelMap = None
 
 
 class EvaluateRequest(OnTask):
@@ -98,12 +101,21 @@ class EvaluateRequest(OnTask):
 
 
 class AttentionRequest(Strict):
-    """Attention of some heads, each (stack, layer, head), for one sentence or pair."""
+    """Attention of some heads, each (stack, layer, head), for one sentence or pair.
+
+    words: the sentence as a task that labels words has it; a token classifier otherwise gets the text split at spaces.
+    task: to be told the model's answers with these heads on and off too; label_map as for any work on a task.
+    maps: whether to send small maps of all heads that attend from this sentence, too.
+    """
 
     model: Name
     text: Sentence
     heads: Annotated[list[tuple[Name, int, int]], Field(min_length=1, max_length=MAX_HEADS)]
     pair: Sentence | None = None
+    words: Annotated[list[Sentence], Field(max_length=MAX_CHARACTERS)] = Field(default_factory=list)
+    task: Name | None = None
+    label_map: LabelMap = None
+    maps: bool = False
 
 
 class SentencesRequest(Strict):
@@ -226,11 +238,28 @@ class Changed(Strict):
     answers: list[Change]
 
 
+class Answer(Strict):
+    """What a model says of a text, or of one of its words, with the heads in question on and with them off.
+
+    word: None where the text itself has a label.  on, off: labels.  p_on, p_off: the probability that the model gives
+    each, among the task's labels.
+    """
+
+    word: str | None
+    on: str
+    p_on: float
+    off: str
+    p_off: float
+
+
 class Weights(Strict):
     """Attention by "stack.layer.head": [query][key], to three decimals.
 
     separators: positions of tokens that end or separate texts (such as </s>).  special: of all special tokens, <s>
-    included.  truncated: the sentence was longer.
+    included.  truncated: the sentence was longer.  words: of the sentence, as far as the tokenizer knows them; places:
+    for every token, the index of its word, -1 for none.  answers: of the whole sentence, if a task was named; note: why
+    there are none, or which class was taken for which label.  maps: as weights, of every head, but in base64: one byte
+    a weight, which is a 255th, row by row.
     """
 
     tokens: list[str]
@@ -238,6 +267,11 @@ class Weights(Strict):
     separators: list[int]
     special: list[int]
     truncated: bool
+    words: list[str] = Field(default_factory=list)
+    places: list[int] = Field(default_factory=list)
+    answers: list[Answer] = Field(default_factory=list)
+    note: str = ""
+    maps: dict[str, str] = Field(default_factory=dict)
 
 
 class Job(Strict):

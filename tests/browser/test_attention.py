@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pytest
 from browsing import QUIET
 from playwright.sync_api import expect
 
-from headlab.ui.attention_page import Panel, head_view
+from headlab.plots.matrices import Panel
+from headlab.ui.attention_page import head_view
 
 HERE = "/attention?langs=de&langs=en&heads=encoder.3.7&heads=encoder.5.1"
 EVIL = "</script><script>parent.document.title='PWNED'</script><img src=x onerror=\"parent.document.title='PWNED'\">"
@@ -119,3 +122,68 @@ def test_the_state_is_in_the_link(visit, page):
     page.reload()
     expect(frame(page).locator("#bertviz-0 #left")).to_contain_text("licht")
     expect(frame(page).locator(".heads li")).to_have_count(2)
+
+
+def test_a_click_on_a_small_map_chooses_its_head_here_and_elsewhere_and_tells_what_it_does(visit, settled):
+    page = visit(f"{HERE}&view=All+heads")
+    expect(page.get_by_text("What the model says with these 2 heads on and off")).to_be_visible()
+    cell = page.locator('[data-c="7.4"]')
+    assert cell.evaluate("e => getComputedStyle(e, '::after').backgroundImage").startswith('url("data:image/png')
+    cell.click()
+    expect(page.get_by_text("What the model says with this head on and off")).to_be_visible()
+    expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
+    expect(cell).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_test_id("stTable")).to_contain_text("get_state")
+    page.set_viewport_size({"width": 390, "height": 844})
+    settled()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_role("link", name="Heads", exact=True).click()
+    expect(page.get_by_role("heading", name="Layer 7, head 4")).to_be_visible()
+
+
+def test_words_and_special_tokens_are_switches_that_the_link_holds(visit, page):
+    visit(f"{HERE}&source=my+own&text=Badezimmert%C3%BCr+zu")
+    left = frame(page).locator("#bertviz-0 #left text")
+    expect(left.first).to_have_text("<s>")
+    page.get_by_text("Words instead of pieces").click()
+    page.get_by_text("Hide special tokens").click()
+    expect(left).to_have_text(["Badezimmertür", "zu"])
+    page.wait_for_function("location.search.includes('whole=') && location.search.includes('hide=')")
+    page.reload()
+    expect(left).to_have_text(["Badezimmertür", "zu"])
+    expect(page.get_by_text("a row may sum to less than 1")).to_be_visible()
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("svg", b"<svg "), ("png", b"\x89PNG")])
+def test_the_bertviz_picture_is_saved(visit, kind, begins):
+    page = visit(HERE)
+    expect(frame(page).locator("#bertviz-1 #left text").first).to_be_attached()
+    with page.expect_download() as coming:
+        frame(page).get_by_role("button", name=kind.upper(), exact=True).click()
+    assert coming.value.suggested_filename == f"attention-e5-small-intents-intents.{kind}"
+    saved = coming.value.path().read_bytes()
+    assert saved.startswith(begins)
+    if kind == "svg":
+        texts = [node.text for node in ET.fromstring(saved).iter("{http://www.w3.org/2000/svg}text")]
+        assert texts.count("Layer 3, head 7") == texts.count("Layer 5, head 1") == 2
+        assert texts.count("<s>") == 4
+
+
+def test_a_sentence_in_which_the_head_does_the_same_is_opened_from_the_list(visit, settled):
+    page = visit("/attention?langs=de&heads=encoder.1.7")
+    page.get_by_text("Where else does this head do that").click()
+    page.get_by_role("button", name="Look through the first 64 sentences").click()
+    table = page.get_by_test_id("stExpander").filter(has_text="Where else").get_by_test_id("stDataFrame")
+    expect(table).to_be_visible()
+    expect(page.get_by_text("the 20 of the first 64 sentences")).to_be_visible()
+    left = frame(page).locator("#bertviz-0 #left")
+    before = left.text_content()
+    table.evaluate("table => table.scrollIntoView({ block: 'center' })")
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 14, box["y"] + 52)  # the box that ticks the first row
+    expect(left).not_to_have_text(before)
+    settled()
+    opened = left.text_content()
+    page.reload()
+    expect(left).to_have_text(opened)

@@ -5,34 +5,45 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import io
 import json
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from app_pages import run_page, said
+from cached_scores import GRID, made_up
 from errors import raises
+from PIL import Image
+from reference import largest_link, word_weights
 
 from headlab.masks import Mask
+from headlab.pictures import map_of, maps_of, on_scale
+from headlab.plots.matrices import LINKS, MAX_TOKENS, Panel, attention_map, special_words, strongest_link
 from headlab.records import Head, HeadGrid, Stack
+from headlab.report.maps import pictured
 from headlab.ui import attention_page
 from headlab.ui.attention_page import (
     MAX_CHARACTERS,
     MAX_HEADS,
-    MAX_TOKENS,
-    Panel,
+    SHADE,
+    Options,
     Sentence,
+    framing,
     head_view,
     heads_of_link,
+    shaded_file,
     shading,
-    special_words,
     strongest_links,
     typed,
     weights_table,
 )
-from headlab.ui.prune_changes import look_at
 from headlab.ui.prune_figures import Question
+from headlab.ui.sentences import look_at, ranked, told
 
+SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
 NAMES = {"encoder.3.7": "Layer 3, head 7", "encoder.0.1": "<i>Layer 0</i>"}
 
@@ -218,5 +229,221 @@ def test_a_changed_answer_leads_to_its_sentence_with_the_heads_that_are_off(pair
     asked = Question("m", "f" * 64, "xnli", "dev", mask)
     link = look_at({"text": "it  rains", "pair": pair}, asked)
     assert link["heads"] == [f"encoder.{n // 4}.{n % 4}" for n in range(9)][:MAX_HEADS]
-    assert typed("", link["text"])[1:] == ("it rains", "so it is wet" if isinstance(pair, str) else None)
+    assert typed("", link["text"])[1:3] == ("it rains", "so it is wet" if isinstance(pair, str) else None)
     assert len(look_at({"text": "x" * 5000, "pair": None}, asked)["text"]) == MAX_CHARACTERS
+
+
+# What may be done to the attention before it is shown.
+
+
+def pieces(weights, places=(-1, 0, 0, 1, 2, 2, 2, -1)):
+    tokens = ("<s>", "▁Kü", "che", "▁an", "▁", "lam", "pe", "</s>")
+    return Panel("German", tokens, {"h": weights}, special=(0, 7), words=("Küche", "an", "lampe"), places=places)
+
+
+def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still_sum_to_one(rng):
+    weights = rng.dirichlet(np.ones(8), 8)
+    seen = pieces(weights)
+    merged = seen.in_words()
+    assert merged.tokens == ("<s>", "Küche", "an", "lampe", "</s>")
+    assert merged.special == (0, 4)
+    np.testing.assert_allclose(merged.weights["h"], word_weights(weights, list(seen.places)), atol=0.0005)
+    np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
+    one = pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1))
+    assert one.in_words() is one
+    assert Options(words=True).of(one) is one
+
+
+def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
+    weights, other = rng.dirichlet(np.ones(8), 8), rng.dirichlet(np.ones(8), 8)
+    seen = dataclasses.replace(pieces(weights), weights={"h": weights, "g": other})
+    shown = Options(hide=True, mean=True).of(seen)
+    assert shown.tokens == seen.tokens[1:-1]
+    np.testing.assert_array_equal(shown.weights["h"], weights[1:-1, 1:-1])
+    np.testing.assert_allclose(shown.weights["mean"], (weights + other)[1:-1, 1:-1] / 2, atol=0.0005)
+    words = attention_page.about([seen], [shown], Options(hide=True))
+    assert any("a row may sum to less than 1" in sentence for sentence in words)
+    whole = Options(hide=True, words=True).of(seen)
+    np.testing.assert_allclose(
+        whole.weights["h"], np.array(word_weights(weights, list(seen.places)))[1:-1, 1:-1], atol=0.0005
+    )
+    assert list(Options(mean=True).of(pieces(weights)).weights) == ["h"]
+
+
+def test_what_cannot_be_seen_is_written_by_name_and_arabic_runs_from_right_to_left():
+    evil = panel("<s>", "a\u202eb", "\x07", "c\u200dd")
+    assert evil.tokens == ("<s>", "a[U+202E]b", "[U+0007]", "c[U+200D]d")
+    arabic = Panel.of("Arabic", answer(["<s>", "▁أطفئ", "▁ABC", "</s>"]) | {"special": [0, 3]})
+    assert arabic.rtl
+    assert not evil.rtl
+    assert 'dir="rtl"' in shading(arabic, {})
+    assert attention_map(arabic, "encoder.3.7").layout.xaxis.autorange == "reversed"
+    plain = attention_map(evil, "encoder.3.7").layout.xaxis
+    assert plain.autorange is True
+    assert plain.ticktext[:2] == ("&lt;s&gt;", "a[U+202E]b")
+
+
+def test_a_shaded_sentence_is_saved_as_it_is_shown_escaped_and_from_right_to_left():
+    rows = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
+    seen = Panel("x", ("<s>", "أ", EVIL), {"h": rows}, special=(0,))
+    drawn = ET.fromstring(shaded_file(seen, {"h": "Layer 1"}, 1))
+    texts = [(float(node.get("x")), node.text) for node in drawn.iter(f"{SVG}text")]
+    assert [text for _, text in texts] == ["Layer 1, darkest: 0.50", *seen.tokens]
+    assert texts[1][0] > texts[2][0]
+    _, *chips = drawn.iter(f"{SVG}rect")
+    assert [float(chip.get("stroke-width")) for chip in chips] == [1, 2, 1]
+    assert [chip.get("fill") for chip in chips] == [
+        on_scale(((0, "#ffffff"), (1, SHADE)), share) for share in (0.7, 0.35, 0.35)
+    ]
+
+
+def test_all_heads_are_saved_with_a_picture_each():
+    scores = made_up("de", "shapley", "0" * 64)
+    pictures = [f"data:image/png;base64,{n}" for n in range(GRID.size)]
+    drawn = ET.fromstring(pictured(map_of(scores), pictures, "all"))
+    assert [node.get("href") for node in drawn.iter(f"{SVG}image")] == pictures
+    assert drawn.find(f"{SVG}style") is not None
+
+
+# What the model says with the heads on and off.
+
+
+def says(on, p_on, off, p_off, word=None):
+    return {"word": word, "on": on, "p_on": p_on, "off": off, "p_off": p_off}
+
+
+@pytest.mark.parametrize(
+    ("right", "found", "row"),
+    [
+        (("on",), says("on", 0.931, "on", 0.5), ["on", "on 93.1%", "on 50.0%", "same label, −43.1 points"]),
+        (("on",), says("on", 0.9, "off", 0.5), ["on", "on 90.0%", "off 50.0%", "now wrong"]),
+        (("off",), says("on", 0.9, "off", 0.5), ["off", "on 90.0%", "off 50.0%", "now right"]),
+        (("get",), says("on", 0.9, "off", 0.5), ["get", "on 90.0%", "off 50.0%", "wrong otherwise"]),
+        ((), says("on", 0.9, "off", 0.5), ["–", "on 90.0%", "off 50.0%", "another label"]),
+    ],
+)
+def test_a_text_s_label_is_told_with_the_heads_on_and_off(right, found, row):
+    table = told([Sentence("German", "licht an", right=right)], [{"answers": [found]}], 1)
+    assert table.to_numpy().tolist() == [["German", *row]]
+    assert list(table.columns[2:4]) == ["Head on", "Head off"]
+
+
+def test_words_are_counted_and_those_that_change_are_named():
+    answers = [says("NOUN", 0.9, "VERB", 0.6, "Licht"), says("ADP", 0.8, "ADP", 0.7, "an")]
+    row = told([Sentence("German", "Licht an", right=("NOUN", "ADP"))], [{"answers": answers}], 2).iloc[0].tolist()
+    assert row[2:] == ["2 of 2 words right", "1 of 2 words right", "Licht: NOUN 90.0% → VERB 60.0% (right: NOUN)"]
+    typed_row = told([Sentence("Mine", "Licht an")], [{"answers": answers}], 2).iloc[0].tolist()
+    assert typed_row[2:] == ["2 words", "2 words", "Licht: NOUN 90.0% → VERB 60.0%"]
+    assert told([Sentence("Mine", "Licht an")], [{"answers": []}], 2).empty
+
+
+# The page.
+
+
+def table(app):
+    return [[cell.replace("\\", "") for cell in row] for row in app.table[0].value.to_numpy()]
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_the_page_tells_what_the_model_says_with_the_heads_on_and_off(worker):
+    app = run_page("attention", langs="de", heads=["encoder.3.7", "encoder.5.1"])
+    assert "What the model says with these 2 heads on and off" in said(app)
+    assert table(app) == [["German (de)", "turn_on", "turn_on 93.1%", "turn_off 50.0%", "now wrong"]]
+    (asked,) = [call for call in worker.calls if call[0] == "attention"]
+    assert asked[2] == (("encoder", 3, 7), ("encoder", 5, 1))
+    assert (asked[4]["task"], asked[4]["label_map"]) == ("intents", None)
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_a_task_that_labels_words_sends_them_and_counts_its_answers(worker):
+    app = run_page("attention", langs="de", task="slots", model="e5-small-slots", heads="encoder.3.7")
+    assert worker.calls[-1][3] == ("licht", "an")
+    assert table(app)[0][2:4] == ["2 of 2 words right", "1 of 2 words right"]
+    assert "licht: device 90.0% → other 60.0% (right: device)" in table(app)[0][4]
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_where_there_are_no_answers_the_page_says_why(worker):
+    worker.unanswered = "task opus has no labels"
+    app = run_page("attention", langs="de", heads="encoder.3.7")
+    assert len(app.table) == 0
+    assert "What the model says without these heads is not shown: task opus has no labels." in said(app)
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_the_view_of_all_heads_asks_once_and_shows_the_chosen_one_large(worker):
+    app = run_page("attention", langs="de", heads="encoder.2.2", view="All heads")
+    assert "Layer 2, head 2" in said(app)
+    assert "without colour, as there are no scores yet" in said(app)
+    assert [call[4].get("maps", False) for call in worker.calls if call[0] == "attention"] == [False, True]
+    app.toggle(key="hide").set_value(True).run()
+    assert "a row may sum to less than 1" in said(app)
+    assert sum(call[0] == "attention" for call in worker.calls) == 2
+
+
+def test_small_maps_of_all_heads_are_laid_out_as_the_large_one_is():
+    rows = np.array([[0.0, 1.0], [0.5, 0.5]])
+    maps = {"h": base64.b64encode((255 * rows).round().astype(np.uint8).tobytes()).decode()}
+    seen = Panel("German", ("a", "b"), {}).of_maps(maps)
+    np.testing.assert_allclose(seen.weights["h"], rows, atol=0.003)
+    arabic = Panel("Arabic", ("أ", "ب"), {}).of_maps(maps)
+    assert pixels(seen.small("h")) == [[row[::-1] for row in pixels(arabic.small("h"))]][0]
+
+
+def pixels(uri):
+    with Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))) as image:
+        return np.asarray(image).tolist()
+
+
+def test_frames_have_the_colours_of_the_sentence_s_language_or_of_the_mean():
+    scores = {name: made_up(name, "shapley", "0" * 64) for name in ("de", "en")}
+    framed, whose = framing(scores, "de", GRID)
+    assert (framed.tips, whose) == (maps_of(scores)["de"].tips, "coloured by the heads' scores in German (de)")
+    assert framing(scores, "", GRID)[1] == "coloured by the heads' mean scores"
+    none, words = framing(scores, "de", HeadGrid((Stack("encoder", (2,)),)))
+    assert np.isnan(none.values).all()
+    assert "no scores yet" in words
+
+
+# Where else a head does that.
+
+
+def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
+    tokens, bare = ("<s>", "▁Licht", "▁an", "▁und", "▁an", "</s>"), ["<s>", "licht", "an", "und", "an", "</s>"]
+    weights = rng.dirichlet(np.ones(6), 6)
+    seen = Panel("German", tokens, {"h": weights}, special=(0, 5), separators=(5,))
+    fits = (
+        lambda q, k: k == q - 1 and k != 0,
+        lambda q, k: k == q + 1 and k != 5,
+        lambda q, k: bare[q] == bare[k] and q != k,
+        lambda q, k: k == 5,
+        lambda q, k: bare[k] == "an",
+    )
+    for kind, fit in zip(LINKS, fits, strict=True):
+        wanted = largest_link(weights, lambda q, k, fit=fit: q not in (0, 5) and fit(q, k))
+        assert strongest_link(seen, "h", kind, "An") == wanted
+    assert strongest_link(seen, "h", LINKS[-1], "aus") is None
+
+
+def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():
+    def one(title, weight, *tokens):
+        return Panel(title, tokens, {"h": np.full((len(tokens),) * 2, weight)})
+
+    panels = [one("low", 0.2, "a", "b"), one("none", 0.9, "a"), one("high", 0.4, "c", "d")]
+    rows = ranked(panels, "h", LINKS[1])
+    assert rows.to_numpy().tolist() == [[0.4, "c", "d", "high"], [0.2, "a", "b", "low"]]
+    assert list(rows.index) == [2, 0]
+
+
+@pytest.mark.usefixtures("native_buttons")
+def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
+    app = run_page("attention", langs="de", heads="encoder.4.4")
+    assert sum(call[0] == "attention" for call in worker.calls) == 1
+    app.button(key="elsewhere").click().run()
+    assert not app.exception
+    assert sum(call[0] == "attention" for call in worker.calls) == 2
+    assert app.dataframe[-1].value.to_numpy().tolist() == [[0.0, "an", "licht", "licht an (de)"]]
+    assert "Layer 4, head 4: the 1 of the first 1 sentences" in said(app)
+    app.selectbox(key="elsewhere-kind").set_value(LINKS[1]).run()
+    assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
+    assert sum(call[0] == "attention" for call in worker.calls) == 2

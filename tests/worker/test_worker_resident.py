@@ -168,6 +168,13 @@ def test_attention_of_chosen_heads(worker: Running) -> None:
     assert worker.client.attention(NAME, text + " w5", heads)["truncated"]
     with raises("head.unknown"):
         worker.client.attention(NAME, text, [["encoder", 3, 0]])
+    assert answer["answers"] == []
+    told = worker.client.attention(NAME, text, heads, task="intents")
+    assert told["weights"] == answer["weights"]
+    assert [one["word"] for one in told["answers"]] == [None]
+    unknown = worker.client.attention(NAME, text, heads, task="intents", label_map={"nothing": "a"})
+    assert unknown["weights"] == answer["weights"]
+    assert (unknown["answers"], "has no class for" in unknown["note"]) == ([], True)
 
 
 def test_kept_layer_inputs_stay_within_the_limit_and_change_no_figure(tmp_path: Path) -> None:

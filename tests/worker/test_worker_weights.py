@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
 from errors import raises
 from saved import save_family
+from test_inputs import WORDS
+from tiny import tiny_model
+from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab import load
-from headlab.worker.answers import weights_of
+from headlab import task as task_named
+from headlab.evaluator import Evaluator
+from headlab.hooks.model import Model, gated
+from headlab.inputs import IGNORED
+from headlab.masks import Mask, full_mask
+from headlab.records import Head
+from headlab.tasks.base import Task
+from headlab.worker.answers import answers_of, weights_of
 from headlab.worker.schemas import AttentionRequest
+
+SENTENCE_PAIRS = replace(tiny_task(), read=lambda *of: [replace(one, pair=one.text[:5]) for one in read_tiny(*of)])
 
 
 def test_separators_are_named_by_their_place_and_only_those_that_are_left(tmp_path: Path) -> None:
@@ -34,3 +51,91 @@ def test_a_translation_model_shows_its_encoder_and_says_why_not_its_decoder(tmp_
     for stack in ("decoder", "cross"):
         with raises("head.of_translation"):
             weights_of(model, AttentionRequest(model="m", text="w5 w6", heads=[(stack, 0, 0)]))
+
+
+def probabilities(evaluator: Evaluator, row: int, mask: Mask) -> np.ndarray:
+    """Of the labels of every answer to one example, in a pass of its own: float [answer, label]."""
+    rows = np.array([row])
+    with torch.inference_mode(), gated(evaluator.model, mask):
+        logits = evaluator.logits(evaluator.tensors(rows))
+    asked = (evaluator.targets(rows, logits) != IGNORED).flatten()
+    return logits.double().softmax(-1).flatten(0, -2)[asked].numpy()
+
+
+def assert_answers_are_the_evaluators(model: Model, task: Task, language: str, heads: list[Head], size: int) -> int:
+    """Labels are those of the evaluator under the same mask, probabilities those of single passes; how many flip."""
+    evaluator = Evaluator(model, task, language, "dev", size)
+    whole = full_mask(model.grid)
+    kept = np.array([head not in heads for head in model.grid.heads])
+    off = Mask(model.grid, kept, model.identity())
+    predicted = [evaluator.evaluate(mask).predicted for mask in (None, off)]
+    at, flips = 0, 0
+    for row, example in enumerate(evaluator.examples):
+        request = AttentionRequest(
+            model="m", text=example.text, pair=example.pair, words=list(example.words), heads=[tuple(h) for h in heads]
+        )
+        told = answers_of(model, task, request)
+        assert [one.word for one in told] == (list(example.words) or [None])
+        for side, mask, labels in (("on", whole, predicted[0]), ("off", off, predicted[1])):
+            given = [getattr(one, side) for one in told]
+            assert given == [task.labels[label] for label in labels[at : at + len(told)]]
+            shares = probabilities(evaluator, row, mask).max(axis=1)
+            np.testing.assert_allclose([getattr(one, f"p_{side}") for one in told], shares, rtol=1e-4)
+        at += len(told)
+        flips += sum(one.on != one.off for one in told)
+    return flips
+
+
+@pytest.mark.parametrize(("family", "task"), [("bert", tiny_task()), ("bert-tokens", WORDS), ("bert", SENTENCE_PAIRS)])
+def test_answers_with_heads_on_and_off_are_those_of_the_evaluator(family: str, task: Task) -> None:
+    model = tiny_model(family, tokenizer=tiny_tokenizer())
+    assert assert_answers_are_the_evaluators(model, task, task.languages[0], list(model.grid.heads[:6]), 12) > 0
+
+
+@pytest.mark.parametrize(("name", "language"), [("intents", "de"), ("slots", "th")])
+def test_answers_of_the_embedded_models_are_those_of_the_evaluator(name: str, language: str) -> None:
+    model = load(f"e5-small-{name}")
+    assert assert_answers_are_the_evaluators(model, task_named(name), language, list(model.grid.heads[96:]), 8) > 0
+
+
+def test_a_typed_sentence_is_answered_word_by_word_where_the_model_labels_words() -> None:
+    model = tiny_model("bert-tokens", tokenizer=tiny_tokenizer())
+    request = AttentionRequest(model="m", text=" w5  w6 ", heads=[("encoder", 0, 0)])
+    assert [one.word for one in answers_of(model, WORDS, request)] == ["w5", "w6"]
+    with raises("changes.no_labels"):
+        answers_of(model, replace(WORDS, labels=()), request)
+
+
+def test_the_word_of_each_token_is_known_of_texts_pairs_and_words() -> None:
+    model = load("e5-small-slots")
+
+    def ask(**of: object) -> tuple[list[str], list[list[str]]]:
+        """The words, and the tokens of each."""
+        seen = weights_of(model, AttentionRequest(model="m", heads=[("encoder", 0, 0)], **of))
+        assert {place for place, word in enumerate(seen.places) if word < 0} == set(seen.special)
+        pieces = [
+            [seen.tokens[at] for at, own in enumerate(seen.places) if own == word] for word in range(len(seen.words))
+        ]
+        return seen.words, pieces
+
+    words, pieces = ask(text="Küchenlampe  ausschalten", words=["Küchenlampe", "ausschalten"])
+    assert words == ["Küchenlampe", "ausschalten"]
+    assert ["".join(own).strip("▁") for own in pieces] == words
+    assert max(map(len, pieces)) > 1
+    assert ask(text="Küchenlampe  ausschalten") == (words, pieces)
+    assert ask(text="Küchenlampe ausschalten", pair="Küchenlampe an")[0] == [*words, "Küchenlampe", "an"]
+
+
+@pytest.mark.parametrize("family", ["bert", "marian"])
+def test_small_maps_are_of_every_head_that_attends_from_the_sentence(family: str, tmp_path: Path) -> None:
+    model = load(str(save_family(tmp_path / family, family)))
+    heads = [
+        ("encoder", layer, head) for layer, heads in enumerate(model.grid.stacks[0].heads) for head in range(heads)
+    ]
+    asked = {"model": "m", "text": "w5 w6 w7", "heads": heads}
+    seen = weights_of(model, AttentionRequest(**asked, maps=True))
+    assert list(seen.maps) == list(seen.weights)
+    for name, text in seen.maps.items():
+        weights = np.frombuffer(b64decode(text), np.uint8) / 255
+        np.testing.assert_allclose(weights, np.ravel(seen.weights[name]), atol=0.5 / 255 + 0.0005)
+    assert weights_of(model, AttentionRequest(**asked)).maps == {}

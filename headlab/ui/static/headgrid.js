@@ -32,7 +32,8 @@ class HeadGrid {
     this.follow();
     if (!this.switches && this.selected >= 0 && this.selected !== this.before) this.focus = this.selected;
     this.before = this.selected;
-    const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed]);
+    this.pictures = data.pictures || [];
+    const shape = JSON.stringify([data.stacks, data.mode, data.compact, data.clickable, data.signed, this.pictures.length]);
     if (this.shape !== shape) {
       this.shape = shape;
       this.build();
@@ -53,7 +54,7 @@ class HeadGrid {
   build() {
     const { data, root } = this;
     const columns = Math.max(...data.stacks.flatMap((stack) => stack.heads));
-    root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '');
+    root.className = 'grid-wrap' + (data.compact ? ' compact' : '') + (data.clickable ? ' act' : '') + (this.pictures.length ? ' pictures' : '');
     root.style.setProperty('--columns', columns);
     this.cells = [];
     this.title = make('span', { class: 'title' });
@@ -136,6 +137,7 @@ class HeadGrid {
     const { data } = this;
     this.fill(button, data.shares[i]);
     this.mark(button, data.marks[i]);
+    if (this.pictures[i]) button.style.setProperty('--picture', `url("${this.pictures[i]}")`);
     button.tabIndex = i === this.focus ? 0 : -1;
     let label = where + (data.tips[i] ? `: ${data.tips[i].replaceAll('\n', ', ')}` : '');
     if (data.marks[i]) label += `, ${this.meaning(data.marks[i])}`;

@@ -1,0 +1,272 @@
+"""Lists of sentences for the Attention page: which ones a mask changes, and where else a head does that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from headlab.pictures import MINUS
+from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
+from headlab.records import CHANGES
+from headlab.tables import NOTHING
+from headlab.tasks import names, task
+from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, examples_of
+from headlab.ui.figures import ticked
+from headlab.ui.names import counted, head_from, head_key, language_title, plain
+from headlab.ui.presses import button, give, uninterrupted
+from headlab.ui.prune_figures import Known, Question
+from headlab.ui.shell import Choice, client, waited
+from headlab.ui.sidebar import unreadable
+from headlab.worker.client import Client
+
+# The list of a mask's changed answers on the Prune page.
+
+ASKED = "_changed"
+EVERY = "all labels"
+SHOWN = {
+    "text": "Text", "pair": "Second text", "word": "Word", "label": "Right label", "before": "Before",
+    "p_before": "Probability before", "after": "After", "p_after": "Probability after",
+}  # fmt: skip
+HELP = "The probability that the model gives its own answer, among the task's labels"
+
+
+def draw(question: Question, languages: Sequence[str], known: Known) -> None:
+    """The list of a language's changed answers, once it is asked for; a chosen row opens the Attention page."""
+    with st.expander("Which sentences changed", icon=":material/difference:"):
+        final = [name for name in languages if question.key(name) in known]
+        if question.mask is None or not final:
+            st.caption("Lists the sentences that the mask turns right or wrong, once an accuracy with it is final.")
+            return
+        if not has_labels(question.task):
+            st.caption("This task has no labels, so no answer of it is right before and wrong after.")
+            return
+        language = final[0]
+        if len(final) > 1:
+            language = st.selectbox("Language", final, format_func=language_title, key="changed-language")
+        if st.session_state.get(ASKED) != question.key(language):
+            figure = known[question.key(language)]
+            words = f"List {figure.flipped_right} now right and {figure.flipped_wrong} now wrong"
+            button(words, key="changed-list", icon="list", on_press=_ask, args=(question.key(language),))
+            return
+        with st.spinner("Asking the worker …"):
+            found = changed(client(), question.key(language), question, language)
+        _list(found, question)
+
+
+def has_labels(name: str) -> bool:
+    """Whether a task has labels, or is not known on this machine."""
+    return name not in names() or bool(unreadable(name)) or bool(task(name).labels)
+
+
+def _ask(key: tuple[str, ...]) -> None:
+    st.session_state[ASKED] = key
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def changed(_client: Client, key: tuple[str, ...], _question: Question, language: str) -> Mapping[str, Any]:
+    """A language's changed answers, from the worker. key: what they depend on."""
+    asked, mask = _question, _question.mask
+    assert mask is not None
+    return waited(
+        lambda: _client.changes(
+            asked.model, asked.task, language, mask, asked.split, asked.size, label_map=asked.label_map
+        )
+    )
+
+
+def _list(found: Mapping[str, Any], question: Question) -> None:
+    rows = pd.DataFrame(found["answers"], columns=["id", "kind", *SHOWN])
+    if found["total"] > len(rows):
+        more = "`headlab evaluate --mask FILE --changes FILE` writes all"
+        st.caption(f"The first {len(rows):,} of {found['total']:,} changed answers; {more}.")
+    counts = {kind: int((rows["kind"] == kind).sum()) for kind in CHANGES}
+    left, right = st.columns([3, 2])
+    kind = left.radio(
+        "Answers", CHANGES, format_func=lambda name: f"{name} {counts[name]}", horizontal=True, key="changed-kind"
+    )
+    labels = [EVERY, *sorted(rows["label"].unique())]
+    if st.session_state.get("changed-label") not in labels:  # of another language or mask
+        st.session_state.pop("changed-label", None)
+    label = right.selectbox("Right label", labels, key="changed-label")
+    part = rows[(rows["kind"] == kind) & ((rows["label"] == label) | (label == EVERY))]
+    if part.empty:
+        st.caption("None.")
+    else:
+        _table(part, question)
+    which = "all of them" if found["total"] == len(rows) else "these"
+    st.download_button(
+        f"Download {which} as CSV", rows.to_csv(index=False), f"changes-{found['language']}-{question.split}.csv",
+        "text/csv", key="changed-csv", on_click="ignore", icon=":material/download:",
+    )  # fmt: skip
+
+
+def _table(part: pd.DataFrame, question: Question) -> None:
+    percent = st.column_config.NumberColumn(format="percent", help=HELP)
+    shown = part[list(SHOWN)].dropna(axis="columns", how="all").rename(columns=SHOWN)
+    picked = st.dataframe(
+        shown, hide_index=True, key=f"changed-{part['id'].iloc[0]}-{len(part)}", on_select=uninterrupted(ticked),
+        selection_mode="single-row", height=min(420, 38 + 35 * len(part)),
+        column_config={
+            SHOWN["text"]: st.column_config.TextColumn(width="medium"),
+            SHOWN["p_before"]: percent,
+            SHOWN["p_after"]: percent,
+        },
+    )  # fmt: skip
+    assert question.mask is not None
+    off = len(question.mask.removed)
+    some = f", the first {MAX_HEADS} of {off}" if off > MAX_HEADS else ""
+    st.caption(f"Tick a row to see what the heads that are off look at in its sentence{some}.")
+    if chosen := picked["selection"]["rows"]:
+        st.switch_page("pages/attention.py", query_params=look_at(part.iloc[chosen[0]].to_dict(), question))
+
+
+def look_at(row: Mapping[str, Any], question: Question) -> dict[str, Any]:
+    """The link parameters of the Attention page for an answer's sentence and the heads that are off."""
+    assert question.mask is not None
+    heads = [head_key(head) for head in question.mask.removed[:MAX_HEADS]]
+    texts = [" ".join(text.split()) for text in (row["text"], row["pair"]) if isinstance(text, str)]
+    return {"source": OWN, "text": PAIR.join(texts)[:MAX_CHARACTERS], "heads": heads}
+
+
+# What the model says of the sentences with the chosen heads on, and with them off.
+
+SAME = "same label"
+
+
+def told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> pd.DataFrame:
+    """A row per sentence: its right label, the model's with the heads on and with them off, and what that changes.
+
+    answers: the worker's, each with `answers`.  heads: how many are off.
+    """
+    many = "s" * (heads != 1)
+    columns = ["Sentence", "Right", f"Head{many} on", f"Head{many} off", "What changes"]
+    rows = [
+        [sentence.title, *(_of_words if found[0]["word"] is not None else _of_text)(sentence, found)]
+        for sentence, found in ((s, a["answers"]) for s, a in zip(sentences, answers, strict=True))
+        if found
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _of_text(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    (one,) = found
+    right = sentence.right[0] if sentence.right else NOTHING
+    return [right, _answer(one, "on"), _answer(one, "off"), _change(one, right)]
+
+
+def _answer(one: Mapping[str, Any], side: str) -> str:
+    return f"{one[side]} {one[f'p_{side}']:.1%}"
+
+
+def _change(one: Mapping[str, Any], right: str) -> str:
+    if one["on"] == one["off"]:
+        moved = round(100 * (one["p_off"] - one["p_on"]), 1) + 0.0  # no -0.0
+        return f"{SAME}, {moved:+.1f} points".replace("-", MINUS)
+    if right == NOTHING:
+        return "another label"
+    return CHANGES[0 if one["off"] == right else 1 if one["on"] == right else 2]
+
+
+def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many words get their right label, and each that gets another one."""
+    known = len(sentence.right) == len(found)  # of a longer sentence the rest has no answers
+    rights = sentence.right if known else [NOTHING] * len(found)
+    each = list(zip(found, rights, strict=True))
+    hits = [sum(one[side] == right for one, right in each) for side in ("on", "off")]
+    changed = [
+        f"{visible(one['word'])}: {_answer(one, 'on')} → {_answer(one, 'off')}" + f" (right: {right})" * known
+        for one, right in each
+        if one["on"] != one["off"]
+    ]
+    words = counted(len(found), "word")
+    sides = [f"{hit} of {words} right" if known else words for hit in hits]
+    return ["a label per word", *sides, "; ".join(changed) or "no word's label"]
+
+
+def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> None:
+    """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
+    notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
+    rows = told(sentences, answers, heads)
+    if rows.empty:
+        st.caption(f"What the model says without these heads is not shown: {'; '.join(notes)}.")
+        return
+    st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
+    st.table(rows.map(plain), border="horizontal", hide_index=True)
+    st.caption("; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + ".")
+
+
+# Where else a head does that: the task's sentences by its strongest link of a kind.
+
+LOOKED, LISTED = 64, 20
+LOOK = "_elsewhere"
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def looked(_client: Client, fingerprint: str, model: str, task: str, language: str, head: str) -> list[Panel]:
+    """Attention of a head in the first sentences of a language; their titles are the texts."""
+    asked = [list(head_from(head))]
+    return [
+        Panel.of(one["text"], waited(partial(_client.attention, model, one["text"], asked, one["pair"], one["words"])))
+        for one in examples_of(_client, task, language)[:LOOKED]
+    ]
+
+
+def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name: str) -> None:
+    """Draw the list of sentences, once it is asked for; a chosen row opens its sentence."""
+    with st.expander("Where else does this head do that", icon=":material/search:"):
+        left, right = st.columns(2)
+        language = left.selectbox("In", choice.languages, format_func=language_title, key="elsewhere-language")
+        kind = right.selectbox("Looks", LINKS, key="elsewhere-kind")
+        token = right.text_input("Token looked at", key="elsewhere-token") if kind == GIVEN else ""
+        asked = fingerprint, choice.model, choice.task, language, head
+        if st.session_state.get(LOOK) != asked:
+            button(f"Look through the first {LOOKED} sentences", key="elsewhere", on_press=_look, args=(asked,))
+            return
+        with st.spinner("Asking the worker …"):
+            panels = looked(worker, *asked)
+        found = ranked(panels, head, kind, token)
+        if found.empty:
+            st.caption(f"None of the first {len(panels)} sentences has such a link.")
+            return
+
+        def opened() -> None:
+            for row in st.session_state["elsewhere-rows"]["selection"]["rows"]:
+                open_sentence(worker, choice, language, int(found.index[row]))
+
+        st.dataframe(
+            found, hide_index=True, key="elsewhere-rows", on_select=uninterrupted(opened), selection_mode="single-row",
+            column_config={"Weight": st.column_config.NumberColumn(format="%.3f")},
+        )  # fmt: skip
+        which = f"the {len(found)} of the first {len(panels)} sentences with its strongest link of this kind"
+        st.caption(f"{plain(name)}: {which}. Tick a row to open its sentence.")
+
+
+def ranked(panels: Sequence[Panel], head: str, kind: str, token: str = "") -> pd.DataFrame:
+    """The sentences with a head's strongest links of a kind, the strongest first; the index is a sentence's number."""
+    links = [strongest_link(panel, head, kind, token) for panel in panels]
+    found = sorted(((-link.weight, at, link) for at, link in enumerate(links) if link))[:LISTED]
+    rows = [
+        (link.weight, panels[at].tokens[link.query], panels[at].tokens[link.key], panels[at].title)
+        for _, at, link in found
+    ]
+    return pd.DataFrame(rows, columns=["Weight", "From", "To", "Sentence"], index=[at for _, at, _ in found])
+
+
+def _look(asked: tuple[str, ...]) -> None:
+    st.session_state[LOOK] = asked
+
+
+def open_sentence(worker: Client, choice: Choice, language: str, at: int) -> None:
+    """Choose the sentence of this number in a language, as its widgets do."""
+    example = examples_of(worker, choice.task, language)[at]
+    shown = st.session_state.get("side", ())
+    give("source", TASK)
+    give("side", [*shown] if language in shown else [language])
+    give("row", at)
+    if example["label"] is not None:
+        give("label", example["label"])
+    give(f"sentence-{language}", example["text"])
