@@ -21,6 +21,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, o
 POSIX = os.name == "posix"
 
 
+CACHE = "HEADLAB_CACHE"
+
+
+def default_root() -> Path:
+    """Where results are stored, and tasks that the dashboard made: $HEADLAB_CACHE, or cache/ in the working directory."""
+    return Path(os.environ.get(CACHE, "cache"))
+
+
 def as_path(what: str, given: str | Path) -> Path:
     """An argument as a path. Raises HeadlabError for what is none."""
     require_type(what, given, (str, os.PathLike), "a path")

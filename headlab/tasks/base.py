@@ -182,8 +182,13 @@ def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...
 
 def read_lines(path: Path) -> list[str]:
     """Lines of a UTF-8 text file. Raises HeadlabError as `read_text` does."""
+    return lines_of(read_text(path))
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines of a text, without their ends."""
     # not splitlines: a sentence may contain a form feed or a Unicode line separator
-    return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def read_text(path: Path) -> str:
@@ -194,12 +199,17 @@ def read_text(path: Path) -> str:
         raise HeadlabError(
             f"cannot read {path} ({error.strerror}); check the data folder", code="data.unreadable"
         ) from error
+    return decoded(data, path)
+
+
+def decoded(data: bytes, where: Path | str) -> str:
+    """UTF-8 as text, line ends unchanged. Raises HeadlabError naming `where`, line and byte of invalid UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, start = data.count(b"\n", 0, error.start) + 1, data.rfind(b"\n", 0, error.start)
         raise HeadlabError(
-            f"{path}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8", code="data.not_utf8"
+            f"{where}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8", code="data.not_utf8"
         ) from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -261,8 +261,11 @@ def _trees(path: Path) -> Iterator[Tree]:
             rows, name, begun = [], "", 0
 
 
-def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
-    """The word of a line; empty for a multiword token or an empty node."""
+def word_fields(line: str, path: Path | str, number: int, following: int) -> list[dict[str, str]]:
+    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
+
+    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
+    """
     fields = line.split("\t")
     if len(fields) != len(COLUMNS):
         raise HeadlabError(
@@ -279,6 +282,16 @@ def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]
             "words are numbered from 1, and an empty line ends a sentence",
             code="treebank.id_out_of_order",
         )
+    return [told]
+
+
+def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
+    """The word of a line; empty for a multiword token or an empty node."""
+    found = word_fields(line, path, number, following)
+    return [_in_tree(told, path, number) for told in found]
+
+
+def _in_tree(told: Mapping[str, str], path: Path, number: int) -> _Row:
     if not NUMBER.fullmatch(told["HEAD"]):
         raise HeadlabError(
             f"{path}, line {number}, column HEAD: {told['HEAD']!r:.60} where the number of the governor belongs, "
@@ -292,7 +305,7 @@ def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]
                 f"{path}, line {number}, column {column}: {told[column]!r:.60}, which is not a value",
                 code="treebank.column_empty",
             )
-    return [_Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)]
+    return _Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)
 
 
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:
