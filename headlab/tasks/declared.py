@@ -2,175 +2,32 @@
 
 from __future__ import annotations
 
-import csv
 import glob
-import io
-import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.files import is_text
 from headlab.records import content_key
-from headlab.tasks.base import SPLITS, Example, Source, Split, Task, data_root, in_order, lines_of, read_text
-from headlab.tasks.udpos import COLUMNS as CONLLU
-from headlab.tasks.udpos import word_fields
-
-# Users' csv, tsv, jsonl and CoNLL-U files, record by record, with the line on which each record begins.
-
-Where = Path | str
-
-
-class Record(NamedTuple):
-    """One record of a file.  line: on which it begins, from 1.  values: by column."""
-
-    line: int
-    values: Mapping[str, Any]
-
-
-def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
-    """The records of a file, each with all the columns; cached until the file changes.
-
-    kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
-    """
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read {path} ({error.strerror}); check the task's files", code="data.unreadable"
-        ) from error
-    found = _records(path, kind, stat.st_mtime_ns, stat.st_size)
-    for record in found:
-        require_columns(record, path, columns)
-    return found
-
-
-def require_columns(record: Record, where: Where, columns: Sequence[str]) -> None:
-    """Raise HeadlabError if a record lacks one of the columns."""
-    absent = [name for name in columns if name not in record.values]
-    if absent:
-        raise HeadlabError(
-            f"{where}, line {record.line}: no column {', '.join(absent)}; it has {', '.join(record.values)}",
-            code="data.column_missing",
-        )
-
-
-@lru_cache(maxsize=64)
-def _records(path: Path, kind: str, _changed: int, _size: int) -> tuple[Record, ...]:
-    return tuple(map(_sound, KINDS[kind](read_text(path), path)))
-
-
-def _sound(found: Record | HeadlabError) -> Record:
-    if isinstance(found, HeadlabError):
-        raise found
-    return found
-
-
-# Each reader yields a record, or in its place the error of one that cannot be read, so that a file's errors can be
-# listed; it raises HeadlabError for what leaves nothing after it readable.
-Found = Iterator[Record | HeadlabError]
-
-
-def _csv(text: str, where: Where) -> Found:
-    """Comma-separated values as in RFC 4180. Raises HeadlabError for malformed quoting."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] | None = None
-    line = 1
-    try:
-        for fields in reader:
-            if header is None:
-                header = _checked(fields, where)
-            elif fields:  # not an empty line
-                yield _record(header, fields, where, line)
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise HeadlabError(
-            f"{where}, line {reader.line_num}: {error}; the record begins on line {line}", code="data.csv_malformed"
-        ) from error
-
-
-def _tsv(text: str, where: Where) -> Found:
-    """Tab-separated, without quoting."""
-    first, *lines = lines_of(text)
-    header = _checked(first.split("\t"), where)
-    for number, line in enumerate(lines, start=2):
-        yield _record(header, line.split("\t"), where, number)
-
-
-def _checked(header: list[str], where: Where) -> list[str]:
-    double = sorted({name for name in header if header.count(name) > 1})
-    if double:
-        raise HeadlabError(
-            f"{where}, line 1: the column {double[0]!r:.60} appears twice; give each column its own name",
-            code="data.column_twice",
-        )
-    return header
-
-
-def _record(header: Sequence[str], fields: Sequence[str], where: Where, line: int) -> Record | HeadlabError:
-    if len(fields) != len(header):
-        return HeadlabError(
-            f"{where}, line {line}: {len(fields)} fields where the header has {len(header)}",
-            code="data.fields_mismatch",
-        )
-    return Record(line, dict(zip(header, fields, strict=True)))
-
-
-def _jsonl(text: str, where: Where) -> Found:
-    """One JSON object per line."""
-    for number, line in enumerate(lines_of(text), start=1):
-        if line.strip():
-            yield _object(line, where, number)
-
-
-def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
-    try:
-        values = json.loads(line)
-    except json.JSONDecodeError as error:
-        return HeadlabError(f"{where}, line {number}, character {error.colno}: {error.msg}", code="data.json_malformed")
-    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
-        return HeadlabError(f"{where}, line {number}: {error}", code="data.json_unusable")
-    if not isinstance(values, dict):
-        return HeadlabError(
-            f"{where}, line {number}: {line!r:.60} is not a JSON object; give one per line", code="data.json_not_object"
-        )
-    return Record(number, values)
-
-
-def _conllu(text: str, where: Where) -> Found:
-    """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _."""
-    block: list[tuple[int, str]] = []
-    for number, line in enumerate([*lines_of(text), ""], start=1):
-        if line:
-            block.append((number, line))
-        elif block:
-            if found := _sentence(block, where):
-                yield found
-            block = []
-
-
-def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | HeadlabError | None:
-    """A sentence of CoNLL-U; None for comments alone."""
-    words: list[Mapping[str, str]] = []
-    try:
-        for number, line in block:
-            words += [] if line.startswith("#") else word_fields(line, where, number, len(words) + 1)
-    except HeadlabError as error:
-        return error
-    values = {key: [None if w[key] == "_" and key != "FORM" else w[key] for w in words] for key in CONLLU}
-    return Record(block[0][0], values) if words else None
-
-
-KINDS: Mapping[str, Callable[[str, Where], Found]] = MappingProxyType(
-    {"csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "conllu": _conllu}
+from headlab.tasks.base import (
+    KINDS,
+    SPLITS,
+    Example,
+    Record,
+    Source,
+    Split,
+    Task,
+    Where,
+    data_root,
+    in_order,
+    read_records,
+    read_text,
 )
-
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 

@@ -5,34 +5,25 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
+from typing import Any
 
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import is_text, make_folder, unwritable, write_atomic
+from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
 from headlab.tasks import SAVED, names
-from headlab.tasks.base import SPLITS, TREEBANK, Split, decoded, lines_of
-from headlab.tasks.declared import (
-    KINDS,
-    Record,
-    Row,
-    check_place,
-    declaration,
-    declared_task,
-    example_of,
-    labels_of,
-    require_columns,
-)
+from headlab.tasks.base import KINDS, SPLITS, TREEBANK, Record, Split, decoded, lines_of, require_columns
+from headlab.tasks.declared import Row, check_place, declaration, declared_task, example_of, labels_of
 
 # Files as they were sent, and what is to be made of them.
 
-MAX_BYTES = 16 << 20  # of all files of a task
 MAX_LABELS = 200
 MOST = 64  # tasks in a cache folder
 ENDINGS = {**{f".{kind}": kind for kind in KINDS}, ".ndjson": "jsonl", ".conll": "conllu"}
@@ -66,6 +57,15 @@ class Draft:
     aligned: bool = False
     share: float | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """As the worker takes it."""
+        files = [
+            {"name": f.name, "data": b64encode(f.data).decode(), "language": f.language, "split": f.split}
+            for f in self.files
+        ]
+        plain = {"name": self.name, "format": self.format, "aligned": self.aligned, "share": self.share}
+        return {**plain, "columns": dict(self.columns), "splits": dict(self.splits), "files": files}
+
 
 def kind_of(name: str) -> str:
     """The format that a file's name tells. Raises HeadlabError for another ending."""
@@ -90,10 +90,10 @@ def read_upload(upload: Upload, kind: str) -> list[Record | HeadlabError]:
 
 def _text(upload: Upload) -> str:
     """A file's text. Raises HeadlabError for one that is too large, empty or no text."""
-    if len(upload.data) > MAX_BYTES:
+    if len(upload.data) > MAX_SENT_BYTES:
         raise HeadlabError(
-            f"{upload.name} has {len(upload.data) / (1 << 20):,.0f} MiB, and {MAX_BYTES >> 20} may be sent; give fewer "
-            "rows, or write a declaration beside the file (docs/tasks.md)",
+            f"{upload.name} has {len(upload.data) / (1 << 20):,.0f} MiB, and {MAX_SENT_BYTES >> 20} may be sent; give "
+            "fewer rows, or write a declaration beside the file (docs/tasks.md)",
             code="upload.too_large",
         )
     if not upload.data.strip():
@@ -166,10 +166,10 @@ def _check_files(draft: Draft) -> None:
     """Raise HeadlabError for no files, too many bytes, or two files that would be one."""
     if not draft.files:
         raise HeadlabError("no file is given; give one or more", code="upload.none")
-    if (size := sum(len(upload.data) for upload in draft.files)) > MAX_BYTES:
+    if (size := sum(len(upload.data) for upload in draft.files)) > MAX_SENT_BYTES:
         raise HeadlabError(
-            f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_BYTES >> 20} may be sent; give fewer rows, "
-            "or write a declaration beside the files (docs/tasks.md)",
+            f"the files have {size / (1 << 20):,.0f} MiB together, and {MAX_SENT_BYTES >> 20} may be sent; give fewer "
+            "rows, or write a declaration beside the files (docs/tasks.md)",
             code="upload.too_large",
         )
     seen = dict[str, str]()

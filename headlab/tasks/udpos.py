@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.tasks.base import (
+    CONLLU,
     SPLITS,
     VARIABLE,
     Example,
@@ -22,6 +23,7 @@ from headlab.tasks.base import (
     languages_in,
     read_lines,
     subfolder,
+    word_fields,
 )
 from headlab.tasks.hub import HubData
 
@@ -40,7 +42,6 @@ PARTS = {
 LANGUAGES = tuple(PARTS)
 HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))  # unpinned; the data hash shows a changed revision
 FOLDER, SUFFIX = "ud", "conllu"
-COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 READ = ("id", "form", "lemma", "upos")  # the rest is not parsed: some treebanks omit the trees
 
 Tagged = tuple[tuple[str, int], ...]
@@ -131,13 +132,13 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
     from conllu.parser import parse_line
 
     fields = line.split("\t")
-    if len(fields) != len(COLUMNS):
+    if len(fields) != len(CONLLU):
         raise HeadlabError(
-            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)}): {line!r:.60}",
+            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
+            f"({', '.join(CONLLU)}): {line!r:.60}",
             code="treebank.fields_mismatch",
         )
-    for column, field in zip(COLUMNS[:4], fields, strict=False):
+    for column, field in zip(CONLLU[:4], fields, strict=False):
         if not field.strip():
             raise HeadlabError(
                 f"{path}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a missing value",
@@ -169,8 +170,6 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
 
 # Gold trees, read from CoNLL-U files.
 
-# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
-WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
 NUMBER = re.compile("[0-9]{1,6}")
 SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 
@@ -238,7 +237,7 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
     trees = tuple(_trees(path))
     if not trees:
         raise HeadlabError(
-            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(COLUMNS)} fields for each "
+            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(CONLLU)} fields for each "
             "word",
             code="treebank.empty",
         )
@@ -259,30 +258,6 @@ def _trees(path: Path) -> Iterator[Tree]:
             count += 1
             yield _tree(rows, name or str(count), path, begun)
             rows, name, begun = [], "", 0
-
-
-def word_fields(line: str, path: Path | str, number: int, following: int) -> list[dict[str, str]]:
-    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
-
-    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
-    """
-    fields = line.split("\t")
-    if len(fields) != len(COLUMNS):
-        raise HeadlabError(
-            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)}): {line!r:.60}",
-            code="treebank.fields_mismatch",
-        )
-    told = dict(zip(COLUMNS, fields, strict=True))
-    if NO_WORD.fullmatch(told["ID"]):
-        return []
-    if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
-        raise HeadlabError(
-            f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
-            "words are numbered from 1, and an empty line ends a sentence",
-            code="treebank.id_out_of_order",
-        )
-    return [told]
 
 
 def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
