@@ -298,7 +298,7 @@ def _weights(folder: Path, sizes: Mapping[str, int]) -> Fact:
     if not found:
         what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
         return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
-    size = f"{sum(sizes[file] for file in found) / 1e6:,.0f} MB"
+    size = f"{sum(sizes[file] for file in found) / 1e6:,.1f} MB"
     if not all((folder / file).is_file() for file in found):
         return Fact("Weights", True, f"safetensors, {size} to fetch.")
     try:

@@ -20,11 +20,12 @@ from headlab.errors import HeadlabError
 from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
 from headlab.tasks import SAVED, names
 from headlab.tasks.base import KINDS, SPLITS, TREEBANK, Record, Split, decoded, lines_of, require_columns
-from headlab.tasks.declared import Row, check_place, declaration, declared_task, example_of, labels_of
+from headlab.tasks.declared import LANGUAGE, Row, check_place, declaration, declared_task, example_of, labels_of
 
 # Files as they were sent, and what is to be made of them.
 
 MAX_LABELS = 200
+ASKED = ("text", "pair", "label", "target", "words", "labels")  # meanings that need columns of their own
 MOST = 64  # tasks in a cache folder
 ENDINGS = {**{f".{kind}": kind for kind in KINDS}, ".ndjson": "jsonl", ".conll": "conllu"}
 
@@ -59,12 +60,12 @@ class Draft:
 
     def to_json(self) -> dict[str, Any]:
         """As the worker takes it."""
-        files = [
+        sent = [
             {"name": f.name, "data": b64encode(f.data).decode(), "language": f.language, "split": f.split}
             for f in self.files
         ]
         plain = {"name": self.name, "format": self.format, "aligned": self.aligned, "share": self.share}
-        return {**plain, "columns": dict(self.columns), "splits": dict(self.splits), "files": files}
+        return {**plain, "columns": dict(self.columns), "splits": dict(self.splits), "sent": sent}
 
 
 def kind_of(name: str) -> str:
@@ -163,7 +164,14 @@ def check(draft: Draft) -> Checked:
 
 
 def _check_files(draft: Draft) -> None:
-    """Raise HeadlabError for no files, too many bytes, or two files that would be one."""
+    """Raise HeadlabError for a column of two meanings, no files, too many bytes, or two files that would be one."""
+    meant = [(name, draft.columns[name]) for name in ASKED if name in draft.columns]
+    for at, (name, column) in enumerate(meant):
+        if again := [other for other, same in meant[:at] if same == column]:
+            raise HeadlabError(
+                f"{again[0]} and {name} are both column {column}; give each a column of its own",
+                code="upload.column_twice",
+            )
     if not draft.files:
         raise HeadlabError("no file is given; give one or more", code="upload.none")
     if (size := sum(len(upload.data) for upload in draft.files)) > MAX_SENT_BYTES:
@@ -176,6 +184,11 @@ def _check_files(draft: Draft) -> None:
     for upload in draft.files:
         if "language" not in draft.columns and not upload.language:
             raise HeadlabError(f"which language is {upload.name} in? Give its code, like de", code="upload.no_language")
+        if upload.language and not LANGUAGE.fullmatch(upload.language):  # it becomes part of a file's name
+            raise HeadlabError(
+                f"{upload.name}: {upload.language!r:.60} is not a language code like de or zh-CN",
+                code="upload.language_invalid",
+            )
         if ("split" in draft.columns) + (draft.share is not None) + (upload.split is not None) != 1:
             raise HeadlabError(
                 f"which examples are in {upload.name}? Name a column that says it, a split, or a share for dev",

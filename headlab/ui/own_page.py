@@ -77,8 +77,8 @@ def model_part(choice: Choice) -> None:
 
 
 def _tell(findings: Sequence[Finding]) -> None:
-    lines = (f"- {SIGNS[one['ok']]} **{plain(one['what'])}:** {plain(one['words'])}" for one in findings)
-    st.markdown("\n".join(lines))
+    lines = (f"{SIGNS[one['ok']]} **{plain(one['what'])}:** {plain(one['words'])}" for one in findings)
+    st.markdown("  \n".join(lines))
 
 
 def _again() -> None:
@@ -149,10 +149,10 @@ def _heads(grid: HeadGrid) -> str:
 
 def _answers(worker: Client, wanted: Wanted) -> Finding:
     """The accuracy on a task's first dev examples, and which class was taken for which label."""
-    (language,) = wanted.languages
+    (language,), stated = wanted.languages, wanted.stated
 
     def first() -> Mapping[str, Any]:
-        asked = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=wanted.stated)
+        asked = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=stated)
         with closing(asked) as figures:  # type: ignore[type-var]
             return dict(next(figures))
 
@@ -381,14 +381,15 @@ def _place_of(found: Files, at: int, upload: Upload, language: bool, split: bool
     """A file with the language and the split that are chosen for it."""
     if not (language or split):
         return upload
-    left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
-    left.caption(plain(upload.name))
-    code, one = None, None
+    left, right = st.columns(2)
+    code, one, whose = None, None, plain(upload.name)
     if language:
-        code = middle.text_input("Its language", _named_language(upload.name), key=_key(found, f"code-{at}")).strip()
+        code = left.text_input(
+            f"Language of {whose}", _named_language(upload.name), key=_key(found, f"code-{at}")
+        ).strip()
     if split:
         start = SPLITS.index(_named_split(upload.name) or "dev")
-        one = right.selectbox("Its examples", SPLITS, start, key=_key(found, f"split-{at}"))
+        one = right.selectbox(f"Examples of {whose}", SPLITS, start, key=_key(found, f"split-{at}"))
     return replace(upload, language=code or None, split=one)
 
 

@@ -105,7 +105,7 @@ def check(request: CheckRequest) -> list[Finding]:
 
 def save_task(request: TaskRequest, cache: Path) -> SavedTask:
     """Save a task below the cache folder. Raises HeadlabError for the first error of its rows, and for a taken name."""
-    sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.files)
+    sent = tuple(Upload(file.name, file.data, file.language, file.split) for file in request.sent)
     draft = Draft(
         request.name, request.format, request.columns, sent, request.splits, request.aligned, request.share
     )  # fmt: skip

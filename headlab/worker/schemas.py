@@ -203,7 +203,7 @@ class Finding(Strict):
     words: str
 
 
-class SentFile(Strict):
+class Sent(Strict):
     """A file of a task.  name: its owner's, for messages.  language, split: of all its rows, if no column says it."""
 
     name: Name
@@ -218,7 +218,7 @@ class TaskRequest(Strict):
     name: Annotated[str, StringConstraints(max_length=60)]
     format: Literal["csv", "tsv", "jsonl", "conllu"]
     columns: Annotated[dict[Name, Name], Field(max_length=10)]
-    files: Annotated[list[SentFile], Field(min_length=1, max_length=200)]
+    sent: Annotated[list[Sent], Field(min_length=1, max_length=200)]
     splits: dict[SplitName, Name] = Field(default_factory=dict)
     aligned: bool = False
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
