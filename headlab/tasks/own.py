@@ -137,6 +137,7 @@ def check(draft: Draft) -> Checked:
     if not is_text(text):
         raise HeadlabError("a column's name is no text in UTF-8; give it another", code="upload.column_invalid")
     said = declaration(text, Path(f"{draft.name}.toml"))
+    _check_columns(draft.columns)
     _check_files(draft)
     found = {
         upload: [one if isinstance(one, HeadlabError) else Row(said, upload.name, one) for one in records]
@@ -163,15 +164,19 @@ def check(draft: Draft) -> Checked:
     return Checked(labels, sizes, errors, _toml(draft, labels), files)
 
 
-def _check_files(draft: Draft) -> None:
-    """Raise HeadlabError for a column of two meanings, no files, too many bytes, or two files that would be one."""
-    meant = [(name, draft.columns[name]) for name in ASKED if name in draft.columns]
+def _check_columns(columns: Mapping[str, str]) -> None:
+    """Raise HeadlabError for a column of two meanings."""
+    meant = [(name, columns[name]) for name in ASKED if name in columns]
     for at, (name, column) in enumerate(meant):
         if again := [other for other, same in meant[:at] if same == column]:
             raise HeadlabError(
                 f"{again[0]} and {name} are both column {column}; give each a column of its own",
                 code="upload.column_twice",
             )
+
+
+def _check_files(draft: Draft) -> None:
+    """Raise HeadlabError for no files, too many bytes, or two files that would be one."""
     if not draft.files:
         raise HeadlabError("no file is given; give one or more", code="upload.none")
     if (size := sum(len(upload.data) for upload in draft.files)) > MAX_SENT_BYTES:
@@ -182,18 +187,7 @@ def _check_files(draft: Draft) -> None:
         )
     seen = dict[str, str]()
     for upload in draft.files:
-        if "language" not in draft.columns and not upload.language:
-            raise HeadlabError(f"which language is {upload.name} in? Give its code, like de", code="upload.no_language")
-        if upload.language and not LANGUAGE.fullmatch(upload.language):  # it becomes part of a file's name
-            raise HeadlabError(
-                f"{upload.name}: {upload.language!r:.60} is not a language code like de or zh-CN",
-                code="upload.language_invalid",
-            )
-        if ("split" in draft.columns) + (draft.share is not None) + (upload.split is not None) != 1:
-            raise HeadlabError(
-                f"which examples are in {upload.name}? Name a column that says it, a split, or a share for dev",
-                code="upload.no_split",
-            )
+        _check_file(draft, upload)
         place = _name(draft, upload, upload.split or "dev")
         if place in seen or upload.name in seen.values():
             raise HeadlabError(
@@ -202,6 +196,22 @@ def _check_files(draft: Draft) -> None:
                 code="upload.place_twice",
             )
         seen[place] = upload.name
+
+
+def _check_file(draft: Draft, upload: Upload) -> None:
+    """Raise HeadlabError unless a file's language and split are told, once each."""
+    if "language" not in draft.columns and not upload.language:
+        raise HeadlabError(f"which language is {upload.name} in? Give its code, like de", code="upload.no_language")
+    if upload.language and not LANGUAGE.fullmatch(upload.language):  # it becomes part of a file's name
+        raise HeadlabError(
+            f"{upload.name}: {upload.language!r:.60} is not a language code like de or zh-CN",
+            code="upload.language_invalid",
+        )
+    if ("split" in draft.columns) + (draft.share is not None) + (upload.split is not None) != 1:
+        raise HeadlabError(
+            f"which examples are in {upload.name}? Name a column that says it, a split, or a share for dev",
+            code="upload.no_split",
+        )
 
 
 def _error(do: Callable[..., object], *given: object) -> HeadlabError | None:
