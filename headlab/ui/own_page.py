@@ -65,7 +65,8 @@ def model_part(choice: Choice) -> None:
     wanted = Wanted(name, choice.task, choice.method, choice.languages[:1])
     with st.spinner("Looking at its files …"):
         found = looked_at(client(), wanted, wanted.stated, st.session_state.get(AGAIN, 0))
-    wrong = any(one["ok"] is False for one in found)
+    # another task or a label map mends labels, and either is chosen for the model that the sidebar has
+    wrong = any(one["ok"] is False and one["what"] != "Labels" for one in found)
     _tell([*found, *([] if wrong else _loaded(wanted))])
     row(
         Button("Load it and check the rest", "own-load", _load, (wanted,), icon="memory", disabled=wrong),
@@ -256,8 +257,7 @@ def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> Files:
 
 
 def _table(found: Files) -> None:
-    whole = ", ".join(f"{plain(upload.name)} ({len(upload.data) / 1024:,.0f} KiB)" for upload in found.uploads)
-    st.caption(f"Read as {found.kind}: {whole}. {counted(len(found.columns), 'column')}; the first rows:")
+    st.caption(f"Read as {found.kind}: {counted(len(found.columns), 'column')}. The first rows:")
     cells = [{name: _cell(values.get(name)) for name in found.columns} for values in found.rows]
     st.dataframe(pd.DataFrame(cells, columns=list(found.columns)), hide_index=True)
 

@@ -28,7 +28,8 @@ MADE = "Made by `python tools/api_docs.py`; do not edit."
 INTRO = (
     "Send and receive JSON. Where the worker was started with a token, every request but GET /health carries "
     "`Authorization: Bearer TOKEN`. Unknown fields are refused. A body may hold "
-    f"{MAX_BODY >> 20} MiB, that of POST /tasks {MAX_SENT >> 20} MiB. Every refusal is an object with two fields: `error`, a sentence, "
+    f"{MAX_BODY >> 20} MiB, that of POST /tasks {MAX_SENT >> 20} MiB. "
+    "Every refusal is an object with two fields: `error`, a sentence, "
     "and `code`, which problem it is, like `job.unknown`; codes stay as they are when sentences are reworded."
 )
 WHEN = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 ROWS = "comment,intent,tongue\n" + "".join(
-    f"turn it {i},{('light_on', 'light_off')[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20)
+    f"turn it {i},{('turn_on', 'turn_off')[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20)
 )
 
 
@@ -19,12 +19,12 @@ def test_a_dropped_file_becomes_a_task_that_pages_show(visit, page, choose, ligh
     expect(page.get_by_text("Open gates change no answer")).to_be_visible()
     page.get_by_role("button", name="Use this model").click()
     expect(page.get_by_text("This model is chosen in the sidebar")).to_be_visible()
-    path = tmp_path / "mine.csv"
-    path.write_text(ROWS + "ragged\n", "utf-8")
-    page.locator('input[type="file"]').set_input_files(path)
-    expect(page.get_by_text("mine.csv, line 22")).to_be_visible()
-    page.get_by_role("button", name="Remove mine.csv").click()
-    expect(page.get_by_text("mine.csv, line 22")).to_have_count(0)
+    torn, path = tmp_path / "torn.csv", tmp_path / "mine.csv"
+    torn.write_text(ROWS + "ragged\n", "utf-8")
+    page.locator('input[type="file"]').set_input_files(torn)
+    expect(page.get_by_text("torn.csv, line 22")).to_be_visible()
+    page.get_by_role("button", name="Remove torn.csv").click()
+    expect(page.get_by_text("torn.csv, line 22")).to_have_count(0)
     path.write_text(ROWS, "utf-8")
     page.locator('input[type="file"]').set_input_files(path)
     choose("Text", "comment")
