@@ -16,9 +16,18 @@ from typing import Any, BinaryIO
 from headlab.errors import HeadlabError, require_type
 
 MAX_JSON_BYTES = 4 << 20
+MAX_SENT_BYTES = 16 << 20  # of the files that a task is made from on a page
 TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk full, quota exceeded, or file size limit reached
 POSIX = os.name == "posix"
+
+
+CACHE = "HEADLAB_CACHE"
+
+
+def default_root() -> Path:
+    """Where results and saved tasks are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
+    return Path(os.environ.get(CACHE, "cache"))
 
 
 def as_path(what: str, given: str | Path) -> Path:

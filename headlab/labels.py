@@ -168,6 +168,29 @@ def _class(names: Sequence[str], told: str) -> int:
     )
 
 
+def told_by_names(
+    task: str, labels: Sequence[str], names: Sequence[str], told: Mapping[str, str] | None
+) -> tuple[bool | None, str]:
+    """Whether a model's names of its classes tell which is which label, and a sentence; None: examples must tell.
+
+    told: the label map, if any.  Raises HeadlabError for one that does not fit.
+    """
+    own = ", ".join(names[:4]) + ("…" if len(names) > 4 else "")
+    if told is not None:
+        as_stated(task, labels, names, told)
+        return True, f"The label map gives each of the {len(labels)} labels of task {task} a class."
+    if by_name(labels, names) is not None:
+        return True, f"The model's classes have the names of the {len(labels)} labels of task {task}."
+    like = f"{labels[0]}={names[0] if names else 'LABEL_0'}"
+    advice = f"Say which is which: --label-map {like},…, or Label map in the sidebar."
+    if len(names) != len(labels) or not nameless(names):
+        what = f"The model has {len(names)} classes ({own}), task {task} has {len(labels)} labels"
+        return False, f"{what}, and their names do not match. Choose the task that it was trained on. {advice}"
+    if len(labels) > FEW:
+        return False, f"The model's classes are {own}, which says nothing, and too many to try all orders. {advice}"
+    return None, f"The model's classes are {own}, which says nothing: all orders are tried on dev examples. {advice}"
+
+
 def below_chance(right: int, answers: int, labels: int) -> bool:
     """Whether so few right answers are surely worse than guessing one of the labels at random."""
     from scipy.stats import binom  # takes a second to import, which pages that only read a label map need not wait for

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from headlab.ui import coverage, job_actions, job_form, job_views
+from headlab.ui import job_actions, job_form, job_views
 from headlab.ui.names import plain
 from headlab.ui.shell import page
 
@@ -29,4 +29,4 @@ with page("jobs") as choice:
         with right:
             job_form.draw(choice)
         if choice.languages:
-            coverage.draw(choice)
+            job_form.draw_cached(choice)

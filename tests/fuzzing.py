@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +30,12 @@ from headlab.errors import HeadlabError
 from headlab.labels import read_map
 from headlab.masks import FORMS, Mask, convert_in, convert_out, load_mask, parse_grid
 from headlab.methods.table import METHODS
+from headlab.models.load import examine
 from headlab.options import parse_options
 from headlab.records import HeadGrid, Stack
 from headlab.store import Store
+from headlab.tasks import task
+from headlab.tasks.own import Draft, Upload, save
 from headlab.tasks.udpos import read_trees, sentences
 from headlab.tasks.xnli import xnli_task
 from headlab.ui.history import decode, encode
@@ -166,6 +170,8 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
             list(headlab.task(str(put(root / kind / "mine.toml", declared))).examples("de"))
 
         yield kind, Reader([rows.encode()], read)
+        yield f"{kind} that was sent", Reader([rows.encode()], lambda data, kind=kind: sent(data, kind, root / "sent"))
+    yield "CoNLL-U that was sent", Reader([TREES.encode()], lambda data: sent(data, "conllu", root / "sent"))
     put(root / "declared" / "de.dev.csv", ROWS["csv"].encode())
     yield (
         "declaration of a task",
@@ -174,6 +180,18 @@ def _data(root: Path) -> Iterator[tuple[str, Reader]]:
             lambda data: list(headlab.task(str(put(root / "declared" / "mine.toml", data))).examples("de")),
         ),
     )
+
+
+def sent(data: bytes, kind: str, cache: Path) -> None:
+    """Make a task of a file, as the dashboard does; what is found right is saved, and what is saved is read."""
+    columns = {"words": "FORM", "labels": "UPOS"} if kind == "conllu" else {"text": "review", "label": "stars"}
+    draft = Draft(f"mine-{next(SECONDS)}", kind, columns, (Upload(f"x.{kind}", data, "de"),), share=0.5)
+    try:
+        found = save(draft, cache)
+        made = headlab.task(str(cache / "tasks" / draft.name / f"{draft.name}.toml"))
+        assert sum(found.sizes.values()) == sum(len(made.examples(code, split)) for code, split in found.sizes)
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
 
 
 def _models(root: Path) -> Iterator[tuple[str, Reader]]:
@@ -190,6 +208,15 @@ def _models(root: Path) -> Iterator[tuple[str, Reader]]:
                 put(path, whole)
 
         yield f"{name} of a model", Reader([whole], read, dear=True)
+
+        def look(data: bytes, path: Path = path, whole: bytes = whole) -> None:
+            put(path, data)
+            try:
+                assert all(fact.words for fact in examine(str(path.parent), task("intents")))
+            finally:
+                put(path, whole)
+
+        yield f"{name} of a model that is checked", Reader([whole], look, dear=True)
 
 
 def _words() -> Iterator[tuple[str, Reader]]:

@@ -17,9 +17,12 @@ from cached_scores import fill
 READERS = (
     "mask", "mask of another tool", "spec.json of scores", "result.npz of scores", "spec.json of curve",
     "result.npz of curve", "spec.json of report", "result.npz of report", "spec.json of gates", "result.npz of gates",
-    "checkpoint.npz", "CoNLL-U, trees", "CoNLL-U, tags", "XNLI", "csv", "tsv", "jsonl", "declaration of a task",
-    "config.json of a model", "tokenizer.json of a model", "tokenizer_config.json of a model",
-    "model.safetensors of a model", "label map", "mask of a link", "head of a link", "grid", "options",
+    "checkpoint.npz", "CoNLL-U, trees", "CoNLL-U, tags", "XNLI", "csv", "csv that was sent", "tsv", "tsv that was sent",
+    "jsonl", "jsonl that was sent", "CoNLL-U that was sent", "declaration of a task", "config.json of a model",
+    "config.json of a model that is checked", "tokenizer.json of a model", "tokenizer.json of a model that is checked",
+    "tokenizer_config.json of a model", "tokenizer_config.json of a model that is checked",
+    "model.safetensors of a model", "model.safetensors of a model that is checked",
+    "label map", "mask of a link", "head of a link", "grid", "options",
 )  # fmt: skip
 MANY = pytest.param(600, marks=pytest.mark.soak)
 GUIDED = ("mask", "result.npz of scores", "CoNLL-U, trees", "declaration of a task")
@@ -53,7 +56,19 @@ def test_spoiled_files_are_read_or_refused(
 
 
 PARAMETERS = ("model", "task", "method", "langs", "classes", "settings", "head", "focus", "m", "heads", "job", "view")
-PAGES = ("overview", "heads", "languages", "roles", "gates", "prune", "masks", "experiments", "attention", "jobs")
+PAGES = (
+    "overview",
+    "heads",
+    "languages",
+    "roles",
+    "gates",
+    "prune",
+    "masks",
+    "experiments",
+    "attention",
+    "jobs",
+    "own",
+)
 GOOD = (b"e5-small-intents", b"intents", b"shapley", b"de", b"encoder.3.7", b"a=b", b"AAAA", b"1")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,6 @@ import typer
 
 from headlab.cli.output import AsJson, CacheRoot, DataFolder, open_store, print_json
 from headlab.errors import HeadlabError
-from headlab.files import read_json
 from headlab.l0_gates import LearnedGates
 from headlab.scores import Curve, HeadScores
 from headlab.store import Listing, Result
@@ -39,7 +37,9 @@ def models(json: AsJson = False) -> None:
 
 def families(json: AsJson = False) -> None:
     """List the model types of transformers that were tried, and which of them can be gated."""
-    known = read_json(Path(str(files("headlab"))) / "models" / "families.json")
+    from headlab.models.files import families as tried
+
+    known = tried()
     if json:
         print_json(known["families"])
         return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from headlab.errors import HeadlabError
-from headlab.files import unwritable
+from headlab.files import read_json, unwritable
 from headlab.records import content_key
 
 # Fingerprints of models: hashes of the files they are built from.
@@ -52,11 +54,12 @@ def fingerprint_folder(folder: Path) -> str:
 
 # Fetching a model's files from the hub or its local cache: safetensors, configuration and tokenizer only.
 
-PATTERNS = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm"]
+LIGHT = ["*.json", "*.txt", "*.model", "*.spm"]  # all but the weights
+PATTERNS = [*LIGHT, SAFETENSORS]
 
 
-def hub_folder(name: str, revision: str | None) -> Path:
-    """Folder of a hub model: the local cache first, then the network.
+def hub_folder(name: str, revision: str | None, patterns: Sequence[str] = PATTERNS) -> Path:
+    """Folder of a hub model: the local cache first, then the network.  patterns: of the files that it must have.
 
     Raises HeadlabError if the model is in neither, or the name is not a hub id.
     """
@@ -66,7 +69,7 @@ def hub_folder(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=PATTERNS))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
     except HFValidationError as error:
         raise HeadlabError(
             f"{name!r} is neither an embedded model, nor a folder here, nor a hub id like owner/name",
@@ -91,3 +94,25 @@ def hub_folder(name: str, revision: str | None) -> Path:
         ) from error
     except OSError as error:
         raise unwritable(Path(HF_HUB_CACHE), error) from error
+
+
+def hub_sizes(name: str) -> dict[str, int]:
+    """Bytes of every file that the hub has of a model; nothing if it cannot be asked."""
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        found = HfApi().model_info(name, files_metadata=True, timeout=10).siblings or []
+    except (HfHubHTTPError, httpx.HTTPError, OSError):  # it is offline, too
+        return {}
+    return {file.rfilename: file.size or 0 for file in found}
+
+
+# The model types of transformers that were tried.
+
+
+def families() -> Mapping[str, Any]:
+    """`families`: {model type: gated, why}; `transformers`: its version then."""
+    found: Mapping[str, Any] = read_json(Path(str(files("headlab"))) / "models" / "families.json")
+    return found

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError, out_of_memory, require_type
+from headlab.labels import told_by_names
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import (
@@ -24,8 +27,10 @@ from headlab.models.embedded import (
     read_embedded,
     weights_of,
 )
-from headlab.models.files import SAFETENSORS, fingerprint_folder, hub_folder
+from headlab.models.files import LIGHT, SAFETENSORS, families, fingerprint_folder, hub_folder, hub_sizes
 from headlab.models.shrunk_classes import class_named, make_known_folder
+from headlab.models.shrunk_cut import PREFIX as SHRUNK
+from headlab.tasks.base import Task
 
 ADAPTER = "adapter_config.json"
 UNREADABLE = (
@@ -36,6 +41,7 @@ UNREADABLE = (
     AttributeError,
     ArithmeticError,
 )  # what transformers raises for bad files
+BROKEN = (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError)
 KERNELS = (None, "eager", "sdpa")  # attention that every installation of torch can compute
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -113,11 +119,9 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         raise HeadlabError(
             f"{name} holds an adapter, not a whole model; merge it into its base and save that", code="model.is_adapter"
         )
-    make_known()
     changes = is_delta(folder)
     try:
-        make_known_folder(folder)
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = _config(folder)
         try:
             tokenizer, problem = _tokenizer(base_of(folder) if changes else folder, name), None
         except HeadlabError as error:
@@ -125,16 +129,25 @@ def read_folder(folder: Path, revision: str, name: str) -> Checkpoint:
         _settle(config, tokenizer)
         with alone():
             module = _complete(_class_of(config, name), config, folder, name)
-    except (*UNREADABLE, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        zero = "a number in its configuration, such as that of its heads, is 0"
-        reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
-        raise HeadlabError(
-            f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable"
-        ) from error
+    except BROKEN as error:
+        raise _unreadable(name, error) from error
     if problem is not None:
         raise problem
     identity = fingerprint_delta(folder) if changes else fingerprint_folder(folder)
     return Checkpoint(str(name), revision, identity, module, tokenizer)
+
+
+def _config(folder: Path) -> Any:
+    """A folder's configuration; raises what transformers raises for bad files."""
+    make_known()
+    make_known_folder(folder)
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+
+
+def _unreadable(name: str, error: Exception) -> HeadlabError:
+    zero = "a number in its configuration, such as that of its heads, is 0"
+    reason = zero if isinstance(error, ZeroDivisionError) else first_line(error)
+    return HeadlabError(f"{name} cannot be read as a Hugging Face model: {reason}", code="model.unreadable")
 
 
 def _settle(config: Any, tokenizer: Any) -> None:
@@ -214,3 +227,131 @@ def _tokenizer(folder: Path, name: str) -> Any:
             code="tokenizer.vocabulary_missing",
         )
     return tokenizer
+
+
+# What a model's files tell before its weights are read.
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".pkl")
+
+
+class Fact(NamedTuple):
+    """One check of a model.  ok: None if only loading it can tell.  words: a sentence."""
+
+    what: str
+    ok: bool | None
+    words: str
+
+
+def examine(name: str, task: Task | None = None) -> list[Fact]:
+    """Whether a model can be used, as far as its files tell; of a hub model, all but the weights are fetched.
+
+    task: one whose labels its classes should be.  It ends with the first check without which the others say nothing.
+    """
+    if name in EMBEDDED:
+        return [Fact("Found", True, f"{name} comes with headlab.")]
+    try:
+        folder, sizes, words = _seen(name)
+    except HeadlabError as error:
+        return [Fact("Found", False, f"{error}.")]
+    facts = [Fact("Found", True, words)]
+    try:
+        config = _config(folder)
+    except BROKEN as error:
+        return [*facts, Fact("Configuration", False, f"{_unreadable(name, error)}.")]
+    facts += [
+        Fact("Configuration", True, f"config.json names model type {config.model_type}."),
+        _weights(folder, sizes),
+    ]
+    try:
+        kind = _class_of(config, name)
+    except HeadlabError as error:
+        return [*facts, Fact("Architecture", False, f"{error}.")]
+    facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
+    return facts if task is None or not task.labels else [*facts, _classes(kind.__name__, config, task)]
+
+
+def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
+    """A model's folder, the bytes of its files, and where it is. Raises HeadlabError if it is nowhere."""
+    here = bool(name) and Path(name).is_dir()
+    folder = Path(name) if here else hub_folder(name, None, LIGHT)
+    try:
+        sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    except OSError as error:
+        raise HeadlabError(
+            f"the folder {name} cannot be read ({error.strerror}); check its permissions",
+            code="model.folder_unreadable",
+        ) from error
+    if here:
+        return folder, sizes, f"A folder on the worker's machine, with {len(sizes)} files."
+    whole = any(file.endswith(".safetensors") for file in sizes)
+    words = f"On the hub, at revision {folder.name[:7]}{'; fetched already' * whole}."
+    return folder, sizes if whole else hub_sizes(name), words
+
+
+def _weights(folder: Path, sizes: Mapping[str, int]) -> Fact:
+    """Whether the weights are safetensors, and how large they are."""
+    found = [file for file in sizes if file.endswith(".safetensors") and "/" not in file]
+    pickled = [file for file in sizes if file.endswith(PICKLED) and "/" not in file]
+    if ADAPTER in sizes:
+        return Fact("Weights", False, "The folder holds an adapter; merge it into its base and save the whole model.")
+    if not sizes:
+        return Fact("Weights", None, "The hub could not be asked which weights it has.")
+    if not found:
+        what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
+        return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
+    size = f"{sum(sizes[file] for file in found) / 1e6:,.1f} MB"
+    if not all((folder / file).is_file() for file in found):
+        return Fact("Weights", True, f"safetensors, {size} to fetch.")
+    try:
+        count = sum(map(_numbers, (folder / file for file in found)))
+    except (OSError, SafetensorError) as error:
+        return Fact("Weights", False, f"The safetensors cannot be read ({first_line(error)}); copy the model again.")
+    what = "numbers that change the embedded base" if is_delta(folder) else "parameters"
+    return Fact("Weights", True, f"safetensors, {count / 1e6:,.1f} million {what}, {size}.")
+
+
+def _numbers(path: Path) -> int:
+    """How many numbers a safetensors file holds, by its header."""
+    with safe_open(path, "pt") as file:
+        return sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118 - no mapping
+
+
+def _architecture(kind: str, model_type: str) -> Fact:
+    known = families()["families"].get(model_type.removeprefix(SHRUNK))
+    if known is None:
+        words = (
+            f"{kind}: model type {model_type} has not been tried yet; loading it tries whether its heads can be gated."
+        )
+        return Fact("Architecture", None, words)
+    if not known["gated"]:
+        return Fact("Architecture", False, f"Model type {model_type} was tried: {known['why']}.")
+    return Fact("Architecture", True, f"{kind}: the heads of model type {model_type} can be gated.")
+
+
+def _grid(config: Any) -> Fact:
+    """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
+    text = config.get_text_config()
+    layers, heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
+    uneven = str(config.model_type).startswith(SHRUNK) or getattr(config, "is_encoder_decoder", False)
+    if uneven or not isinstance(layers, int) or not isinstance(heads, int):
+        return Fact("Heads", None, "Their number differs by stack or layer; loading the model finds them.")
+    return Fact("Heads", True, f"{layers} layers × {heads} heads = {layers * heads}, by its configuration.")
+
+
+def _vocabulary(folder: Path, name: str) -> Fact:
+    try:
+        tokenizer = _tokenizer(base_of(folder) if is_delta(folder) else folder, name)
+    except HeadlabError as error:
+        return Fact("Tokenizer", False, f"{error}.")
+    return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
+
+
+def _classes(kind: str, config: Any, task: Task) -> Fact:
+    if not kind.endswith("Classification"):
+        words = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
+        return Fact("Labels", False, words)
+    names = [str(label) for _, label in sorted((config.id2label or {}).items())]
+    try:
+        return Fact("Labels", *told_by_names(task.name, task.labels, names, task.label_map))
+    except HeadlabError as error:
+        return Fact("Labels", False, f"{error}.")

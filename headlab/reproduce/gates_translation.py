@@ -25,8 +25,7 @@ from headlab.roles.study import study
 from headlab.store import ADAPTERS, Result, Store, trained_folder
 from headlab.tables import Report
 from headlab.tasks.base import Example, Task
-from headlab.training.control_run import train_on
-from headlab.training.l0_learn import learn_gates
+from headlab.training.l0_learn import learn_gates, train_on
 from headlab.training.l0_options import GateOptions
 from headlab.training.options import TranslationOptions
 from headlab.training.translation import NoVocabulary, train_translation

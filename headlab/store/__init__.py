@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 
 from headlab.errors import HeadlabError
-from headlab.files import append_line, as_path, read_json, sync_folder, write_atomic, write_json
+from headlab.files import append_line, as_path, default_root, read_json, sync_folder, write_atomic, write_json
 from headlab.l0_gates import LearnedGates
 from headlab.records import Evaluation, Ints, content_key
 from headlab.scores import Curve, HeadScores
@@ -69,11 +69,6 @@ SETTLED = 2_000_000_000  # nanoseconds: a file written more recently may change 
 OWNER = "run"  # array of a checkpoint that holds the key of its run
 CHECKPOINTS = ("checkpoint.npz", "checkpoint.safetensors")  # of a method, and of training
 Record = HeadScores | Curve | Report | LearnedGates
-
-
-def default_root() -> Path:
-    """Where results are stored: $HEADLAB_CACHE, or cache/ in the working directory."""
-    return Path(os.environ.get("HEADLAB_CACHE", "cache"))
 
 
 @dataclass(frozen=True)

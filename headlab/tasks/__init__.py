@@ -1,4 +1,4 @@
-"""Tasks by name: built in, from installed packages, or declared by the TOML files listed in $HEADLAB_TASKS."""
+"""Tasks by name: built in, from installed packages, declared in $HEADLAB_TASKS, or saved by the dashboard."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import NamedTuple
 
 from headlab.errors import HeadlabError, require_type
 from headlab.extensions import Registry
+from headlab.files import default_root
 from headlab.tasks import translation, udpos, xnli
 from headlab.tasks.base import TREEBANK, Example, Source, Split, Task
 from headlab.tasks.declared import declared_source, declared_task, read_declaration
 from headlab.tasks.intents import intents_task
 from headlab.tasks.slots import slots_task
 
-# $HEADLAB_TASKS, set by whoever runs headlab, lists the only declarations that a request may use.
+# $HEADLAB_TASKS, set by whoever runs headlab, lists the declarations that a request may use, beside those that the
+# dashboard has saved below the cache folder (`headlab.tasks.own`).
 
 VARIABLE = "HEADLAB_TASKS"
+SAVED = "tasks"  # folder below the cache: tasks/NAME/NAME.toml, with the files that it declares
 
 
 class Named(NamedTuple):
@@ -31,23 +34,31 @@ class Named(NamedTuple):
 
 
 def named_tasks(taken: Collection[str]) -> Named:
-    """The tasks of the TOML files in $HEADLAB_TASKS, separated as in $PATH.  taken: names they must not have."""
+    """The tasks of the TOML files in $HEADLAB_TASKS, separated as in $PATH, and the saved ones.
+
+    taken: names they must not have.
+    """
     found = Named({}, {}, [])
-    for text in os.environ.get(VARIABLE, "").split(os.pathsep):
-        path = Path(text.strip())
-        if not text.strip():
-            continue
+    for where, path in _declarations():
         try:
             said = read_declaration(path)
         except HeadlabError as error:
-            found.problems.append(f"{VARIABLE}: {error}")
+            found.problems.append(f"{where}: {error}")
             continue
         if said.name in taken or said.name in found.makers:
-            found.problems.append(f"{VARIABLE}: {path} declares {said.name}, which is another task's name; change it")
+            found.problems.append(f"{where}: {path} declares {said.name}, which is another task's name; change it")
             continue
         found.makers[said.name] = partial(declared_task, path)
         found.sources[said.name] = declared_source(path)
     return found
+
+
+def _declarations() -> list[tuple[str, Path]]:
+    """Every declaration, with the word for where it is listed."""
+    listed = [Path(text.strip()) for text in os.environ.get(VARIABLE, "").split(os.pathsep) if text.strip()]
+    root = default_root() / SAVED
+    saved = [folder / f"{folder.name}.toml" for folder in sorted(root.glob("[!.]*"))]
+    return [*((VARIABLE, path) for path in listed), *((str(root), path) for path in saved if path.is_file())]
 
 
 __all__ = ["TASKS", "Example", "Split", "Task", "names", "problems", "source", "task"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
-from types import NoneType
-from typing import Literal, NamedTuple
+from types import MappingProxyType, NoneType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -144,6 +149,7 @@ def in_order(examples: Sequence[Example], seed: int) -> tuple[Example, ...]:
 # Finding a task's files, and reading tab-separated ones with errors that name file, line and column.
 
 VARIABLE = "HEADLAB_DATA"
+Where = Path | str  # the name of a file, in its errors
 
 
 def data_root(given: Path | None) -> Path | None:
@@ -182,8 +188,13 @@ def languages_in(given: Path | None, folder: str, suffix: str) -> tuple[str, ...
 
 def read_lines(path: Path) -> list[str]:
     """Lines of a UTF-8 text file. Raises HeadlabError as `read_text` does."""
+    return lines_of(read_text(path))
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines of a text, without their ends."""
     # not splitlines: a sentence may contain a form feed or a Unicode line separator
-    return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def read_text(path: Path) -> str:
@@ -194,12 +205,17 @@ def read_text(path: Path) -> str:
         raise HeadlabError(
             f"cannot read {path} ({error.strerror}); check the data folder", code="data.unreadable"
         ) from error
+    return decoded(data, path)
+
+
+def decoded(data: bytes, where: Where) -> str:
+    """UTF-8 as text, line ends unchanged. Raises HeadlabError naming `where`, line and byte of invalid UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, start = data.count(b"\n", 0, error.start) + 1, data.rfind(b"\n", 0, error.start)
         raise HeadlabError(
-            f"{path}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8", code="data.not_utf8"
+            f"{where}, line {line}, byte {error.start - start}: not UTF-8; save the file as UTF-8", code="data.not_utf8"
         ) from error
 
 
@@ -236,6 +252,185 @@ def whole_number(text: str, path: Path, line: int, column: str, below: int) -> i
             code="data.number_invalid",
         )
     return int(text)
+
+
+# Lines of CoNLL-U.
+
+CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
+WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
+
+
+def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
+    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
+
+    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
+    """
+    fields = line.split("\t")
+    if len(fields) != len(CONLLU):
+        raise HeadlabError(
+            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
+            f"({', '.join(CONLLU)}): {line!r:.60}",
+            code="treebank.fields_mismatch",
+        )
+    told = dict(zip(CONLLU, fields, strict=True))
+    if NO_WORD.fullmatch(told["ID"]):
+        return []
+    if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
+        raise HeadlabError(
+            f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
+            "words are numbered from 1, and an empty line ends a sentence",
+            code="treebank.id_out_of_order",
+        )
+    return [told]
+
+
+# Users' csv, tsv, jsonl and CoNLL-U files, record by record, with the line on which each record begins.
+
+
+class Record(NamedTuple):
+    """One record of a file.  line: on which it begins, from 1.  values: by column."""
+
+    line: int
+    values: Mapping[str, Any]
+
+
+def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
+    """The records of a file, each with all the columns; cached until the file changes.
+
+    kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read {path} ({error.strerror}); check the task's files", code="data.unreadable"
+        ) from error
+    found = _records(path, kind, stat.st_mtime_ns, stat.st_size)
+    for record in found:
+        require_columns(record, path, columns)
+    return found
+
+
+def require_columns(record: Record, where: Where, columns: Sequence[str]) -> None:
+    """Raise HeadlabError if a record lacks one of the columns."""
+    absent = [name for name in columns if name not in record.values]
+    if absent:
+        raise HeadlabError(
+            f"{where}, line {record.line}: no column {', '.join(absent)}; it has {', '.join(record.values)}",
+            code="data.column_missing",
+        )
+
+
+@lru_cache(maxsize=64)
+def _records(path: Path, kind: str, _changed: int, _size: int) -> tuple[Record, ...]:
+    return tuple(map(_sound, KINDS[kind](read_text(path), path)))
+
+
+def _sound(found: Record | HeadlabError) -> Record:
+    if isinstance(found, HeadlabError):
+        raise found
+    return found
+
+
+# Each reader yields a record, or in its place the error of one that cannot be read, so that a file's errors can be
+# listed; it raises HeadlabError for what leaves nothing after it readable.
+Found = Iterator[Record | HeadlabError]
+
+
+def _csv(text: str, where: Where) -> Found:
+    """Comma-separated values as in RFC 4180. Raises HeadlabError for malformed quoting."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    line = 1
+    try:
+        for fields in reader:
+            if header is None:
+                header = _checked(fields, where)
+            elif fields:  # not an empty line
+                yield _record(header, fields, where, line)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise HeadlabError(
+            f"{where}, line {reader.line_num}: {error}; the record begins on line {line}", code="data.csv_malformed"
+        ) from error
+
+
+def _tsv(text: str, where: Where) -> Found:
+    """Tab-separated, without quoting."""
+    first, *lines = lines_of(text)
+    header = _checked(first.split("\t"), where)
+    for number, line in enumerate(lines, start=2):
+        yield _record(header, line.split("\t"), where, number)
+
+
+def _checked(header: list[str], where: Where) -> list[str]:
+    double = sorted({name for name in header if header.count(name) > 1})
+    if double:
+        raise HeadlabError(
+            f"{where}, line 1: the column {double[0]!r:.60} appears twice; give each column its own name",
+            code="data.column_twice",
+        )
+    return header
+
+
+def _record(header: Sequence[str], fields: Sequence[str], where: Where, line: int) -> Record | HeadlabError:
+    if len(fields) != len(header):
+        return HeadlabError(
+            f"{where}, line {line}: {len(fields)} fields where the header has {len(header)}",
+            code="data.fields_mismatch",
+        )
+    return Record(line, dict(zip(header, fields, strict=True)))
+
+
+def _jsonl(text: str, where: Where) -> Found:
+    """One JSON object per line."""
+    for number, line in enumerate(lines_of(text), start=1):
+        if line.strip():
+            yield _object(line, where, number)
+
+
+def _object(line: str, where: Where, number: int) -> Record | HeadlabError:
+    try:
+        values = json.loads(line)
+    except json.JSONDecodeError as error:
+        return HeadlabError(f"{where}, line {number}, character {error.colno}: {error.msg}", code="data.json_malformed")
+    except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
+        return HeadlabError(f"{where}, line {number}: {error}", code="data.json_unusable")
+    if not isinstance(values, dict):
+        return HeadlabError(
+            f"{where}, line {number}: {line!r:.60} is not a JSON object; give one per line", code="data.json_not_object"
+        )
+    return Record(number, values)
+
+
+def _conllu(text: str, where: Where) -> Found:
+    """One record a sentence: the columns of CoNLL-U, each a list with the value of every word, None where it is _."""
+    block: list[tuple[int, str]] = []
+    for number, line in enumerate([*lines_of(text), ""], start=1):
+        if line:
+            block.append((number, line))
+        elif block:
+            if found := _sentence(block, where):
+                yield found
+            block = []
+
+
+def _sentence(block: Sequence[tuple[int, str]], where: Where) -> Record | HeadlabError | None:
+    """A sentence of CoNLL-U; None for comments alone."""
+    words: list[Mapping[str, str]] = []
+    try:
+        for number, line in block:
+            words += [] if line.startswith("#") else word_fields(line, where, number, len(words) + 1)
+    except HeadlabError as error:
+        return error
+    values = {key: [None if w[key] == "_" and key != "FORM" else w[key] for w in words] for key in CONLLU}
+    return Record(block[0][0], values) if words else None
+
+
+KINDS: Mapping[str, Callable[[str, Where], Found]] = MappingProxyType(
+    {"csv": _csv, "tsv": _tsv, "jsonl": _jsonl, "conllu": _conllu}
+)
 
 
 # Where a task's examples come from, and whether they are on this machine.

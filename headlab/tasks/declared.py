@@ -1,129 +1,33 @@
-"""User-defined tasks: the TOML declaration, and the csv, tsv or jsonl files it names."""
+"""User-defined tasks: the TOML declaration, and the csv, tsv, jsonl or CoNLL-U files it names."""
 
 from __future__ import annotations
 
-import csv
 import glob
-import io
-import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.files import is_text
 from headlab.records import content_key
-from headlab.tasks.base import SPLITS, Example, Source, Split, Task, data_root, in_order, read_lines, read_text
-
-# Users' csv, tsv and jsonl files, record by record, with the line on which each record begins.
-
-
-class Record(NamedTuple):
-    """One record of a file.  line: on which it begins, from 1.  values: by column."""
-
-    line: int
-    values: Mapping[str, Any]
-
-
-def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Record]:
-    """The records of a file, each with all the columns; cached until the file changes.
-
-    kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
-    """
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read {path} ({error.strerror}); check the task's files", code="data.unreadable"
-        ) from error
-    found = _records(path, kind, stat.st_mtime_ns, stat.st_size)
-    for line, values in found:
-        absent = [name for name in columns if name not in values]
-        if absent:
-            raise HeadlabError(
-                f"{path}, line {line}: no column {', '.join(absent)}; it has {', '.join(values)}",
-                code="data.column_missing",
-            )
-    return found
-
-
-@lru_cache(maxsize=64)
-def _records(path: Path, kind: str, _changed: int, _size: int) -> tuple[Record, ...]:
-    return tuple(KINDS[kind](path))
-
-
-def _csv(path: Path) -> Iterator[Record]:
-    """Comma-separated values as in RFC 4180. Raises HeadlabError for malformed quoting."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    header: list[str] | None = None
-    line = 1
-    try:
-        for fields in reader:
-            if header is None:
-                header = _checked(fields, path)
-            elif fields:  # not an empty line
-                yield _record(header, fields, path, line)
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise HeadlabError(
-            f"{path}, line {reader.line_num}: {error}; the record begins on line {line}", code="data.csv_malformed"
-        ) from error
-
-
-def _tsv(path: Path) -> Iterator[Record]:
-    """Tab-separated, without quoting."""
-    first, *lines = read_lines(path)
-    header = _checked(first.split("\t"), path)
-    for number, line in enumerate(lines, start=2):
-        yield _record(header, line.split("\t"), path, number)
-
-
-def _checked(header: list[str], path: Path) -> list[str]:
-    double = sorted({name for name in header if header.count(name) > 1})
-    if double:
-        raise HeadlabError(
-            f"{path}, line 1: the column {double[0]!r:.60} appears twice; give each column its own name",
-            code="data.column_twice",
-        )
-    return header
-
-
-def _record(header: Sequence[str], fields: Sequence[str], path: Path, line: int) -> Record:
-    if len(fields) != len(header):
-        raise HeadlabError(
-            f"{path}, line {line}: {len(fields)} fields where the header has {len(header)}", code="data.fields_mismatch"
-        )
-    return Record(line, dict(zip(header, fields, strict=True)))
-
-
-def _jsonl(path: Path) -> Iterator[Record]:
-    """One JSON object per line."""
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise HeadlabError(
-                f"{path}, line {number}, character {error.colno}: {error.msg}", code="data.json_malformed"
-            ) from error
-        except (RecursionError, ValueError) as error:  # nested too deep, or a number with too many digits
-            raise HeadlabError(f"{path}, line {number}: {error}", code="data.json_unusable") from error
-        if not isinstance(values, dict):
-            raise HeadlabError(
-                f"{path}, line {number}: {line!r:.60} is not a JSON object; give one per line",
-                code="data.json_not_object",
-            )
-        yield Record(number, values)
-
-
-KINDS: Mapping[str, Callable[[Path], Iterator[Record]]] = MappingProxyType({"csv": _csv, "tsv": _tsv, "jsonl": _jsonl})
-
+from headlab.tasks.base import (
+    KINDS,
+    SPLITS,
+    Example,
+    Record,
+    Source,
+    Split,
+    Task,
+    Where,
+    data_root,
+    in_order,
+    read_records,
+    read_text,
+)
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
 
@@ -185,8 +89,13 @@ class Declaration:
 
 def read_declaration(path: Path) -> Declaration:
     """Read and validate a declaration. Raises HeadlabError naming the file and the problem."""
+    return declaration(read_text(path), path)
+
+
+def declaration(text: str, path: Path) -> Declaration:
+    """A declaration from its text, as `read_declaration` has it. path: of its file, which need not be there."""
     try:
-        raw = tomllib.loads(read_text(path))
+        raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise HeadlabError(f"{path} is not valid TOML: {error}", code="declaration.not_toml") from error
     except RecursionError as error:
@@ -372,7 +281,7 @@ def read(
         _same_rows(rows, _rows(said, root, first, split), f"{said.name}, {split}: {language}", first)
     examples, lines = [], dict[str, int]()
     for number, row in enumerate(rows):
-        example = _example(row, f"{split}-{number}", labels)
+        example = example_of(row, f"{split}-{number}", labels)
         if example.id in lines:
             raise row.wrong("id", f"{example.id!r:.60} is already on line {lines[example.id]}", code="data.id_twice")
         lines[example.id] = row.record.line
@@ -385,7 +294,7 @@ class Row:
     """A record of a file, accessed by the meanings that the declaration gives its columns."""
 
     said: Declaration
-    path: Path
+    path: Where
     record: Record
 
     def has(self, key: str) -> bool:
@@ -426,19 +335,20 @@ def _every(said: Declaration, path: Path) -> Iterator[Row]:
     """The records of one file. Raises HeadlabError for an unknown split or an invalid language code."""
     for record in read_records(path, said.format, tuple(said.columns.values())):
         row = Row(said, path, record)
-        if row.has("split") and row.text("split") not in said.splits.values():
-            raise row.wrong(
-                "split",
-                f"{row.text('split')!r:.60} is none of {', '.join(said.splits.values())}",
-                code="data.split_unknown",
-            )
-        if row.has("language") and not LANGUAGE.fullmatch(row.text("language")):
-            raise row.wrong(
-                "language",
-                f"{row.text('language')!r:.60} is not a language code like de or zh-CN",
-                code="data.language_invalid",
-            )
+        check_place(row)
         yield row
+
+
+def check_place(row: Row) -> None:
+    """Raise HeadlabError for an unknown split or an invalid language code."""
+    names = row.said.splits.values()
+    if row.has("split") and row.text("split") not in names:
+        raise row.wrong("split", f"{row.text('split')!r:.60} is none of {', '.join(names)}", code="data.split_unknown")
+    if row.has("language") and not LANGUAGE.fullmatch(row.text("language")):
+        raise row.wrong(
+            "language", f"{row.text('language')!r:.60} is not a language code like de or zh-CN",
+            code="data.language_invalid",
+        )  # fmt: skip
 
 
 def _rows(said: Declaration, root: Path, language: str, split: Split) -> list[Row]:
@@ -487,7 +397,7 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
             codes |= {own} if own else set()
             split = row.text("split") if row.has("split") else part.split
             if split != said.splits["test"] and (not own or own in (said.languages or (own,))):
-                labels.update(_labels(row))
+                labels.update(labels_of(row))
     languages = said.languages or tuple(sorted(codes, key=lambda code: (code != "en", code)))
     if not languages:
         raise HeadlabError(_nothing(said, root), code="data.files_missing")
@@ -498,7 +408,7 @@ def _learned(path: Path, root: Path, _stamps: Stamps) -> tuple[tuple[str, ...], 
     return languages, said.labels or tuple(sorted(labels))
 
 
-def _labels(row: Row) -> list[str]:
+def labels_of(row: Row) -> list[str]:
     """The labels of a record."""
     if row.said.generated:
         return []
@@ -524,7 +434,7 @@ def _same_rows(rows: Sequence[Row], others: Sequence[Row], what: str, first: str
                 )
 
 
-def _example(row: Row, name: str, labels: tuple[str, ...]) -> Example:
+def example_of(row: Row, name: str, labels: tuple[str, ...]) -> Example:
     """A record as an example.  name: its id and group where no column gives them."""
 
     def index(label: str, key: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headlab.errors import HeadlabError
 from headlab.tasks.base import (
+    CONLLU,
     SPLITS,
     VARIABLE,
     Example,
@@ -22,6 +23,7 @@ from headlab.tasks.base import (
     languages_in,
     read_lines,
     subfolder,
+    word_fields,
 )
 from headlab.tasks.hub import HubData
 
@@ -40,7 +42,6 @@ PARTS = {
 LANGUAGES = tuple(PARTS)
 HUB = HubData("udpos", "google/xtreme", ("tokens", "pos_tags"))  # unpinned; the data hash shows a changed revision
 FOLDER, SUFFIX = "ud", "conllu"
-COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 READ = ("id", "form", "lemma", "upos")  # the rest is not parsed: some treebanks omit the trees
 
 Tagged = tuple[tuple[str, int], ...]
@@ -131,13 +132,13 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
     from conllu.parser import parse_line
 
     fields = line.split("\t")
-    if len(fields) != len(COLUMNS):
+    if len(fields) != len(CONLLU):
         raise HeadlabError(
-            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)}): {line!r:.60}",
+            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
+            f"({', '.join(CONLLU)}): {line!r:.60}",
             code="treebank.fields_mismatch",
         )
-    for column, field in zip(COLUMNS[:4], fields, strict=False):
+    for column, field in zip(CONLLU[:4], fields, strict=False):
         if not field.strip():
             raise HeadlabError(
                 f"{path}, line {number}, column {column}: it is empty; CoNLL-U writes _ for a missing value",
@@ -169,8 +170,6 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
 
 # Gold trees, read from CoNLL-U files.
 
-# Ids of words, and of multiword tokens ("4-5") and empty nodes ("8.1").
-WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
 NUMBER = re.compile("[0-9]{1,6}")
 SENTENCE = re.compile(r"#\s*sent_id\s*=\s*(\S.*?)\s*$")
 
@@ -238,7 +237,7 @@ def read_trees(path: Path) -> tuple[Tree, ...]:
     trees = tuple(_trees(path))
     if not trees:
         raise HeadlabError(
-            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(COLUMNS)} fields for each "
+            f"{path}, line 1: there is no tree in it; a CoNLL-U file has one line of {len(CONLLU)} fields for each "
             "word",
             code="treebank.empty",
         )
@@ -263,22 +262,11 @@ def _trees(path: Path) -> Iterator[Tree]:
 
 def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]:
     """The word of a line; empty for a multiword token or an empty node."""
-    fields = line.split("\t")
-    if len(fields) != len(COLUMNS):
-        raise HeadlabError(
-            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(COLUMNS)} "
-            f"({', '.join(COLUMNS)}): {line!r:.60}",
-            code="treebank.fields_mismatch",
-        )
-    told = dict(zip(COLUMNS, fields, strict=True))
-    if NO_WORD.fullmatch(told["ID"]):
-        return []
-    if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
-        raise HeadlabError(
-            f"{path}, line {number}, column ID: {told['ID']!r:.60} where word {following} of the sentence belongs; "
-            "words are numbered from 1, and an empty line ends a sentence",
-            code="treebank.id_out_of_order",
-        )
+    found = word_fields(line, path, number, following)
+    return [_in_tree(told, path, number) for told in found]
+
+
+def _in_tree(told: Mapping[str, str], path: Path, number: int) -> _Row:
     if not NUMBER.fullmatch(told["HEAD"]):
         raise HeadlabError(
             f"{path}, line {number}, column HEAD: {told['HEAD']!r:.60} where the number of the governor belongs, "
@@ -292,7 +280,7 @@ def _tree_word(line: str, path: Path, number: int, following: int) -> list[_Row]
                 f"{path}, line {number}, column {column}: {told[column]!r:.60}, which is not a value",
                 code="treebank.column_empty",
             )
-    return [_Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)]
+    return _Row(number, told["FORM"], int(told["HEAD"]) - 1, relation)
 
 
 def _tree(rows: Sequence[_Row], name: str, path: Path, begun: int) -> Tree:

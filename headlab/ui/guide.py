@@ -132,6 +132,16 @@ GUIDES = {
         "Other methods, languages and models are computed here, or with the same command in a terminal. That was the "
         "tour.",
     ),
+    "own": Guide(
+        "A model of your own, checked before it is loaded, and a task made from your own files.",
+        """
+- ✓ passed, ✗ failed, ○ known only once the model is loaded. A model with ✗ cannot be used until that is mended; labels
+  that do not match take another task, or a label map in the sidebar.
+- Every row of the files is read as the task will read it. An error names the file, the line and the column.
+- A saved task is a folder of its own below the cache: the files and a declaration. No saved task is written over.
+- Heads are chosen on dev, and test is for reporting. Where rows are divided, rows that belong together stay together.
+""",
+    ),
 }
 
 

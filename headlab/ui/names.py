@@ -76,6 +76,7 @@ PAGES = {
     "experiments": ("Experiments", ":material/science:"),
     "attention": ("Attention", ":material/visibility:"),
     "jobs": ("Jobs", ":material/checklist:"),
+    "own": ("Bring your own", ":material/upload_file:"),
 }
 
 

@@ -37,14 +37,26 @@ def know(model: str) -> None:
     st.session_state["_named_models"] = [*st.session_state.get("_named_models", []), model]
 
 
+def use_model(name: str) -> None:
+    """Choose a model, in an action; it need not be one of those that can be chosen yet."""
+    know(name)
+    give("model", name)
+    recall()
+
+
+def use_task(name: str) -> None:
+    """Choose a task with all of its languages, in an action."""
+    give("task", name)
+    give("langs", list(task(name).languages))
+    recall()
+
+
 def _name_model() -> None:
     name = str(st.session_state.get("_named", "")).strip()
     is_path = any(mark in name for mark in "/\\") and not HUB_ID.fullmatch(name)
     st.session_state["_no_folder"] = name if is_path and not _maybe_folder(name) else ""
     if name and not st.session_state["_no_folder"]:
-        know(name)
-        give("model", name)
-        recall()
+        use_model(name)
 
 
 def _maybe_folder(name: str) -> bool:

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from markdown_it import MarkdownIt
 from starlette.responses import HTMLResponse
 
-from headlab.worker.schemas import MAX_BODY
+from headlab.worker.schemas import MAX_BODY, MAX_SENT
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 STYLE = """:root{color-scheme:light dark;--line:light-dark(#d4dae1,#35404c);--soft:light-dark(#f4f6f8,#1a212a)}
@@ -28,7 +28,8 @@ MADE = "Made by `python tools/api_docs.py`; do not edit."
 INTRO = (
     "Send and receive JSON. Where the worker was started with a token, every request but GET /health carries "
     "`Authorization: Bearer TOKEN`. Unknown fields are refused. A body may hold "
-    f"{MAX_BODY >> 20} MiB. Every refusal is an object with two fields: `error`, a sentence, "
+    f"{MAX_BODY >> 20} MiB, that of POST /tasks {MAX_SENT >> 20} MiB. "
+    "Every refusal is an object with two fields: `error`, a sentence, "
     "and `code`, which problem it is, like `job.unknown`; codes stay as they are when sentences are reworded."
 )
 WHEN = {

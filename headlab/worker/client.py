@@ -65,6 +65,18 @@ class Client:
         """The first n examples of a split: id, text, label (its name), pair."""
         return self._many("POST", "/sentences", {"task": task, "language": language, "split": split, "n": n})
 
+    def check(self, model: str, task: str | None = None, label_map: Mapping[str, str] | None = None) -> list[Record]:
+        """What a model's files tell before its weights are read: what, ok (None: loading will tell), words."""
+        asked = {"model": model, "task": task, "label_map": label_map}
+        return self._many("POST", "/check", asked)
+
+    def save_task(self, draft: Mapping[str, Any]) -> Record:
+        """Save a task made from files: name, path of its declaration below the cache, declaration, labels, sizes.
+
+        draft: as `headlab.tasks.own.Draft.to_json` gives it.
+        """
+        return self._one("POST", "/tasks", draft)
+
     def attention(
         self, model: str, text: str, heads: Sequence[Sequence[Any]], pair: str | None = None, words: Sequence[str] = (),
         *, task: str | None = None, label_map: Mapping[str, str] | None = None, maps: bool = False,

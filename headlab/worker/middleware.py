@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headlab.errors import HeadlabError
-from headlab.worker.schemas import MAX_BODY, Name, Refusal, code_of, log_failure, sentence_of
+from headlab.worker.schemas import MAX_BODY, MAX_SENT, Name, Refusal, code_of, log_failure, sentence_of
 
 # One connection to the worker, closed if no complete request arrives in time: uvicorn itself would wait for ever.
 
@@ -145,8 +145,9 @@ def _place(name: str) -> str | None:
 
 
 log = logging.getLogger(__name__)
-TOO_LARGE = f"the request is larger than {MAX_BODY >> 20} MiB"
+TOO_LARGE = f"the request is larger than {MAX_BODY >> 20} MiB, or for a task's files {MAX_SENT >> 20} MiB"
 OPEN_PATH = "/health"
+SENT_PATH, MAX_SENDERS = "/tasks", 4  # files come here, so bodies may be larger, and few are held in memory at a time
 BODY_SECONDS = 20.0
 MAX_REQUESTS = 400
 HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
@@ -171,14 +172,14 @@ class AccessControl:
         self._token = token
         named = frozenset(hosts or ("*",))
         self._hosts = None if "*" in named else named
-        self._inside = 0
+        self._inside = self._senders = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it here."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            refusal = self._refusal(scope["path"], Headers(scope=scope))
+            refusal = self._refusal(scope, Headers(scope=scope))
             if refusal is None:
                 await self._enter(scope, receive, send)
             else:
@@ -192,32 +193,31 @@ class AccessControl:
             started = started or message["type"] == "http.response.start"
             await send(message)
 
-        self._inside += 1
+        sends = _sends_files(scope)
+        self._inside, self._senders = self._inside + 1, self._senders + sends
         try:
-            await self._app(scope, _limited(receive), _with_headers(watched))
+            await self._app(scope, _limited(receive, MAX_SENT if sends else MAX_BODY), _with_headers(watched))
         except Exception as error:  # last resort: nothing but a message may get out
             log_failure(log, _what(scope), error)
             if not started:
                 await refused(500, sentence_of(error), code=code_of(error))(scope, receive, _with_headers(send))
         finally:
-            self._inside -= 1
+            self._inside, self._senders = self._inside - 1, self._senders - sends
 
-    def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
         if self._hosts is not None and _name_of(host) not in self._hosts:
             return refused(400, "the request's Host header does not name this worker", code="request.host_unknown")
         origin = headers.get("origin")
         if origin is not None and _place_of(origin) != host:
             return refused(403, "pages of other sites may not use this worker", code="request.other_site")
-        if not _small(headers.get("content-length", "0")):
+        sends = _sends_files(scope)
+        if not _small(headers.get("content-length", "0"), MAX_SENT if sends else MAX_BODY):
             return refused(413, TOO_LARGE, code="request.too_large")
-        if self._inside >= MAX_REQUESTS:
-            return refused(
-                503,
-                f"{MAX_REQUESTS} requests are in progress; try again in a moment",
-                code="request.too_many_under_way",
-            )
-        if self._token is None or path == OPEN_PATH:
+        if self._inside >= MAX_REQUESTS or (sends and self._senders >= MAX_SENDERS):
+            many = f"{MAX_SENDERS} tasks are being sent" if sends else f"{MAX_REQUESTS} requests are in progress"
+            return refused(503, f"{many}; try again in a moment", code="request.too_many_under_way")
+        if self._token is None or scope["path"] == OPEN_PATH:
             return None
         given = headers.get("authorization", "").encode("latin-1")
         if hmac.compare_digest(given, f"Bearer {self._token}".encode()):
@@ -227,7 +227,11 @@ class AccessControl:
         )
 
 
-def _limited(receive: Receive) -> Receive:
+def _sends_files(scope: Scope) -> bool:
+    return bool(scope["path"] == SENT_PATH and scope["method"] == "POST")
+
+
+def _limited(receive: Receive, most: int) -> Receive:
     """The request's body as it arrives. Raises HTTPException if it gets too large (413) or takes too long (408)."""
     loop = asyncio.get_running_loop()
     until, taken, whole = loop.time() + BODY_SECONDS, 0, False
@@ -242,7 +246,7 @@ def _limited(receive: Receive) -> Receive:
             raise HTTPException(408, f"the request did not arrive within {BODY_SECONDS:.0f} s") from None
         taken += len(message.get("body", b""))
         whole = not message.get("more_body", False)
-        if taken > MAX_BODY:
+        if taken > most:
             raise HTTPException(413)
         return message
 
@@ -267,9 +271,9 @@ def refused(status: int, sentence: str, *, code: str) -> JSONResponse:
     return JSONResponse({"error": sentence, "code": code}, status)
 
 
-def _small(length: str) -> bool:
+def _small(length: str, most: int) -> bool:
     """Whether a body of this Content-Length is accepted."""
-    return length.isascii() and length.isdigit() and int(length) <= MAX_BODY if len(length) < 20 else False
+    return length.isascii() and length.isdigit() and int(length) <= most if len(length) < 20 else False
 
 
 def _name_of(host: str) -> str:

@@ -6,9 +6,10 @@ import logging
 import traceback
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
 
 from headlab.errors import MEMORY_FULL, HeadlabError, out_of_memory
+from headlab.files import MAX_SENT_BYTES
 from headlab.records import Change
 
 # The base class of all types, and the description of the resident model.
@@ -41,6 +42,7 @@ class LoadedModel(Strict):
 
 
 MAX_BODY = 1 << 20
+MAX_SENT = MAX_BODY + MAX_SENT_BYTES * 4 // 3  # of a task's files, in base64
 MAX_CHARACTERS = 2000
 MAX_TOKENS = 64
 MAX_HEADS = 48
@@ -52,6 +54,7 @@ Size = Annotated[int, Field(ge=1, le=100_000)]
 Ablation = Literal["zero", "mean"]
 SplitName = Literal["train", "dev", "test"]
 Place = Literal["here", "ray"]
+LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 
@@ -68,9 +71,6 @@ class ModelRequest(Strict):
     """A model to load and describe."""
 
     model: Name
-
-
-LabelMap = Annotated[dict[Name, Name], Field(min_length=1, max_length=200)] | None
 
 
 class OnTask(Strict):
@@ -194,6 +194,53 @@ class TaskCard(Strict):
     languages: list[str]
     aligned: bool
     advice: str = ""
+
+
+class CheckRequest(Strict):
+    """A model to check before its weights are read, and the task whose labels its classes should be, if any."""
+
+    model: Name
+    task: Name | None = None
+    label_map: LabelMap = None
+
+
+class Finding(Strict):
+    """One check of a model.  ok: whether it passed; None if only loading can tell.  words: a sentence."""
+
+    what: str
+    ok: bool | None
+    words: str
+
+
+class Sent(Strict):
+    """A file of a task.  name: its owner's, for messages.  language, split: of all its rows, if no column says it."""
+
+    name: Name
+    data: Base64Bytes
+    language: Language | None = None
+    split: SplitName | None = None
+
+
+class TaskRequest(Strict):
+    """A task to save; fields as in a declaration.  share: of the rows that become dev, the others being test."""
+
+    name: Annotated[str, StringConstraints(max_length=60)]
+    format: Literal["csv", "tsv", "jsonl", "conllu"]
+    columns: Annotated[dict[Name, Name], Field(max_length=10)]
+    sent: Annotated[list[Sent], Field(min_length=1, max_length=200)]
+    splits: dict[SplitName, Name] = Field(default_factory=dict)
+    aligned: bool = False
+    share: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+
+class SavedTask(Strict):
+    """A saved task.  path: of its declaration, below the worker's cache.  sizes: {language: {split: examples}}."""
+
+    name: str
+    path: str
+    declaration: str
+    labels: list[str]
+    sizes: dict[str, dict[str, int]]
 
 
 class ExampleCard(Strict):

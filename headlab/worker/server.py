@@ -32,7 +32,7 @@ from starlette.types import ASGIApp
 
 from headlab import __version__
 from headlab.errors import HeadlabError
-from headlab.files import write_json
+from headlab.files import CACHE, write_json
 from headlab.store import Store
 from headlab.worker import catalogue
 from headlab.worker.apidocs import add_docs
@@ -58,7 +58,6 @@ from headlab.worker.schemas import (
     Changed,
     Deleted,
     EvaluateRequest,
-    ExampleCard,
     Figure,
     Forecast,
     GradientRequest,
@@ -67,15 +66,12 @@ from headlab.worker.schemas import (
     JobLog,
     LoadedModel,
     Measured,
-    ModelCard,
     ModelRequest,
     Problem,
     Refusal,
     Scores,
-    SentencesRequest,
     Snapshot,
     Submitted,
-    TaskCard,
     Weights,
     code_of,
     log_failure,
@@ -301,7 +297,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _say_invalid)
     app.add_exception_handler(HTTPException, _say_http)
     _add_health(app, engine, state, note)
-    _add_lists(app)
+    catalogue.add_catalogue(app, engine.store.root, admit)
     _add_live(app, engine, admit)
     add_jobs(app, engine, admit)
     add_docs(app)
@@ -324,20 +320,6 @@ def _add_health(app: FastAPI, engine: Engine, state: str, note: str) -> None:
             state=state,
             note="; ".join(n for n in notes if n),
         )
-
-
-def _add_lists(app: FastAPI) -> None:
-    @app.get("/models")
-    def models() -> list[ModelCard]:
-        return catalogue.models()
-
-    @app.get("/tasks")
-    def tasks() -> list[TaskCard]:
-        return catalogue.tasks()
-
-    @app.post("/sentences")
-    def sentences(request: SentencesRequest) -> list[ExampleCard]:
-        return catalogue.sentences(request)
 
 
 def _add_live(app: FastAPI, engine: Engine, admit: Callable[[str], str]) -> None:
@@ -462,6 +444,7 @@ def serve(settings: Settings, make: Callable[[], Bench] | None = None) -> None:
         raise
     _log_to(home.folder / LOG_NAME)
     catalogue.read_entry_points()
+    os.environ[CACHE] = str(settings.cache)  # tasks are looked up where they are saved
     announce(home, entrance.url, settings.parent)
     if settings.told is not None:
         write_json(settings.told, {"url": entrance.url})

@@ -16,8 +16,7 @@ from errors import raises
 import headlab.tasks.intents
 from headlab.tasks import task
 from headlab.tasks.intents import data_versions, intents_task, read
-from headlab.tasks.intents.ambiguity import Judge, ambiguous_templates
-from headlab.tasks.intents.card import card, data_hash
+from headlab.tasks.intents.card import Judge, ambiguous_templates, card, data_hash
 from headlab.tasks.intents.splits import Splits, build
 from headlab.tasks.intents.templates import (
     CLASSES,

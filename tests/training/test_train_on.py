@@ -19,9 +19,8 @@ import headlab
 from headlab.hooks.model import Model
 from headlab.masks import Mask
 from headlab.records import HeadGrid
-from headlab.training import control_run
-from headlab.training.control_run import train_on
-from headlab.training.l0_learn import learn_gates
+from headlab.training import l0_learn
+from headlab.training.l0_learn import learn_gates, train_on
 from headlab.training.l0_learner import Learner
 from headlab.training.l0_options import GateOptions
 from headlab.training.options import TranslationOptions
@@ -97,7 +96,7 @@ def test_a_model_trained_on_or_along_has_each_weight_once_on_disk(model: Model, 
 def test_it_goes_on_to_the_same_bits_and_leaves_the_given_model_alone(model: Model, tmp_path: Path, monkeypatch: Any):
     before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     whole = train_on(model, toy_task(), PAIR, out=tmp_path / "whole", options=OPTIONS)
-    monkeypatch.setattr(control_run, "CHECKPOINT_STEPS", 1)
+    monkeypatch.setattr(l0_learn, "CHECKPOINT_STEPS", 1)
 
     class Stop(Exception):
         pass

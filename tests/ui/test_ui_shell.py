@@ -35,7 +35,7 @@ from headlab.stats import holm
 from headlab.store import Listing, Result, Store
 from headlab.tasks import task
 from headlab.tasks.intents.templates import LANGUAGES
-from headlab.ui import coverage, head_card, headgrid, heads_live, job_offer, names, shell
+from headlab.ui import head_card, headgrid, heads_live, job_form, job_offer, names, shell
 from headlab.ui.job_form import Draft
 from headlab.ui.results import matching, of_own_heads, select, variants
 
@@ -572,11 +572,11 @@ def test_the_verdict_is_the_intervals():
 def test_coverage_counts_and_names_what_is_missing():
     found = select([result("de"), result("th")], ("de", "th", "fi"))
     nothing = select([], ("de", "th", "fi"))
-    table = coverage.by_method(METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi"))
+    table = job_form.by_method(METHODS, dict.fromkeys(METHODS, nothing) | {"shapley": found}, ("de", "th", "fi"))
     table = table.set_index("Key")
     assert table.loc["shapley", ["Cached", "Missing"]].tolist() == ["2 of 3", "fi"]
     assert table.loc["gradient", "Missing"] == "all"
-    rows = coverage.by_language(found, ("de", "th", "fi"))
+    rows = job_form.by_language(found, ("de", "th", "fi"))
     assert rows["Result"].tolist() == ["cached", "cached", "missing"]
     assert rows["Harmful"].iloc[0] == int(made_up("de", "shapley").harmful.sum())
     assert pd.isna(rows["Harmful"].iloc[2])
@@ -586,16 +586,16 @@ def test_the_table_of_costs_is_the_records():
     samples = np.full(GRID.size, 2048, np.int64)
     samples[:3] = 512, 1024, 8192
     found = select([result("de", samples=samples), result("th", "gradient")], ("de",))
-    row = coverage.by_language(found, ("de",)).iloc[0]
+    row = job_form.by_language(found, ("de",)).iloc[0]
     assert row[["Samples, least", "Samples, median", "Samples, most"]].tolist() == [512, 2048, 8192]
     assert row[["Example forwards", "Seconds"]].tolist() == [73728, 33.0]
     assert row[["Half-width, median", "Half-width, largest"]].tolist() == pytest.approx([0.6, 0.6])
     decided = int(row["Helpful"] + row["Harmful"])
     # 0.6 points are narrower than the default target of one point, so nothing else is open.
     assert row[["Narrow", "Undecided"]].tolist() == [GRID.size - decided, 0]
-    plain = coverage.by_language(select([result("de", "gradient")], ("de",)), ("de",))
+    plain = job_form.by_language(select([result("de", "gradient")], ("de",)), ("de",))
     assert not {"Helpful", "Narrow", "Samples, most", "Half-width, median"} & set(plain.columns)
-    assert set(coverage.columns(found)) <= set(row.index)
+    assert set(job_form.columns(found)) <= set(row.index)
 
 
 def test_the_command_computes_exactly_what_is_missing():

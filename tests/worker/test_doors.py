@@ -10,9 +10,10 @@ import re
 import socket
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -448,6 +449,49 @@ def test_a_request_that_ended_no_longer_counts(worker: Running, monkeypatch: pyt
     monkeypatch.setattr(middleware, "MAX_REQUESTS", 2)
     for _ in range(5):
         assert httpx.get(f"{worker.url}/jobs").status_code == 200
+
+
+SENT = {"name": "sent", "format": "csv", "columns": {"text": "t", "label": "l"}, "share": 0.5}
+
+
+def sent(data: bytes, **more: Any) -> dict[str, Any]:
+    """A request to make a task of one German file."""
+    return SENT | {"sent": [{"name": "../../x.csv", "data": b64encode(data).decode(), "language": "de"}]} | more
+
+
+def test_files_become_a_task_for_who_has_the_token_and_no_request_names_a_place(tmp_path: Path) -> None:
+    rows = b"t,l\n" + b"".join(b"say %d,%d\n" % (i, i % 2) for i in range(8))
+    with running(tmp_path, lambda: FakeBench(tmp_path), token=TOKEN, admit=Allowed()) as run:
+        ask = partial(httpx.post, f"{run.url}/tasks", headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
+        assert httpx.post(f"{run.url}/tasks", json=sent(rows)).status_code == 401
+        for wrong in ({"name": "../up"}, {"name": "intents"}, {"format": "xls"}, {"share": 2}, {"path": "x"}):
+            assert ask(json=sent(rows, **wrong)).status_code in (400, 422), wrong
+        for language in ("../de", "de/..", ""):
+            one = sent(rows)
+            one["sent"][0]["language"] = language
+            assert ask(json=one).status_code in (400, 422)
+        assert not (tmp_path / "tasks").exists()
+        assert ask(json=sent(rows)).json()["sizes"] == {"de": {"dev": 4, "test": 4}}
+        other = ask(json=sent(rows + b"more,1\n"))
+        assert (other.status_code, other.json()["code"]) == (400, "upload.taken")
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv")}
+    assert found == {"tasks/sent/de.dev.csv", "tasks/sent/de.test.csv"}
+
+
+def test_only_the_route_for_files_takes_large_bodies_and_few_at_a_time(
+    worker: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = sent(b"t,l\n" + b"a,1\n" * (1 << 19))
+    answer = httpx.post(f"{worker.url}/tasks", json=large, timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (400, "upload.label_single")  # it was read
+    assert httpx.post(f"{worker.url}/model", json=large).status_code == 413
+    monkeypatch.setattr(middleware, "MAX_SENT", 1 << 20)
+    assert httpx.post(f"{worker.url}/tasks", json=large).status_code == 413
+    endless = (b"x" * 65536 for _ in range(64))
+    assert httpx.post(f"{worker.url}/tasks", content=endless).status_code == 413
+    monkeypatch.setattr(middleware, "MAX_SENDERS", 0)
+    assert httpx.post(f"{worker.url}/tasks", json=sent(b"")).status_code == 503
+    assert httpx.get(f"{worker.url}/tasks").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ def test_every_request_is_described(worker: Fixture) -> None:
     assert set(described["paths"]) == {
         *("/health", "/models", "/tasks", "/sentences", "/model", "/evaluate", "/changes", "/attention", "/gradient"),
         *("/forecast", "/jobs", "/jobs/{job}", "/jobs/{job}/snapshot", "/jobs/{job}/log"),
-        *("/jobs/{job}/cancel", "/jobs/{job}/resume"),
+        *("/jobs/{job}/cancel", "/jobs/{job}/resume", "/check"),
     }
     for path, ways in described["paths"].items():
         for method, way in ways.items():

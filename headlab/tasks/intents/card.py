@@ -1,16 +1,32 @@
-"""The data card of the embedded tasks, generated from the data."""
+"""The data card of the embedded tasks, generated from the data; and which templates fit two classes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from hassil import Intents, TextSlotList, recognize_all
+from home_assistant_intents import get_intents
 
 from headlab.records import content_key
 from headlab.tasks.base import SPLITS, Split
 from headlab.tasks.intents import data_versions
-from headlab.tasks.intents.splits import Splits, build
-from headlab.tasks.intents.templates import CLASSES, LABELS, LANGUAGES, PINNED, SIZES, TRAIN_LANGUAGE, ambiguous_groups
+from headlab.tasks.intents.splits import Splits, build, seeded
+from headlab.tasks.intents.templates import (
+    CLASSES,
+    LABELS,
+    LANGUAGES,
+    PINNED,
+    SIZES,
+    TRAIN_LANGUAGE,
+    WILDCARDS,
+    Book,
+    Template,
+    Words,
+    ambiguous_groups,
+    sample,
+)
 from headlab.tasks.slots import LABELS as SLOT_LABELS
 from headlab.tasks.slots import OUTSIDE, UNSPACED, read
 
@@ -43,7 +59,7 @@ METHOD = """
 - No sentence (case apart) stands twice in a language, in one split or in two. A sentence that two classes can say is
   left out of both, as far as it was found: by the drawing; by a pattern ("stop the timer" in zh-CN, el, ru: pause or
   cancel); or with its whole template where hassil gives most of a template's sentences to another class too
-  (`ambiguous.json`, made by `ambiguity.py`). Of 200 test sentences a language, at most 2 are left that hassil
+  (`ambiguous.json`, made by `card.py`). Of 200 test sentences a language, at most 2 are left that hassil
   gives to two classes.
 - English train has no sentence of one word ("pause" is one in French too), and so shares no sentence with any dev or
   test (tested). A bare name ("the kitchen lamp") is not a sentence.
@@ -239,3 +255,56 @@ def slot_row(language: str, splits: Mapping[Split, Counter[int]]) -> list[object
 def percent(counts: Counter[int], label: int) -> str:
     """Share of a label, in percent."""
     return f"{100 * counts[label] / counts.total():.1f} %"
+
+
+# Templates whose sentences hassil also assigns to another class ("stop the timer": pause or cancel).
+
+SAMPLES = 3
+DOMAINS = {"opening": "binary_sensor", "occupancy": "binary_sensor"}
+
+
+class Judge:
+    """Finds the classes a sentence of one language may belong to, with hassil's own matcher."""
+
+    def __init__(self, book: Book) -> None:
+        """book: templates and fillers of the language."""
+        raw = dict(get_intents(book.language) or {})
+        used = {intent for c in CLASSES for intent in c.intents}
+        raw["intents"] = {name: data for name, data in raw["intents"].items() if name in used}
+        self._book = book
+        self._intents = Intents.from_dict(raw)
+        self._lists = slot_lists(book.words)
+
+    def classes(self, text: str) -> set[int]:
+        """Labels of the classes whose templates match the text."""
+        area = {"area": self._book.words.slots["area"][0]}
+        results = recognize_all(
+            text, self._intents, slot_lists=dict(self._lists), intent_context=area, language=self._book.language
+        )
+        names = {result.intent.name for result in results}
+        return {label for label, c in enumerate(CLASSES) if names & set(c.intents)}
+
+    def others(self, template: Template) -> set[int]:
+        """Other classes that match sentences of a template, if most of SAMPLES sentences match one."""
+        dice = seeded(0, self._book.language, template.group)
+        said = [sample(self._book, template, dice) for _ in range(SAMPLES)]
+        found = [self.classes(one.text) - {template.label} for one in said if one is not None]
+        return set().union(*found) if 2 * sum(map(bool, found)) > len(found) else set()
+
+
+def slot_lists(words: Words) -> dict[str, TextSlotList]:
+    """Fillers of each open slot; the source's wildcards would match any words."""
+    names = [(name, name, {"domain": DOMAINS.get(kind, kind)}) for kind, some in words.names.items() for name in some]
+    rooms = [(room, room, {"domain": "light"}) for room in words.slots["area"]]  # "the kitchen lights"
+    out = {"name": TextSlotList.from_tuples([*names, *rooms], allow_template=False)}
+    return out | {
+        name: TextSlotList.from_strings(words.slots[slot], allow_template=False) for name, slot in WILDCARDS.items()
+    }
+
+
+def ambiguous_templates(book: Book, templates: Iterable[Template]) -> dict[str, list[str]]:
+    """Group -> names of the other classes, for the templates that hassil also assigns to another class."""
+    judge = Judge(book)
+    found = {template.group: judge.others(template) for template in templates}
+    names = {group: [CLASSES[label].name for label in sorted(labels)] for group, labels in sorted(found.items())}
+    return {group: others for group, others in names.items() if others}

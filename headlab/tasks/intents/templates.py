@@ -156,7 +156,7 @@ def load_words(language: str) -> Words:
 
 
 def ambiguous_groups(language: str) -> Mapping[str, Sequence[str]]:
-    """Groups of the templates that `ambiguity` found to fit other classes too -> those classes."""
+    """Groups of the templates that `ambiguous_templates` found to fit other classes too -> those classes."""
     found: dict[str, dict[str, list[str]]] = json.loads((files(__package__) / "ambiguous.json").read_text("utf-8"))
     return found.get(language, {})
 
@@ -233,7 +233,7 @@ class Book:
 def read_book(language: str, *, ambiguous: bool = False) -> Book:
     """Parse the source's sentences for the 17 classes.
 
-    ambiguous: keep the templates that `ambiguity` found to belong to two classes.
+    ambiguous: keep the templates that `ambiguous_templates` found to belong to two classes.
     Raises HeadlabError if the source lacks the language.
     """
     raw = get_intents(language)

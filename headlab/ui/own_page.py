@@ -1,0 +1,477 @@
+"""The page of what people bring: a model that is checked on entry, and files that become a task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import pandas as pd
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from headlab.errors import HeadlabError
+from headlab.files import MAX_SENT_BYTES, default_root
+from headlab.labels import read_map
+from headlab.records import HeadGrid, content_key
+from headlab.report.commands import shell_lines
+from headlab.tasks import TASKS, names
+from headlab.tasks.base import SPLITS, Record, Split
+from headlab.tasks.own import ENDINGS, Checked, Draft, Upload, check, kind_of, read_upload
+from headlab.ui.job_format import forecast_line
+from headlab.ui.names import counted, language_title, page_link, plain
+from headlab.ui.presses import Button, button, row, start_with
+from headlab.ui.shell import Choice, client, waited
+from headlab.ui.sidebar import typed, unreadable, use_model, use_task
+from headlab.worker.client import Client
+
+# A model: what its files tell at once, and what loading it tells.
+
+TYPED, LOADING, LOADED, AGAIN = "_own_model", "_own_loading", "_own_loaded", "_own_again"
+SIGNS = {True: ":green[✓]", False: ":red[✗]", None: ":gray[○]"}
+FIRST = 32  # examples that a loaded model answers
+Finding = Mapping[str, Any]
+
+
+class Wanted(NamedTuple):
+    """A model, and what it is to be checked for.  languages: the first one chosen, if any."""
+
+    model: str
+    task: str
+    method: str
+    languages: tuple[str, ...]
+
+    @property
+    def stated(self) -> dict[str, str] | None:
+        """The label map that was typed for the model on the task; None if there is none, or it is refused."""
+        try:
+            return read_map(typed(self.model, self.task)) if typed(self.model, self.task) else None
+        except HeadlabError:
+            return None
+
+
+def model_part(choice: Choice) -> None:
+    """The field for a model, its checks, and the buttons that load and choose it."""
+    st.subheader("A model")
+    start_with("own-model", st.session_state.get(TYPED, ""))
+    name = st.text_input("Model folder or hub id", key="own-model", placeholder="/path/to/model or owner/name").strip()
+    st.session_state[TYPED] = name  # streamlit drops the field's text with its page
+    if not name:
+        st.caption("Its files are checked before its weights are read. A folder is one on the worker's machine.")
+        return
+    wanted = Wanted(name, choice.task, choice.method, choice.languages[:1])
+    with st.spinner("Looking at its files …"):
+        found = looked_at(client(), wanted, wanted.stated, st.session_state.get(AGAIN, 0))
+    # another task or a label map mends labels, and either is chosen for the model that the sidebar has
+    wrong = any(one["ok"] is False and one["what"] != "Labels" for one in found)
+    _tell([*found, *([] if wrong else _loaded(wanted))])
+    row(
+        Button("Load it and check the rest", "own-load", _load, (wanted,), icon="memory", disabled=wrong),
+        Button("Use this model", "own-use-model", use_model, (name,), "primary", "check", disabled=wrong),
+        Button("Look again", "own-again", _again, kind="tertiary", icon="refresh"),
+    )
+    if choice.model == name:
+        st.caption("This model is chosen in the sidebar; every page shows it.")
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    lines = (f"{SIGNS[one['ok']]} **{plain(one['what'])}:** {plain(one['words'])}" for one in findings)
+    st.markdown("  \n".join(lines))
+
+
+def _again() -> None:
+    st.session_state[AGAIN] = st.session_state.get(AGAIN, 0) + 1
+    st.session_state.pop(LOADED, None)
+
+
+def _load(wanted: Wanted) -> None:
+    st.session_state[LOADING] = wanted
+
+
+@st.cache_data(max_entries=16, ttl=300, show_spinner=False)
+def looked_at(_client: Client, wanted: Wanted, stated: Mapping[str, str] | None, again: int) -> list[Finding]:
+    """What a model's files tell. again: looks anew when it changes."""
+    known = wanted.task if wanted.task in names() and not unreadable(wanted.task) else None
+    try:
+        return list(waited(lambda: _client.check(wanted.model, known, stated if known else None)))
+    except HeadlabError as error:
+        return [_wrong("Found", error)]
+
+
+def _loaded(wanted: Wanted) -> list[Finding]:
+    """What loading has told, or that it can tell more; loads the model if that was asked for."""
+    if st.session_state.get(LOADING) == wanted:
+        with st.spinner("Loading the model …"):
+            st.session_state[LOADED] = wanted, loaded(client(), wanted)
+        del st.session_state[LOADING]
+    asked, found = st.session_state.get(LOADED, (None, []))
+    rest = {"what": "Self-test, size, answers and cost", "ok": None, "words": "Known once the model is loaded."}
+    return list(found) if asked == wanted else [rest]
+
+
+def loaded(worker: Client, wanted: Wanted) -> list[Finding]:
+    """What loading a model tells: its heads, the self-test, its size, its first answers and the cost of scores."""
+    try:
+        answer = waited(lambda: worker.model(wanted.model))
+    except HeadlabError as error:
+        return [_wrong("Loaded", error)]
+    count = (answer.get("costs") or {}).get("parameters")
+    size = f"{count / 1e6:,.1f} million parameters on {answer['device']}." if count else f"On {answer['device']}."
+    note = f" {answer['note']}." if answer.get("note") else ""
+    return [
+        _right("Heads found", _heads(HeadGrid.from_json(answer["grid"]))),
+        _right("Self-test", "Open gates change no answer, and a closed one takes away just its head's output."),
+        _right("Size", size + note),
+        *([_answers(worker, wanted), _cost(worker, wanted)] if wanted.languages else []),
+    ]
+
+
+def _right(what: str, words: str) -> Finding:
+    return {"what": what, "ok": True, "words": words}
+
+
+def _wrong(what: str, error: HeadlabError) -> Finding:
+    return {"what": what, "ok": False, "words": f"{str(error).rstrip('.')}."}
+
+
+def _heads(grid: HeadGrid) -> str:
+    """A grid in words, like '12 layers × 12 heads = 144', stack by stack where there are several."""
+    parts = []
+    for stack in grid.stacks:
+        few, many = min(stack.heads, default=0), max(stack.heads, default=0)
+        each = str(few) if few == many else f"{few} to {many}"
+        whose = f"{stack.name} " if len(grid.stacks) > 1 else ""
+        parts.append(f"{whose}{counted(len(stack.heads), 'layer')} × {each} heads")
+    return f"{', '.join(parts)} = {grid.size}."
+
+
+def _answers(worker: Client, wanted: Wanted) -> Finding:
+    """The accuracy on a task's first dev examples, and which class was taken for which label."""
+    (language,), stated = wanted.languages, wanted.stated
+
+    def first() -> Mapping[str, Any]:
+        asked = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=stated)
+        with closing(asked) as figures:  # type: ignore[type-var]
+            return dict(next(figures))
+
+    try:
+        figure = waited(first)
+    except HeadlabError as error:
+        return _wrong("Answers", error)
+    of = f"its first {figure['n']} dev answers on {wanted.task} in {language_title(language)}"
+    note = f" {figure['note']}." if figure.get("note") else ""
+    return _right("Answers", f"{100 * figure['accuracy']:.1f} % of {of} are right.{note}")
+
+
+def _cost(worker: Client, wanted: Wanted) -> Finding:
+    stated = {} if wanted.stated is None else {"label_map": wanted.stated}
+    spec = {"model": wanted.model, "task": wanted.task, "method": wanted.method, **stated}
+    try:
+        told = waited(lambda: worker.forecast("score", {**spec, "languages": list(wanted.languages)}))
+    except HeadlabError as error:
+        return _wrong("Cost", error)
+    words = forecast_line(told).replace("**", "")
+    return _right("Cost", f"Scores of {wanted.method} in {language_title(wanted.languages[0])}: {words}")
+
+
+# Files: which column means what.
+
+NONE, SAME = "none", "the same in all rows"
+ASKED = {
+    "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
+    "a label for each word": {"words": "Words", "labels": "Labels of the words"},
+    "a text to be generated": {"text": "Text", "target": "Text to be generated"},
+}
+SHARE, COLUMN, FILES = "a share of the rows", "as a column says", "each file is one"
+GUESSES = {
+    "text": r"text|sentence1?|premise|review|utterance|source|question",
+    "pair": r"pair|hypothesis|text_?(2|b)|sentence2",
+    "label": r"labels?|class|target|intent|stars|category", "target": r"target|translation|summary",
+    "words": r"words|tokens|FORM", "labels": r"labels|tags|upos|pos_tags|ner_tags",
+    "language": r"lang(uage)?|locale", "split": r"split|set|partition",
+}  # fmt: skip
+SPLIT_NAMES: Mapping[Split, str] = {"train": r"train(ing)?", "dev": r"dev|valid(ation)?|val", "test": r"test|eval"}
+CODE = re.compile(r"[a-z]{2}(-[A-Za-z]{2,4})?")
+SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
+SAVED, SAID = "_own_saved", "_own_said"
+
+
+class Files(NamedTuple):
+    """The files of the uploader, read.  key: of their contents.  columns: of the first rows."""
+
+    kind: str
+    uploads: tuple[Upload, ...]
+    key: str
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping[str, Any]]
+    errors: Sequence[str]
+
+
+def data_part(choice: Choice) -> None:
+    """The uploader, the columns, the preview with every error, and the button that saves the task."""
+    st.subheader("A task from your files")
+    endings = [ending.removeprefix(".") for ending in ENDINGS]
+    given = st.file_uploader(
+        "Examples as csv, tsv, jsonl or CoNLL-U", endings, accept_multiple_files=True, key="own-files",
+        max_upload_size=MAX_SENT_BYTES >> 20,
+        help="One file or several: one a language, one a split. UTF-8, with a header row in csv and tsv.",
+    )  # fmt: skip
+    if given:
+        found = _files(given)
+        if found.rows:
+            _table(found)
+            _form(choice, found)
+        else:
+            _errors(found.errors)
+    _saved(choice)
+
+
+def _files(given: Sequence[UploadedFile]) -> Files:
+    uploads = tuple(Upload(_shown(file.name), file.getvalue()) for file in given)
+    try:
+        kinds = {kind_of(upload.name) for upload in uploads}
+        if len(kinds) > 1:
+            raise HeadlabError(
+                f"the files are {' and '.join(sorted(kinds))}; give files of one format", code="upload.formats_mixed"
+            )
+    except HeadlabError as error:
+        return Files("", uploads, "", (), [], [str(error)])
+    return _first_rows(uploads, kinds.pop(), content_key([file.file_id for file in given]))
+
+
+def _shown(name: str) -> str:
+    """A file's name as messages show it."""
+    return "".join(c if c.isprintable() else "�" for c in name)[-200:]
+
+
+@st.cache_data(max_entries=4, ttl=3600, show_spinner="Reading the files …")
+def _first_rows(_uploads: tuple[Upload, ...], kind: str, key: str) -> Files:
+    every = [one for upload in _uploads for one in read_upload(upload, kind)]
+    rows = [one.values for one in every if isinstance(one, Record)][:200]
+    errors = [str(one) for one in every if isinstance(one, HeadlabError)]
+    columns = tuple(dict.fromkeys(name for row in rows for name in row if name))
+    return Files(kind, _uploads, key, columns, rows[:SHOWN], errors)
+
+
+def _table(found: Files) -> None:
+    st.caption(f"Read as {found.kind}: {counted(len(found.columns), 'column')}. The first rows:")
+    cells = [{name: _cell(values.get(name)) for name in found.columns} for values in found.rows]
+    st.dataframe(pd.DataFrame(cells, columns=list(found.columns)), hide_index=True)
+
+
+def _cell(value: Any) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return text.encode(errors="replace").decode()[:300]
+
+
+def _form(choice: Choice, found: Files) -> None:
+    with st.container(border=True, key="own-form"):
+        columns = _columns(found)
+        uploads, splits, share = _places(found, columns)
+        left, right = st.columns([2, 3], vertical_alignment="bottom")
+        start = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePosixPath(found.uploads[0].name).stem).strip("-_")[:60]
+        name = left.text_input("Name of the task", start or "mine", key=_key(found, "name")).strip()
+        aligned = "language" in columns or len({u.language for u in uploads}) > 1
+        aligned = aligned and right.toggle("Row i means the same in every language", key=_key(found, "aligned"))
+    draft = Draft(name, found.kind, columns, uploads, splits, aligned, share)
+    try:
+        asked = content_key({**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]})
+        outcome = _checked(draft, found.key, asked)
+    except HeadlabError as error:
+        st.error(plain(f"{str(error).rstrip('.')}."))
+        return
+    if outcome.errors:
+        _errors([str(error) for error in outcome.errors])
+        return
+    st.success(plain(_outcome(outcome)))
+    if name in TASKS:
+        st.warning(f"{plain(name)} is the name of a task that comes with headlab; choose another.")
+    button("Save the task", key="own-save", icon="save", kind="primary", on_press=_save, args=(draft, asked))
+    if st.session_state.get(SAID, ("", ""))[0] == asked:
+        st.error(plain(st.session_state[SAID][1]))
+
+
+def _key(found: Files, name: str) -> str:
+    """Key of a widget; other files start it anew."""
+    return f"own-{name}-{found.key[:12]}"
+
+
+@st.cache_data(max_entries=8, ttl=3600, show_spinner="Checking every row …")
+def _checked(_draft: Draft, key: str, asked: str) -> Checked:
+    """Every error, or what the task has. key, asked: of the files, and of what they are to mean."""
+    return check(_draft)
+
+
+def _outcome(found: Checked) -> str:
+    """What a task has, in a sentence."""
+    told = [
+        f"{language_title(language)} "
+        + ", ".join(f"{found.sizes[language, s]:,} {s}" for s in SPLITS if (language, s) in found.sizes)
+        for language in found.languages
+    ]
+    labels = f" {counted(len(found.labels), 'label')}: {', '.join(found.labels[:10])}" + (
+        "…" * (len(found.labels) > 10)
+    )
+    test = "" if any(split == "test" for _, split in found.sizes) else " There are no test examples to report on."
+    return f"Every row can be read. Examples: {'; '.join(told)}.{f'{labels}.' if found.labels else ''}{test}"
+
+
+def _errors(errors: Sequence[str]) -> None:
+    more = f"; the first {ERRORS}" if len(errors) > ERRORS else ""
+    st.error(f"{counted(len(errors), 'error')}{more}:\n" + "\n".join(f"- {plain(error)}" for error in errors[:ERRORS]))
+
+
+def _columns(found: Files) -> dict[str, str]:
+    """The columns by their meaning, as they are chosen."""
+    words = found.kind == "conllu" or isinstance(next(iter(found.rows[0].values()), None), list)
+    asked = list(ASKED)
+    kinds = ["a label for each word"] if found.kind == "conllu" else asked
+    what = st.radio(
+        "What is asked", kinds, kinds.index(asked[1]) if words else 0, horizontal=True, key=_key(found, "what")
+    )
+    chosen = dict[str, str]()
+    meanings = {**ASKED[what], "language": "Language"}
+    for place, (meaning, label) in zip(st.columns(len(meanings)), meanings.items(), strict=True):
+        none = {"pair": [NONE], "language": [SAME]}.get(meaning, [])
+        chosen[meaning] = _pick(place, found, label, meaning, none)
+    with st.expander("More columns"):
+        left, right = st.columns(2)
+        chosen["group"] = _pick(left, found, "Rows that belong together", "group", [NONE])
+        chosen["id"] = _pick(right, found, "Name of the row, once in a split", "id", [NONE])
+    return {meaning: column for meaning, column in chosen.items() if column not in (NONE, SAME)}
+
+
+def _pick(place: Any, found: Files, label: str, meaning: str, none: list[str]) -> str:
+    """A list of columns. none: what else may be chosen, first."""
+    options = [*none, *found.columns]
+    guess = re.compile(GUESSES.get(meaning, r"(?!)"), re.IGNORECASE)
+    at = next((at for at, name in enumerate(options) if guess.fullmatch(name) and name not in none), 0)
+    return str(place.selectbox(label, options, at, key=_key(found, meaning)))
+
+
+def _places(found: Files, columns: dict[str, str]) -> tuple[tuple[Upload, ...], dict[Split, str], float | None]:
+    """The files with their language and split, the names of the splits in a column, and the share of dev.
+
+    columns: gets the split's column, if one is chosen.
+    """
+    guessed = [_named_split(upload.name) for upload in found.uploads]
+    named = _guess("split", found.columns)
+    start = 2 if all(guessed) else 1 if named else 0
+    left, right = st.columns([3, 2])
+    how = left.radio(
+        "Which examples are dev and test", [SHARE, COLUMN, FILES], start, horizontal=True, key=_key(found, "how"),
+        help="Heads are chosen on dev; test is for reporting.",
+    )  # fmt: skip
+    splits, share = dict[Split, str](), None
+    if how == SHARE:
+        share = right.slider("Share of dev, %", 10, 90, 50, 5, key=_key(found, "share")) / 100
+    elif how == COLUMN:
+        columns["split"] = _pick(right, found, "Column", "split", [])
+        splits = _split_names(found, columns["split"])
+    uploads = [
+        _place_of(found, at, upload, "language" not in columns, how == FILES) for at, upload in enumerate(found.uploads)
+    ]
+    return tuple(uploads), splits, share
+
+
+def _place_of(found: Files, at: int, upload: Upload, language: bool, split: bool) -> Upload:
+    """A file with the language and the split that are chosen for it."""
+    if not (language or split):
+        return upload
+    left, right = st.columns(2)
+    code, one, whose = None, None, plain(upload.name)
+    if language:
+        code = left.text_input(
+            f"Language of {whose}", _named_language(upload.name), key=_key(found, f"code-{at}")
+        ).strip()
+    if split:
+        start = SPLITS.index(_named_split(upload.name) or "dev")
+        one = right.selectbox(f"Examples of {whose}", SPLITS, start, key=_key(found, f"split-{at}"))
+    return replace(upload, language=code or None, split=one)
+
+
+def _split_names(found: Files, column: str) -> dict[Split, str]:
+    """What the data call the splits, one list for each split."""
+    values = _values(found.uploads, found.kind, found.key, column)
+    names: dict[Split, str] = {}
+    for place, split in zip(st.columns(len(SPLITS)), SPLITS, strict=True):
+        start = next((at for at, value in enumerate(values, 1) if re.fullmatch(SPLIT_NAMES[split], value, re.I)), 0)
+        told = place.selectbox(
+            f"{split} is called", [NONE, *values], start, key=_key(found, f"called-{split}-{column}")
+        )
+        if told != NONE:
+            names[split] = told
+    return names
+
+
+@st.cache_data(max_entries=8, ttl=3600, show_spinner=False)
+def _values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> list[str]:
+    """The first values of a column."""
+    every = (one for upload in _uploads for one in read_upload(upload, kind) if isinstance(one, Record))
+    return list(dict.fromkeys(_cell(one.values.get(column)) for one in every))[:50]
+
+
+def _guess(meaning: str, columns: Sequence[str]) -> str:
+    return next((name for name in columns if re.fullmatch(GUESSES[meaning], name, re.IGNORECASE)), "")
+
+
+def _named_split(name: str) -> Split | None:
+    """The split that a file's name tells."""
+    parts = re.split(r"[^A-Za-z]+", name.lower())
+    return next((split for split in SPLITS for part in parts if re.fullmatch(SPLIT_NAMES[split], part)), None)
+
+
+def _named_language(name: str) -> str:
+    """The language code that a file's name has as one of its parts, or English."""
+    return next((part for part in re.split(r"[._ ]+", name)[:-1] if CODE.fullmatch(part)), "en")
+
+
+# Saving, and what to do with a saved task.
+
+
+def _save(draft: Draft, asked: str) -> None:
+    """Save a task. asked: key of what was asked for, which a refusal is shown beside."""
+    st.session_state.pop(SAID, None)
+    try:
+        st.session_state[SAVED] = client().save_task(draft.to_json())
+    except HeadlabError as error:
+        st.session_state[SAID] = asked, f"Not saved: {str(error).rstrip('.')}."
+
+
+def _saved(choice: Choice) -> None:
+    """The declaration of the task that was saved last, the command that reads it, and the button that chooses it."""
+    task: Mapping[str, Any] | None = st.session_state.get(SAVED)
+    if task is None:
+        return
+    with st.container(border=True, key="own-saved"):
+        st.markdown(f"**{plain(task['name'])} is saved.** Its declaration, which the command line and the worker read:")
+        st.code(task["declaration"], language="toml", wrap_lines=True)
+        path = default_root() / task["path"]
+        spec = {
+            **choice.about,
+            "task": str(path),
+            "method": choice.method,
+            "languages": list(task["sizes"]),
+            "options": {},
+        }
+        st.code(shell_lines("score", spec), language="bash", wrap_lines=True)
+        if task["name"] not in names():
+            st.warning(
+                "The worker keeps its results in another folder than this dashboard, so only the worker knows it."
+            )
+            return
+        if choice.task == task["name"]:
+            st.caption("This task is chosen in the sidebar; every page shows it.")
+            page_link("prune", "Prune: its accuracy, and which heads it needs")
+        else:
+            button(
+                "Use this task",
+                key="own-use-task",
+                icon="check",
+                kind="primary",
+                on_press=use_task,
+                args=(task["name"],),
+            )

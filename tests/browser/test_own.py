@@ -1,0 +1,44 @@
+"""A person's own examples, from a file dropped on the page to a page open on them."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+ROWS = "comment,intent,tongue\n" + "".join(
+    f"turn it {i},{('turn_on', 'turn_off')[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20)
+)
+
+
+def test_a_dropped_file_becomes_a_task_that_pages_show(visit, page, choose, light_model, tmp_path, cache_folder):
+    visit("/own")
+    field = page.get_by_label("Model folder or hub id")
+    field.fill(light_model)
+    field.press("Enter")
+    expect(page.get_by_text("12 layers × 12 heads = 144")).to_be_visible()
+    page.get_by_role("button", name="Load it and check the rest").click()
+    expect(page.get_by_text("Open gates change no answer")).to_be_visible()
+    page.get_by_role("button", name="Use this model").click()
+    expect(page.get_by_text("This model is chosen in the sidebar")).to_be_visible()
+    torn, path = tmp_path / "torn.csv", tmp_path / "mine.csv"
+    torn.write_text(ROWS + "ragged\n", "utf-8")
+    page.locator('input[type="file"]').set_input_files(torn)
+    expect(page.get_by_text("torn.csv, line 22")).to_be_visible()
+    page.get_by_role("button", name="Remove torn.csv").click()
+    expect(page.get_by_text("torn.csv, line 22")).to_have_count(0)
+    path.write_text(ROWS, "utf-8")
+    page.locator('input[type="file"]').set_input_files(path)
+    choose("Text", "comment")
+    choose("Language", "tongue")
+    expect(page.get_by_text("German (de) 5 dev, 5 test; French (fr) 5 dev, 5 test")).to_be_visible()
+    page.get_by_role("button", name="Save the task").click()
+    expect(page.get_by_test_id("stCode").filter(has_text='text = "comment"')).to_be_visible()
+    assert (cache_folder / "tasks" / "mine" / "mine.toml").is_file()
+    page.get_by_role("button", name="Use this task").click()
+    expect(page.get_by_role("link", name="Prune: its accuracy")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_role("link", name="Prune: its accuracy").click()
+    expect(page.locator("h1")).to_have_text("Prune")
+    expect(page.get_by_role("combobox", name="Task", exact=True)).to_have_value("mine")
+    expect(page.get_by_text("All heads on: final")).to_be_visible()

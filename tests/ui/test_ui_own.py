@@ -1,0 +1,189 @@
+"""The page of what people bring, with a real worker whose device is made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from app_pages import app_on, run_page, said
+from fake_client import FakeWorker
+from saved import save_classifier
+from streamlit.testing.v1 import AppTest
+from worker_fake import FakeBench
+from worker_running import running
+
+from headlab.tasks import names, task
+from headlab.ui.own_page import ERRORS
+
+pytestmark = pytest.mark.usefixtures("native_buttons")
+
+ROWS = "text,label,language\n" + "".join(f"turn {i},{'ab'[i % 2]},{('de', 'fr')[i // 10]}\n" for i in range(20))
+
+
+@pytest.fixture
+def app(cache: Path) -> Iterator[None]:
+    with (
+        running(cache, lambda: FakeBench(cache, 0.0)) as run,
+        app_on(cache, lambda: FakeWorker(run.client)),  # type: ignore[arg-type]
+    ):
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_classifier(tmp_path_factory.mktemp("models") / "mine")
+
+
+def entered(name: object) -> AppTest:
+    app = run_page("own")
+    app.text_input(key="own-model").set_value(str(name)).run()
+    assert not app.exception
+    return app
+
+
+def sent(*files: tuple[str, str | bytes]) -> AppTest:
+    app = run_page("own")
+    given = [(name, data if isinstance(data, bytes) else data.encode(), "") for name, data in files]
+    app.file_uploader(key="own-files").set_value(given).run()
+    assert not app.exception
+    return app
+
+
+def disabled(app: AppTest) -> dict[str, bool]:
+    return {button.key: button.disabled for button in app.button if str(button.key).startswith("own-")}
+
+
+def signs(app: AppTest) -> dict[str, str]:
+    """The sign of every check, by its name."""
+    (told,) = [element.value for element in app.markdown if "**Found:**" in element.value]
+    parts = [line.split("**") for line in told.split("  \n")]
+    return {name.rstrip(":"): sign[-3:].strip("[] ") for sign, name, *_ in parts}
+
+
+@pytest.mark.usefixtures("app")
+def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
+    app = entered(model)
+    assert set(signs(app).values()) == {"✓", "○"}
+    assert "2 layers × 3 heads = 6" in said(app)
+    assert "names of the 17 labels of task intents" in said(app)
+    app.button(key="own-load").click().run()
+    assert set(signs(app).values()) == {"✓"}
+    assert "2 layers × 4 heads = 8" in said(app)  # as the loaded one, which is made up here, has them
+    assert "50.0 % of its first 64 dev answers on intents in English (en) are right" in said(app)
+    assert "forwards" in said(app)
+    app.button(key="own-use-model").click().run()
+    assert app.selectbox(key="model").value == str(model)
+    assert "This model is chosen in the sidebar" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+@pytest.mark.parametrize(("spoil", "what"), [
+    (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "Weights"),
+    (lambda folder: (folder / "model.safetensors").write_bytes(b"torn"), "Weights"),
+    (lambda folder: (folder / "adapter_config.json").write_text("{}"), "Weights"),
+    (lambda folder: (folder / "config.json").write_text("{"), "Configuration"),
+    (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
+    (lambda folder: _config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2), "Labels"),
+    (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(tmp_path: Path, spoil, what: str) -> None:
+    spoil(save_classifier(tmp_path / "model"))
+    app = entered(tmp_path / "model")
+    assert {name for name, sign in signs(app).items() if sign == "✗"} == {what}
+    blocked = what != "Labels"  # a label map mends these, once the model is chosen
+    assert (disabled(app)["own-load"], disabled(app)["own-use-model"]) == (blocked, blocked)
+    save_classifier(tmp_path / "model")  # mended
+    (tmp_path / "model" / "adapter_config.json").unlink(missing_ok=True)
+    app.button(key="own-again").click().run()
+    assert "✗" not in signs(app).values()
+
+
+def _config(folder: Path, **more: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+
+@pytest.mark.usefixtures("app")
+@pytest.mark.parametrize("name", ["/no/such/folder", "../../nowhere", "no such thing", "x" * 400, "a\\b", "<b>x</b>"])
+def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
+    app = entered(name)
+    assert signs(app) == {"Found": "✗"}
+    assert disabled(app)["own-use-model"]
+
+
+@pytest.mark.usefixtures("app")
+def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
+    app = sent(("lights.csv", ROWS))
+    picked = {key: app.selectbox(key=box.key).value for box in app.selectbox for key in [str(box.key)] if "own-" in key}
+    assert {"text", "label", "language", "none"} == set(picked.values())
+    assert "French (fr) 5 dev, 5 test" in said(app)
+    app.button(key="own-save").click().run()
+    assert "lights is saved" in said(app)
+    code = [block.value for block in app.code]
+    assert any('language = "language"' in text for text in code)
+    assert any("tasks/lights/lights.toml" in text for text in code)
+    app.button(key="own-use-task").click().run()
+    assert (app.selectbox(key="task").value, list(app.session_state["langs"])) == ("lights", ["de", "fr"])
+    assert "This task is chosen in the sidebar" in said(app)
+    assert len(task("lights").examples("de", "dev")) == 5
+
+
+@pytest.mark.usefixtures("app")
+def test_errors_are_listed_by_line_with_their_number_and_nothing_can_be_saved() -> None:
+    app = sent(("x.csv", "text,label\nok,a\n" + "ragged\n" * 30))
+    assert "30 errors; the first 20" in said(app)
+    assert said(app).count("x.csv, line ") == ERRORS
+    assert "own-save" not in disabled(app)
+
+
+@pytest.mark.usefixtures("app")
+@pytest.mark.parametrize(("name", "data", "word"), [
+    ("x.csv", b"", "is empty"),
+    ("x.csv", b"a,b\n\xff,1\n", "not UTF-8"),
+    ("x.csv", b"a,b\n\0,1\n", "NUL"),
+    ("x.csv", b"text,label\n", "no rows"),
+    ("x.csv", b"a,a\n1,2\n", "appears twice"),
+    ("x.csv", b"alone\nx\ny\n", "both column alone"),
+    ("../../<b>x.tsv", b"text\tlabel\n\n", "1 fields"),
+    ("x.conllu", b"1\tx\n", "10"),
+])  # fmt: skip
+def test_a_strange_file_is_a_sentence(name: str, data: bytes, word: str) -> None:
+    app = sent((name, data))
+    assert word in said(app)
+    assert "own-save" not in disabled(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_files_by_language_and_split_are_known_by_their_names() -> None:
+    rows = "text\tlabel\na\tx\nb\ty\n"
+    app = sent(*((f"{code}.{split}.tsv", rows) for code in ("de", "en") for split in ("dev", "test")))
+    assert "German (de) 2 dev, 2 test; English (en) 2 dev, 2 test" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_a_column_of_splits_is_known_by_its_name_and_values() -> None:
+    app = sent(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
+    assert "English (en) 1 train, 1 dev, 1 test" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_conllu_asks_for_labels_of_words() -> None:
+    word = "1\tHaus\t_\t{0}" + "\t_" * 6 + "\n\n"
+    app = sent(("de.conllu", word.format("NOUN") + word.format("VERB")))
+    assert "2 labels: NOUN, VERB" in said(app)
+
+
+@pytest.mark.usefixtures("app")
+def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
+    app = sent(("intents.csv", ROWS))
+    assert "is the name of a task that comes with headlab" in said(app)
+    app.button(key="own-save").click().run()
+    assert "Not saved: there is another task intents already" in said(app)
+    (box,) = [one for one in app.text_input if str(one.key).startswith("own-name")]
+    box.set_value("mine").run()
+    assert "Not saved" not in said(app)
+    app.button(key="own-save").click().run()
+    assert "mine is saved" in said(app)
+    assert names()[-1] == "mine"
