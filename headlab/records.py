@@ -29,6 +29,14 @@ def content_key(value: object) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def part(spec: Any, *path: str) -> Any:
+    """The value at a path in a spec, or None."""
+    value = spec
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
 class Head(NamedTuple):
     """One attention head: stack name, layer and head, both counted from 0."""
 

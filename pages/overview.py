@@ -3,7 +3,7 @@
 import streamlit as st
 
 from headlab.pictures import maps_of
-from headlab.report.commands import part
+from headlab.records import part
 from headlab.store import default_root
 from headlab.studies.table import EXPERIMENTS, FRONT
 from headlab.tables import Report

@@ -11,7 +11,7 @@ import numpy as np
 
 from headlab.errors import HeadlabError
 from headlab.methods.table import METHODS, Method
-from headlab.records import Bools, canonical_json
+from headlab.records import Bools, canonical_json, part
 from headlab.scores import HeadScores
 from headlab.store import Result
 from headlab.value_functions import value_of
@@ -38,10 +38,7 @@ class Chosen:
 
 def spec_of(scores: HeadScores, *path: str) -> Any:
     """The value at a path in the scores' spec, None where the spec lacks it."""
-    value: Any = scores.spec
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return part(scores.spec, *path)
 
 
 def options_of(scores: HeadScores) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from headlab.files import read_json, write_atomic
 from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, mask_from_json
 from headlab.masks.mask import FORMAT as MASK
-from headlab.records import content_key
+from headlab.records import content_key, part
 from headlab.report import result_sections
-from headlab.report.commands import part
 from headlab.report.parts import MOST_ROWS, Facts, Folded, Item, Made, Printed, Section, printed
 from headlab.scores import Curve, HeadScores
 from headlab.store import Store

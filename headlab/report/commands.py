@@ -17,6 +17,7 @@ from headlab.labels import write_map
 from headlab.masks import Mask
 from headlab.methods.table import METHODS
 from headlab.options import option_words
+from headlab.records import part
 from headlab.roles.table import FILE
 from headlab.roles.table import NAME as ROLES
 from headlab.roles.table import OPTIONS as ROLE_OPTIONS
@@ -203,14 +204,6 @@ class Again:
     def quoted(self) -> tuple[tuple[str, ...], ...]:
         """The words of each command, quoted for a shell."""
         return tuple(tuple(map(shlex.quote, words)) for words in self.commands)
-
-
-def part(spec: Any, *path: str) -> Any:
-    """The value at a path in a spec, or None."""
-    value = spec
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 def job_of(kind: str, spec: Spec) -> tuple[str, dict[str, Any]]:

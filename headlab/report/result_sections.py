@@ -15,8 +15,8 @@ from headlab.masks.compare import Seen, seen
 from headlab.methods.costs import caution, cost_of
 from headlab.methods.table import METHODS
 from headlab.pictures import CHANCE, DASHES, DIVERGING, LINES, UNSURE, HeadMap, adjusted, maps_of
-from headlab.records import Floats, by_layer
-from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined, part
+from headlab.records import Floats, by_layer, part
+from headlab.report.commands import LANGUAGES, MADE_FROM, Again, again, cut, joined
 from headlab.report.figures import drawn
 from headlab.report.maps import (
     key,

@@ -12,7 +12,8 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.methods.costs import caution
 from headlab.methods.table import METHODS
-from headlab.report.commands import job_of, part, shell_lines
+from headlab.records import part
+from headlab.report.commands import job_of, shell_lines
 from headlab.report.parts import as_text, facts_of, spent
 from headlab.store import Result
 from headlab.studies.table import EXPERIMENTS, METHOD, METHOD_OPTIONS, Experiment

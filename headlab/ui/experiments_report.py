@@ -14,9 +14,9 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.masks import Mask
 from headlab.plots import report_figures
-from headlab.records import Head, content_key
+from headlab.records import Head, content_key, part
 from headlab.report.build import document, find, html, ordered_on
-from headlab.report.commands import part, shell_lines
+from headlab.report.commands import shell_lines
 from headlab.report.parts import Item
 from headlab.scores import HeadScores
 from headlab.store import Result, Store

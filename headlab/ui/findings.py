@@ -10,7 +10,7 @@ import numpy as np
 
 from headlab.methods.costs import caution, spec_of
 from headlab.pictures import MINUS, adjusted, is_signed
-from headlab.report.commands import part
+from headlab.records import part
 from headlab.scores import HeadScores, coarse
 from headlab.store import Result
 from headlab.studies.differences import ALPHA, COLUMNS

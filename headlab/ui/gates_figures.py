@@ -16,8 +16,7 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask, removal_order
 from headlab.pictures import MINUS
 from headlab.plots.gates import Dots, course, kept_by_layer, kept_by_stack, open_map, trade_off
-from headlab.records import Bools
-from headlab.report.commands import part
+from headlab.records import Bools, part
 from headlab.scores import HeadScores, kept_without
 from headlab.stats.agreement import by_chance
 from headlab.tables import Cell, Table

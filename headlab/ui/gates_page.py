@@ -15,8 +15,8 @@ from headlab.l0_gates import LearnedGates
 from headlab.masks import Mask
 from headlab.pictures import head_map
 from headlab.plots.heads import stacked
-from headlab.records import Floats
-from headlab.report.commands import part, shell_lines
+from headlab.records import Floats, part
+from headlab.report.commands import shell_lines
 from headlab.scores import HeadScores
 from headlab.store import Result, trained_folder
 from headlab.studies.remaining import COLUMNS, FORMATS, heads_by_role, same_model, staying

@@ -13,8 +13,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.l0_gates import LearnedGates
-from headlab.records import canonical_json
-from headlab.report.commands import part
+from headlab.records import canonical_json, part
 from headlab.report.parts import as_text
 from headlab.stats import holm
 from headlab.store import Result, trained_folder

@@ -14,8 +14,7 @@ from headlab.masks import RISKY_SHARE, Mask
 from headlab.methods import costs
 from headlab.methods.costs import PRECISION, settings, spec_of
 from headlab.methods.table import METHODS
-from headlab.records import Bools, Floats, HeadGrid, content_key
-from headlab.report.commands import part
+from headlab.records import Bools, Floats, HeadGrid, content_key, part
 from headlab.scores import RAW, HeadScores, coarse
 from headlab.store import Listing, Result
 

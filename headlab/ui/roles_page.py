@@ -13,8 +13,7 @@ import streamlit as st
 
 from headlab.errors import HeadlabError
 from headlab.plots.heads import in_order, look_of, roles_across_languages
-from headlab.records import Bools, Floats, Head
-from headlab.report.commands import part
+from headlab.records import Bools, Floats, Head, part
 from headlab.tables import Cell, Table
 from headlab.ui.figures import figure, show
 from headlab.ui.names import counted, head_from, head_key, head_words, language_title, page_link, plain

@@ -13,8 +13,8 @@ import streamlit as st
 from headlab.errors import HeadlabError
 from headlab.pictures import MINUS
 from headlab.plots.heads import IDLE, POSITIONAL, in_order, kind_of, look_of
-from headlab.records import Head, HeadGrid, Stack
-from headlab.report.commands import job_of, part
+from headlab.records import Head, HeadGrid, Stack, part
+from headlab.report.commands import job_of
 from headlab.roles.table import OPTIONS, resolve
 from headlab.store import Result
 from headlab.tables import Report, Table
