@@ -47,7 +47,7 @@ def pick_split():
 def board(choice, loaded, identity, now, results, measured):
     with guarded():
         known = st.session_state.setdefault("_figures", {})
-        with st.container(key="board"):  # laid out by shell.STYLE; in this order on a phone
+        with st.container(key="board"):  # laid out by static/page.css; in this order on a phone
             grid, figures, ways, more = (st.container(key=f"board-{name}") for name in AREAS)
         with figures:
             headline = st.container()

@@ -133,7 +133,7 @@ def small_multiples(
     def clicked(language: str) -> Callable[[Head], None] | None:
         return None if on_click is None else lambda head: on_click(language, head)
 
-    with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by shell.STYLE
+    with st.container(horizontal=True, key=f"maps-{key}"):  # a grid by static/page.css
         for language, shown in maps.items():
             with st.container():
                 draw_map(

@@ -354,7 +354,7 @@ def _metric(
     sure = row.done and row.low is not None and row.high is not None and (row.low > 0 or row.high < 0)
     colour: Literal["gray", "blue", "orange"] = ("blue" if (row.low or 0) > 0 else "orange") if sure else "gray"
     state = "final" if row.done else "provisional"
-    with st.container(key=f"{state}-{key}", width="content"):  # shell.STYLE greys what is provisional
+    with st.container(key=f"{state}-{key}", width="content"):  # static/page.css greys what is provisional
         st.metric(
             label, f"{100 * row.accuracy:.1f} %", headline(row, pruned, of), delta_color=colour, delta_arrow="off",
             width="content", help=about,

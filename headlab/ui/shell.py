@@ -339,34 +339,8 @@ def _stamp(root: Path) -> Stamp:
     return "\n".join(f"{p.parent.name}/{p.name} {s.st_mtime_ns} {s.st_size}" for p, s in stats)
 
 
-# The frame of every page.
+# The frame of every page; static/page.css has its style.
 
-# Streamlit leaves six empty lines at the top; its rows of containers do not share columns.
-STYLE = """<style>
-[data-testid="stMainBlockContainer"] { padding: 4.25rem 2.5rem 4rem; max-width: 1400px }
-[class*="st-key-maps-"] {
-  display: grid !important; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 1rem
-}
-[class*="st-key-maps-"] > * { width: auto !important; min-width: 0 }
-.st-key-headlab-presses { position: absolute; width: 0; height: 0 }
-[class*="st-key-row-"], [class*="st-key-save-"] { min-height: 1.65rem }
-[class*="st-key-forecast-"] { min-height: 3rem }
-@media (min-width: 641px) { /* grid of heads and figures side by side, what is secondary below each */
-  .st-key-board { display: grid !important; gap: 1rem 2.5rem; grid-template: "grid figures" min-content
-    "ways figures" auto "ways more" auto / minmax(375px, 5fr) minmax(0, 7fr) }
-  .st-key-board > :nth-child(1) { grid-area: grid } .st-key-board > :nth-child(2) { grid-area: figures }
-  .st-key-board > :nth-child(3) { grid-area: ways } .st-key-board > :nth-child(4) { grid-area: more }
-}
-.st-key-board [data-testid="stMetricValue"] { font-size: 1.75rem }
-[data-testid="stMetricDelta"] p { white-space: normal !important }
-.st-key-split [data-testid="stRadio"] { display: flex; align-items: center; gap: 1rem }
-[data-testid="stMain"]:has(.st-key-board) h1 { padding: 0 }
-[data-testid="stCaptionContainer"] { opacity: 0.8 } /* streamlit's own greys have less contrast than 4.5 */
-[data-testid="stMultiSelectTagsContainer"] [data-tag] { color: inherit; background: rgba(128, 144, 160, 0.25) }
-[class*="st-key-provisional-"] [data-testid="stMetricValue"] { opacity: 0.6 }
-.st-key-new-job [class*="st-key-forecast-"] { min-height: 4.5rem }
-@media (max-width: 640px) { [data-testid="stMainBlockContainer"] { padding: 4.25rem 1rem 3rem } }
-</style>"""
 HEAVY = ("pandas", "plotly.graph_objects", "scipy.stats", "scipy.cluster.hierarchy", "headlab.worker.client")
 LINKED = ("model", "task", "method", "langs", CLASSES, VARIANT)  # the choice's keys, in the link and of the widgets
 log = logging.getLogger(__name__)
@@ -418,9 +392,13 @@ def warm_up() -> None:
     gc.freeze()
 
 
+def _static(name: str) -> Path:
+    return Path(str(files("headlab.ui") / "static" / name))
+
+
 def icon() -> str:
     """Path of the app's icon; a named one would be fetched from the network."""
-    return str(files("headlab.ui") / "static" / "icon.svg")
+    return str(_static("icon.svg"))
 
 
 @contextmanager
@@ -443,7 +421,7 @@ def page(name: str, intro: str = "") -> Iterator[Choice]:
     name: of one of headlab's pages, or the title of another package's.  intro: what the latter answers.
     """
     boot()
-    st.html(STYLE)
+    st.html(_static("page.css"))
     own = name in PAGES
     st.title("headlab" if name == "overview" else PAGES[name][0] if own else name)
     if own:
