@@ -102,7 +102,12 @@ def answers_to(
     Returns the labelled words (None for the text itself), and for each mask the probabilities of the task's labels,
     float [answer, label].  Raises HeadlabError for a task without labels, and for a model that does not suit it.
     """
-    label_order(model, _with_labels(task))  # known from here on, also without its examples
+    if not task.labels:
+        raise HeadlabError(
+            f"task {task.name} has no labels to answer with; choose a task that labels texts or words",
+            code="changes.no_labels",
+        )
+    label_order(model, task)  # known from here on, also without its examples
     evaluator = Evaluator(model, replace(task, read=lambda *_: (example,)), task.languages[0], size=1)
     words = [_word(evaluator, 0, part) for part in range(int(evaluator.inputs.units[0]))]
     return words, [probabilities(evaluator, np.array([0]), mask) for mask in masks]

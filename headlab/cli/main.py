@@ -107,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError, OSError, ImportError) as error:
         if not out_of_memory(error):
             raise
-        print(f"headlab: {MEMORY_FULL}", file=sys.stderr)
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        print(f"headlab: {MEMORY_FULL} ({said})", file=sys.stderr)
         return FAILED
     except SystemExit as ended:  # typer always exits this way: done, help shown, a wrong argument, Ctrl-C
         if ended.code == INTERRUPTED:

@@ -228,8 +228,14 @@ def make_spec(
 
 
 def answers_spec(evaluator: Evaluator, ablation: str = "zero") -> dict[str, Any]:
-    """Everything that answers depend on except the mask; its sha256 names their folder."""
-    return _asked(evaluator, ablation) | {"kind": ANSWERS}
+    """Everything that answers depend on except the mask; its sha256 names their folder.
+
+    The kind of device is part of it, unless it is the processor: a masked model's answers are compared with these one
+    by one, and another kind of device may round an answer the other way.
+    """
+    device = evaluator.model.device.type
+    on = {} if device == "cpu" else {"device": device}
+    return _asked(evaluator, ablation) | {"kind": ANSWERS} | on
 
 
 def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:

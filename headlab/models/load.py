@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from headlab.errors import HeadlabError, out_of_memory, require_type
+from headlab.files import read_json
 from headlab.labels import told_by_names
 from headlab.models.allattention.modelling import OWN, make_known
 from headlab.models.checkpoint import Checkpoint, alone
@@ -242,6 +243,10 @@ class Fact(NamedTuple):
     words: str
 
 
+def _ended(error: HeadlabError) -> str:
+    return f"{str(error).rstrip('.')}."
+
+
 def examine(name: str, task: Task | None = None) -> list[Fact]:
     """Whether a model can be used, as far as its files tell; of a hub model, all but the weights are fetched.
 
@@ -252,12 +257,12 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     try:
         folder, sizes, words = _seen(name)
     except HeadlabError as error:
-        return [Fact("Found", False, f"{error}.")]
+        return [Fact("Found", False, _ended(error))]
     facts = [Fact("Found", True, words)]
     try:
         config = _config(folder)
     except BROKEN as error:
-        return [*facts, Fact("Configuration", False, f"{_unreadable(name, error)}.")]
+        return [*facts, Fact("Configuration", False, _ended(_unreadable(name, error)))]
     facts += [
         Fact("Configuration", True, f"config.json names model type {config.model_type}."),
         _weights(folder, sizes),
@@ -265,7 +270,7 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     try:
         kind = _class_of(config, name)
     except HeadlabError as error:
-        return [*facts, Fact("Architecture", False, f"{error}.")]
+        return [*facts, Fact("Architecture", False, _ended(error))]
     facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
     return facts if task is None or not task.labels else [*facts, _classes(kind.__name__, config, task)]
 
@@ -283,9 +288,19 @@ def _seen(name: str) -> tuple[Path, Mapping[str, int], str]:
         ) from error
     if here:
         return folder, sizes, f"A folder on the worker's machine, with {len(sizes)} files."
-    whole = any(file.endswith(".safetensors") for file in sizes)
+    whole = any(file.endswith(".safetensors") for file in sizes) and not _lacking(folder, sizes)
     words = f"On the hub, at revision {folder.name[:7]}{'; fetched already' * whole}."
     return folder, sizes if whole else hub_sizes(name), words
+
+
+def _lacking(folder: Path, sizes: Mapping[str, int]) -> list[str]:
+    """Files of weights that the folder's index names and the model does not have."""
+    index = folder / "model.safetensors.index.json"
+    try:
+        named = read_json(index)["weight_map"].values() if index.is_file() else ()
+    except (HeadlabError, LookupError, TypeError, AttributeError):  # reading the weights says what is wrong with it
+        return []
+    return sorted({str(file) for file in named} - set(sizes))
 
 
 def _weights(folder: Path, sizes: Mapping[str, int]) -> Fact:
@@ -299,6 +314,10 @@ def _weights(folder: Path, sizes: Mapping[str, int]) -> Fact:
     if not found:
         what = f"Only pickled weights ({pickled[0]})" if pickled else "No weights"
         return Fact("Weights", False, f"{what}; headlab reads safetensors alone, so convert the model first.")
+    if lacking := _lacking(folder, sizes):
+        return Fact(
+            "Weights", False, f"{lacking[0]} is missing, which the index of weights names; copy the model again."
+        )
     size = f"{sum(sizes[file] for file in found) / 1e6:,.1f} MB"
     if not all((folder / file).is_file() for file in found):
         return Fact("Weights", True, f"safetensors, {size} to fetch.")
@@ -332,9 +351,10 @@ def _grid(config: Any) -> Fact:
     """The head grid where the configuration tells it: of one stack with as many heads in every layer."""
     text = config.get_text_config()
     layers, heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
-    uneven = str(config.model_type).startswith(SHRUNK) or getattr(config, "is_encoder_decoder", False)
+    hybrid = len(set(getattr(text, "layer_types", None) or ["attention"])) > 1  # some layers may have no attention
+    uneven = str(config.model_type).startswith(SHRUNK) or getattr(config, "is_encoder_decoder", False) or hybrid
     if uneven or not isinstance(layers, int) or not isinstance(heads, int):
-        return Fact("Heads", None, "Their number differs by stack or layer; loading the model finds them.")
+        return Fact("Heads", None, "The configuration does not tell how many there are; loading the model finds them.")
     return Fact("Heads", True, f"{layers} layers × {heads} heads = {layers * heads}, by its configuration.")
 
 
@@ -342,7 +362,7 @@ def _vocabulary(folder: Path, name: str) -> Fact:
     try:
         tokenizer = _tokenizer(base_of(folder) if is_delta(folder) else folder, name)
     except HeadlabError as error:
-        return Fact("Tokenizer", False, f"{error}.")
+        return Fact("Tokenizer", False, _ended(error))
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
 
 
@@ -350,8 +370,15 @@ def _classes(kind: str, config: Any, task: Task) -> Fact:
     if not kind.endswith("Classification"):
         words = f"{kind} is no classifier, so it answers no task with labels such as {task.name}; use a fine-tuned one."
         return Fact("Labels", False, words)
+    try:
+        by_word = bool(task.examples(task.languages[0], "dev", 1)[0].words)
+    except HeadlabError:  # its data are not here, which its examples will say
+        by_word = kind.endswith("ForTokenClassification")
+    if by_word != kind.endswith("ForTokenClassification"):
+        what = "words" if by_word else "texts"
+        return Fact("Labels", False, f"{kind} does not label {what}, as task {task.name} asks; use a model that does.")
     names = [str(label) for _, label in sorted((config.id2label or {}).items())]
     try:
         return Fact("Labels", *told_by_names(task.name, task.labels, names, task.label_map))
     except HeadlabError as error:
-        return Fact("Labels", False, f"{error}.")
+        return Fact("Labels", False, _ended(error))

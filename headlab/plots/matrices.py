@@ -273,8 +273,11 @@ class Panel:
         return replace(self, weights={**self.weights, name: mean.round(3)})
 
     def without_special(self) -> Panel:
-        """The same without rows and columns of special tokens; the rest of the weights stay as they are."""
-        left = [at for at in range(len(self.tokens)) if at not in self.special]
+        """The same without rows and columns of special tokens; the rest of the weights stay as they are.
+
+        Unchanged where there is nothing else.
+        """
+        left = [at for at in range(len(self.tokens)) if at not in self.special] or list(range(len(self.tokens)))
         kept = {name: rows[np.ix_(left, left)] for name, rows in self.weights.items()}
         places = tuple(self.places[at] for at in left) if self.places else ()
         tokens = tuple(self.tokens[at] for at in left)
@@ -284,9 +287,10 @@ class Panel:
         """The same word by word: attention to a word is the sum over its pieces, attention from it their mean.
 
         As in Clark et al. 2019 (What Does BERT Look At?, section 4.1): rows still sum to 1.  A token of no word stays.
-        Unchanged where the words are not known, or where all of a text is one.
+        Unchanged where the words are not known, as where a tokenizer takes a whole text for one.
         """
-        if len(set(self.places) - {-1}) < 2:
+        known = set(self.places) - {-1}
+        if not known or (len(known) == 1 and len(self.title.split()) > 1):
             return self
         own = [(place, -1 if place >= 0 else at) for at, place in enumerate(self.places)]
         parts = [[at for at, other in enumerate(own) if other == part] for part in dict.fromkeys(own)]

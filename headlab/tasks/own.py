@@ -20,7 +20,16 @@ from headlab.errors import HeadlabError
 from headlab.files import MAX_SENT_BYTES, is_text, make_folder, unwritable, write_atomic
 from headlab.tasks import SAVED, names
 from headlab.tasks.base import KINDS, SPLITS, TREEBANK, Record, Split, decoded, lines_of, require_columns
-from headlab.tasks.declared import LANGUAGE, Row, check_place, declaration, declared_task, example_of, labels_of
+from headlab.tasks.declared import (
+    COLUMNS,
+    LANGUAGE,
+    Row,
+    check_place,
+    declaration,
+    declared_task,
+    example_of,
+    labels_of,
+)
 
 # Files as they were sent, and what is to be made of them.
 
@@ -133,6 +142,10 @@ class Checked:
 
 def check(draft: Draft) -> Checked:
     """Read every row as the task would. Raises HeadlabError for a name, columns or files that fit no task."""
+    if unknown := [name for name in draft.columns if name not in COLUMNS]:  # they become keys of the declaration
+        raise HeadlabError(
+            f"unknown column {unknown[0]!r:.60}; choose from {', '.join(COLUMNS)}", code="upload.column_unknown"
+        )
     text = _toml(draft, ())
     if not is_text(text):
         raise HeadlabError("a column's name is no text in UTF-8; give it another", code="upload.column_invalid")
@@ -369,7 +382,8 @@ def save(draft: Draft, cache: Path) -> Checked:
         raise _taken(draft.name)
     if root.is_dir() and sum(1 for _ in root.iterdir()) >= MOST:
         raise HeadlabError(
-            f"{MOST} tasks have been saved already; whoever runs headlab can remove some from {SAVED}/ below its cache",
+            f"{MOST} tasks have been saved already; whoever runs headlab can remove some from {SAVED}/ below its cache "
+            "and restart it",
             code="upload.tasks_too_many",
         )
     _put(root, draft.name, files, found)

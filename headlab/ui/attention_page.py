@@ -358,7 +358,7 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
     label = st.selectbox("What is meant (label)", labels, key="label", bind="query-params") if labels else None
     picked = []
     for language, place in zip(examples, st.columns(len(examples)), strict=True):
-        fitting = {e["text"]: e for e in examples[language] if e["label"] == label}
+        fitting = by_title(examples[language], label)
         if not fitting:
             place.caption(f"{language_title(language)} has no sentence with this label among its first {SENTENCES}.")
             continue
@@ -370,6 +370,16 @@ def _by_label(examples: Mapping[str, list[dict[str, Any]]]) -> list[Sentence]:
         )
         picked.append(_sentence(language, fitting[chosen]))
     return picked
+
+
+def by_title(examples: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Mapping[str, Any]]:
+    """The examples with a label by their text; of several with one text, all but the first by both of their texts."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for example in examples:
+        if example["label"] == label:
+            text, pair = example["text"], example.get("pair")
+            found.setdefault(f"{text}{PAIR}{pair}" if text in found and pair else text, example)
+    return found
 
 
 def _sentence(language: str, example: Mapping[str, Any]) -> Sentence:

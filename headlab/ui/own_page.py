@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -37,20 +36,26 @@ Finding = Mapping[str, Any]
 
 
 class Wanted(NamedTuple):
-    """A model, and what it is to be checked for.  languages: the first one chosen, if any."""
+    """A model, and what it is to be checked for.  languages: the first one chosen, if any.  classes: the label map."""
 
     model: str
     task: str
     method: str
     languages: tuple[str, ...]
+    classes: tuple[tuple[str, str], ...] = ()
 
     @property
     def stated(self) -> dict[str, str] | None:
-        """The label map that was typed for the model on the task; None if there is none, or it is refused."""
-        try:
-            return read_map(typed(self.model, self.task)) if typed(self.model, self.task) else None
-        except HeadlabError:
-            return None
+        """The label map; None if there is none."""
+        return dict(self.classes) or None
+
+
+def _classes(model: str, task: str) -> tuple[tuple[str, str], ...]:
+    """The label map that was typed for a model on a task; empty if there is none, or it is refused."""
+    try:
+        return tuple(read_map(typed(model, task)).items()) if typed(model, task) else ()
+    except HeadlabError:
+        return ()
 
 
 def model_part(choice: Choice) -> None:
@@ -62,9 +67,13 @@ def model_part(choice: Choice) -> None:
     if not name:
         st.caption("Its files are checked before its weights are read. A folder is one on the worker's machine.")
         return
-    wanted = Wanted(name, choice.task, choice.method, choice.languages[:1])
+    wanted = Wanted(name, choice.task, choice.method, choice.languages[:1], _classes(name, choice.task))
     with st.spinner("Looking at its files …"):
-        found = looked_at(client(), wanted, wanted.stated, st.session_state.get(AGAIN, 0))
+        try:
+            found = looked_at(client(), wanted, st.session_state.get(AGAIN, 0))
+        except HeadlabError as error:  # of the worker, which says nothing about the model
+            st.warning(f"{plain(str(error).rstrip('.'))}.")
+            return
     # another task or a label map mends labels, and either is chosen for the model that the sidebar has
     wrong = any(one["ok"] is False and one["what"] != "Labels" for one in found)
     _tell([*found, *([] if wrong else _loaded(wanted))])
@@ -92,12 +101,14 @@ def _load(wanted: Wanted) -> None:
 
 
 @st.cache_data(max_entries=16, ttl=300, show_spinner=False)
-def looked_at(_client: Client, wanted: Wanted, stated: Mapping[str, str] | None, again: int) -> list[Finding]:
-    """What a model's files tell. again: looks anew when it changes."""
+def looked_at(_client: Client, wanted: Wanted, again: int) -> list[Finding]:
+    """What a model's files tell; raises HeadlabError without a worker. again: looks anew when it changes."""
     known = wanted.task if wanted.task in names() and not unreadable(wanted.task) else None
     try:
-        return list(waited(lambda: _client.check(wanted.model, known, stated if known else None)))
+        return list(waited(lambda: _client.check(wanted.model, known, wanted.stated if known else None)))
     except HeadlabError as error:
+        if error.code.startswith("worker."):  # it says nothing about the model, so it must not be remembered
+            raise
         return [_wrong("Found", error)]
 
 
@@ -153,9 +164,8 @@ def _answers(worker: Client, wanted: Wanted) -> Finding:
     (language,), stated = wanted.languages, wanted.stated
 
     def first() -> Mapping[str, Any]:
-        asked = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=stated)
-        with closing(asked) as figures:  # type: ignore[type-var]
-            return dict(next(figures))
+        *_, last = worker.evaluate(wanted.model, wanted.task, language, size=FIRST, label_map=stated)
+        return dict(last)
 
     try:
         figure = waited(first)
@@ -179,7 +189,7 @@ def _cost(worker: Client, wanted: Wanted) -> Finding:
 
 # Files: which column means what.
 
-NONE, SAME = "none", "the same in all rows"
+NONE, SAME = "— none —", "— the same in all rows —"  # no column is called so
 ASKED = {
     "a label for each text": {"text": "Text", "pair": "Second text", "label": "Label"},
     "a label for each word": {"words": "Words", "labels": "Labels of the words"},
@@ -194,7 +204,6 @@ GUESSES = {
     "language": r"lang(uage)?|locale", "split": r"split|set|partition",
 }  # fmt: skip
 SPLIT_NAMES: Mapping[Split, str] = {"train": r"train(ing)?", "dev": r"dev|valid(ation)?|val", "test": r"test|eval"}
-CODE = re.compile(r"[a-z]{2}(-[A-Za-z]{2,4})?")
 SHOWN, ERRORS = 10, 20  # rows of the preview, and errors that are listed
 SAVED, SAID = "_own_saved", "_own_said"
 
@@ -425,8 +434,11 @@ def _named_split(name: str) -> Split | None:
 
 
 def _named_language(name: str) -> str:
-    """The language code that a file's name has as one of its parts, or English."""
-    return next((part for part in re.split(r"[._ ]+", name)[:-1] if CODE.fullmatch(part)), "en")
+    """The language code at the end of a file's name, beside that of its split; English where there is none."""
+    split = "|".join(SPLIT_NAMES.values())
+    stem = re.sub(rf"(^|[._ -])({split})(?=[._ -]|$)", "", PurePosixPath(name).stem, flags=re.IGNORECASE)
+    found = re.search(r"(?:^|[._ -])([a-z]{2}(-[A-Z][A-Za-z]{1,3})?)$", stem)
+    return found[1] if found and language_title(found[1]) != found[1] else "en"
 
 
 # Saving, and what to do with a saved task.

@@ -221,13 +221,13 @@ def presets(choice: Choice, heads: int) -> None:
     """
     shown = _on_cached(choice, spec_of(choice, heads, held(PREFIX)))
     row(
-        Button("Quick, about two minutes", "front-quick", _quick, (shown,), icon="bolt"),
+        Button("Quick", "front-quick", _quick, (shown,), icon="bolt"),
         Button("Full", "front-full", _fill, (ORDERED, SIZED, None), icon="done_all"),
     )
     st.caption(
-        "Quick tries one order of removal, and as many sizes as this machine measures in that time; the rest is told "
-        f"below. Full tries {len(ORDERED)} orders at {SIZED} sizes. Scores that are not in the cache take longer than "
-        "either."
+        "Quick tries one order of removal, and as many sizes as this machine measures in about two minutes, three at "
+        f"least; how long it takes is told below. Full tries {len(ORDERED)} orders at {SIZED} sizes. Scores that are "
+        "not in the cache take longer than either."
     )
 
 

@@ -14,7 +14,7 @@ from headlab.plots.matrices import GIVEN, LINKS, Panel, strongest_link, visible
 from headlab.records import CHANGES
 from headlab.tables import NOTHING
 from headlab.tasks import names, task
-from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, examples_of
+from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, by_title, examples_of
 from headlab.ui.figures import ticked
 from headlab.ui.names import counted, head_from, head_key, language_title, plain
 from headlab.ui.presses import button, give, uninterrupted
@@ -190,29 +190,37 @@ def _of_words(sentence: Sentence, found: Sequence[Mapping[str, Any]]) -> list[st
 def draw_told(sentences: Sequence[Sentence], answers: Sequence[Mapping[str, Any]], heads: int) -> None:
     """Draw the answers with the heads on and off below the picture, or a sentence on why there are none."""
     notes = dict.fromkeys(plain(answer["note"]) for answer in answers if answer["note"])
+    whose = (s.title for s, answer in zip(sentences, answers, strict=True) if not answer["answers"])
     rows = told(sentences, answers, heads)
     if rows.empty:
         st.caption(f"What the model says without these heads is not shown: {'; '.join(notes)}.")
         return
     st.markdown(f"##### What the model says with {'this head' if heads == 1 else f'these {heads} heads'} on and off")
     st.table(rows.map(plain), border="horizontal", hide_index=True)
-    st.caption("; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + ".")
+    without = f" No answers: {plain(', '.join(titles))}." if (titles := list(whose)) else ""
+    st.caption(
+        "; ".join(["Off: the heads' output is 0. Probabilities are among the task's labels", *notes]) + f".{without}"
+    )
 
 
 # Where else a head does that: the task's sentences by its strongest link of a kind.
 
 LOOKED, LISTED = 64, 20
+LONGEST = 2000  # characters that the worker takes
 LOOK = "_elsewhere"
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def looked(_client: Client, fingerprint: str, model: str, task: str, language: str, head: str) -> list[Panel]:
-    """Attention of a head in the first sentences of a language; their titles are the texts."""
-    asked = [list(head_from(head))]
-    return [
-        Panel.of(one["text"], waited(partial(_client.attention, model, one["text"], asked, one["pair"], one["words"])))
-        for one in examples_of(_client, task, language)[:LOOKED]
-    ]
+def looked(_client: Client, fingerprint: str, model: str, task: str, language: str, head: str) -> list[Panel | None]:
+    """Attention of a head in the first sentences of a language, whose titles are the texts; None for one too long."""
+    asked, found = [list(head_from(head))], list[Panel | None]()
+    for one in examples_of(_client, task, language)[:LOOKED]:
+        if max(len(one["text"]), len(one["pair"] or "")) > LONGEST:
+            found.append(None)
+            continue
+        answer = waited(partial(_client.attention, model, one["text"], asked, one["pair"], one["words"]))
+        found.append(Panel.of(one["text"], answer))
+    return found
 
 
 def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name: str) -> None:
@@ -226,11 +234,15 @@ def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name:
         if st.session_state.get(LOOK) != asked:
             button(f"Look through the first {LOOKED} sentences", key="elsewhere", on_press=_look, args=(asked,))
             return
+        if kind == GIVEN and not token.strip():
+            st.caption("Type the token, as it is written in the sentences.")
+            return
         with st.spinner("Asking the worker …"):
             panels = looked(worker, *asked)
-        found = ranked(panels, head, kind, token)
+        found, long = ranked(panels, head, kind, token), panels.count(None)
+        over = f" {counted(long, 'sentence')} of over {LONGEST:,} characters left out." if long else ""
         if found.empty:
-            st.caption(f"None of the first {len(panels)} sentences has such a link.")
+            st.caption(f"None of the first {len(panels)} sentences has such a link.{over}")
             return
 
         def opened() -> None:
@@ -242,18 +254,16 @@ def elsewhere(worker: Client, choice: Choice, fingerprint: str, head: str, name:
             column_config={"Weight": st.column_config.NumberColumn(format="%.3f")},
         )  # fmt: skip
         which = f"the {len(found)} of the first {len(panels)} sentences with its strongest link of this kind"
-        st.caption(f"{plain(name)}: {which}. Tick a row to open its sentence.")
+        st.caption(f"{plain(name)}: {which}.{over} Tick a row to open its sentence.")
 
 
-def ranked(panels: Sequence[Panel], head: str, kind: str, token: str = "") -> pd.DataFrame:
+def ranked(panels: Sequence[Panel | None], head: str, kind: str, token: str = "") -> pd.DataFrame:
     """The sentences with a head's strongest links of a kind, the strongest first; the index is a sentence's number."""
-    links = [strongest_link(panel, head, kind, token) for panel in panels]
-    found = sorted(((-link.weight, at, link) for at, link in enumerate(links) if link))[:LISTED]
-    rows = [
-        (link.weight, panels[at].tokens[link.query], panels[at].tokens[link.key], panels[at].title)
-        for _, at, link in found
-    ]
-    return pd.DataFrame(rows, columns=["Weight", "From", "To", "Sentence"], index=[at for _, at, _ in found])
+    links = [(at, panel, strongest_link(panel, head, kind, token)) for at, panel in enumerate(panels) if panel]
+    found = sorted(((-link.weight, at, link, panel) for at, panel, link in links if link), key=lambda row: row[:2])
+    rows = [(link.weight, of.tokens[link.query], of.tokens[link.key], of.title) for _, _, link, of in found[:LISTED]]
+    index = [at for _, at, *_ in found[:LISTED]]
+    return pd.DataFrame(rows, columns=["Weight", "From", "To", "Sentence"], index=index)
 
 
 def _look(asked: tuple[str, ...]) -> None:
@@ -269,4 +279,6 @@ def open_sentence(worker: Client, choice: Choice, language: str, at: int) -> Non
     give("row", at)
     if example["label"] is not None:
         give("label", example["label"])
-    give(f"sentence-{language}", example["text"])
+    titles = by_title(examples_of(worker, choice.task, language), example["label"])
+    give(f"sentence-{language}", next(title for title, one in titles.items() if one["text"] == example["text"]
+                                      and one.get("pair") == example.get("pair")))  # fmt: skip

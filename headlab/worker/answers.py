@@ -48,15 +48,11 @@ def paired(whole: Iterator[Evaluation], masked: Iterator[Evaluation]) -> Iterato
 
 
 def untouched(evaluator: Evaluator, store: Store) -> Iterator[Evaluation]:
-    """The untouched model's answers: those known or stored at once, or growing as they are computed, and then stored.
-
-    Those of another kind of device are other ones: a masked model's are compared with them answer by answer.
-    """
+    """The untouched model's answers: known or stored ones at once, or growing as they are computed, and then stored."""
     if evaluator.knows:
         yield from evaluator.stream(None)
         return
-    device, digest = evaluator.model.device.type, full_mask(evaluator.model.grid).digest
-    run = store.run(answers_spec(evaluator) | ({} if device == "cpu" else {"device": device}))
+    run, digest = store.run(answers_spec(evaluator)), full_mask(evaluator.model.grid).digest
     kept = None
     with suppress(HeadlabError):  # damaged, in a cache that is read-only and takes no log
         kept = run.answers(digest, evaluator.examples)

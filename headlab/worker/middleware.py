@@ -148,7 +148,7 @@ log = logging.getLogger(__name__)
 TOO_LARGE = f"the request is larger than {MAX_BODY >> 20} MiB, or for a task's files {MAX_SENT >> 20} MiB"
 OPEN_PATH = "/health"
 SENT_PATH, MAX_SENDERS = "/tasks", 4  # files come here, so bodies may be larger, and few are held in memory at a time
-BODY_SECONDS = 20.0
+BODY_SECONDS, SENT_SECONDS = 20.0, 300.0  # within which a body arrives
 MAX_REQUESTS = 400
 HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::[0-9]{1,5})?", re.IGNORECASE)
 HEADERS = {
@@ -196,7 +196,8 @@ class AccessControl:
         sends = _sends_files(scope)
         self._inside, self._senders = self._inside + 1, self._senders + sends
         try:
-            await self._app(scope, _limited(receive, MAX_SENT if sends else MAX_BODY), _with_headers(watched))
+            most, seconds = (MAX_SENT, SENT_SECONDS) if sends else (MAX_BODY, BODY_SECONDS)
+            await self._app(scope, _limited(receive, most, seconds), _with_headers(watched))
         except Exception as error:  # last resort: nothing but a message may get out
             log_failure(log, _what(scope), error)
             if not started:
@@ -231,10 +232,10 @@ def _sends_files(scope: Scope) -> bool:
     return bool(scope["path"] == SENT_PATH and scope["method"] == "POST")
 
 
-def _limited(receive: Receive, most: int) -> Receive:
+def _limited(receive: Receive, most: int, seconds: float) -> Receive:
     """The request's body as it arrives. Raises HTTPException if it gets too large (413) or takes too long (408)."""
     loop = asyncio.get_running_loop()
-    until, taken, whole = loop.time() + BODY_SECONDS, 0, False
+    until, taken, whole = loop.time() + seconds, 0, False
 
     async def counted() -> Message:
         nonlocal taken, whole
@@ -243,7 +244,7 @@ def _limited(receive: Receive, most: int) -> Receive:
         try:
             message = await asyncio.wait_for(receive(), max(0.0, until - loop.time()))
         except TimeoutError:
-            raise HTTPException(408, f"the request did not arrive within {BODY_SECONDS:.0f} s") from None
+            raise HTTPException(408, f"the request did not arrive within {seconds:.0f} s") from None
         taken += len(message.get("body", b""))
         whole = not message.get("more_body", False)
         if taken > most:

@@ -174,6 +174,14 @@ def test_a_task_name_that_could_be_a_path_is_refused(cache: Path, name: str) -> 
     assert not cache.exists()
 
 
+def test_a_column_that_no_task_has_is_refused_before_it_is_written(cache: Path) -> None:
+    one = draft()
+    for key in ('id = "text"\ngroup', 'text = "x" #', "nonsense"):
+        with raises("upload.column_unknown"):
+            save(replace(one, columns={**one.columns, key: "text"}), cache)
+    assert not cache.exists()
+
+
 @pytest.mark.parametrize("language", ["../de", "d e", "", "1", "de\0"])
 def test_a_language_that_could_be_a_path_is_refused(cache: Path, language: str) -> None:
     with raises("upload.no_language" if not language else "upload.language_invalid"):

@@ -249,9 +249,26 @@ def test_words_instead_of_pieces_are_those_of_the_slow_derivation_and_rows_still
     assert merged.special == (0, 4)
     np.testing.assert_allclose(merged.weights["h"], word_weights(weights, list(seen.places)), atol=0.0005)
     np.testing.assert_allclose(merged.weights["h"].sum(axis=1), 1, atol=0.003)
-    one = pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1))
-    assert one.in_words() is one
+    one = dataclasses.replace(pieces(weights, (-1, 0, 0, 0, 0, 0, 0, -1)), title="two words")
+    assert one.in_words() is one  # the tokenizer takes the whole text for a word
     assert Options(words=True).of(one) is one
+    word = dataclasses.replace(one, title="Hello", words=("Hello",)).in_words()
+    assert word.tokens == ("<s>", "Hello", "</s>")
+    assert dataclasses.replace(one, title="Hello", words=(), places=()).in_words().tokens == one.tokens
+
+
+def test_a_sentence_of_special_tokens_alone_stays_when_they_are_hidden(rng):
+    seen = Panel("", ("<s>", "</s>"), {"h": rng.dirichlet(np.ones(2), 2)}, special=(0, 1))
+    assert Options(hide=True).of(seen).tokens == ("<s>", "</s>")
+
+
+def test_texts_that_occur_again_are_told_apart_by_their_second_text():
+    def one(text, pair, label="yes"):
+        return {"text": text, "pair": pair, "label": label}
+
+    rows = [one("A", "B"), one("A", "C"), one("D", None), one("A", "E", "no")]
+    found = attention_page.by_title(rows, "yes")
+    assert {title: row["pair"] for title, row in found.items()} == {"A": "B", "A ||| C": "C", "D": None}
 
 
 def test_special_tokens_are_left_out_without_renormalising_and_the_mean_is_one_more_head(rng):
@@ -429,10 +446,10 @@ def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left
     def one(title, weight, *tokens):
         return Panel(title, tokens, {"h": np.full((len(tokens),) * 2, weight)})
 
-    panels = [one("low", 0.2, "a", "b"), one("none", 0.9, "a"), one("high", 0.4, "c", "d")]
+    panels = [one("low", 0.2, "a", "b"), None, one("none", 0.9, "a"), one("high", 0.4, "c", "d")]
     rows = ranked(panels, "h", LINKS[1])
     assert rows.to_numpy().tolist() == [[0.4, "c", "d", "high"], [0.2, "a", "b", "low"]]
-    assert list(rows.index) == [2, 0]
+    assert list(rows.index) == [3, 0]
 
 
 @pytest.mark.usefixtures("native_buttons")
@@ -447,3 +464,7 @@ def test_the_page_looks_through_the_sentences_only_when_it_is_asked(worker):
     app.selectbox(key="elsewhere-kind").set_value(LINKS[1]).run()
     assert app.dataframe[-1].value["Weight"].tolist() == [1.0]
     assert sum(call[0] == "attention" for call in worker.calls) == 2
+    app.selectbox(key="elsewhere-kind").set_value(LINKS[-1]).run()
+    assert "Type the token" in said(app)
+    app.text_input(key="elsewhere-token").set_value("LICHT").run()
+    assert app.dataframe[-1].value["To"].tolist() == ["licht"]

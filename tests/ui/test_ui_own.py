@@ -15,7 +15,7 @@ from worker_fake import FakeBench
 from worker_running import running
 
 from headlab.tasks import names, task
-from headlab.ui.own_page import ERRORS
+from headlab.ui.own_page import ERRORS, NONE
 
 pytestmark = pytest.mark.usefixtures("native_buttons")
 
@@ -71,7 +71,7 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     app.button(key="own-load").click().run()
     assert set(signs(app).values()) == {"✓"}
     assert "2 layers × 4 heads = 8" in said(app)  # as the loaded one, which is made up here, has them
-    assert "50.0 % of its first 64 dev answers on intents in English (en) are right" in said(app)
+    assert "50.0 % of its first 512 dev answers on intents in English (en) are right" in said(app)
     assert "forwards" in said(app)
     app.button(key="own-use-model").click().run()
     assert app.selectbox(key="model").value == str(model)
@@ -87,6 +87,8 @@ def test_a_model_is_checked_by_its_files_loaded_and_chosen(model: Path) -> None:
     (lambda folder: _config(folder, architectures=["NoSuchModel"]), "Architecture"),
     (lambda folder: _config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"}, num_labels=2), "Labels"),
     (lambda folder: (folder / "tokenizer.json").unlink(), "Tokenizer"),
+    (lambda folder: _shard(folder), "Weights"),
+    (lambda folder: _config(folder, architectures=["BertForTokenClassification"]), "Labels"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(tmp_path: Path, spoil, what: str) -> None:
     spoil(save_classifier(tmp_path / "model"))
@@ -95,9 +97,16 @@ def test_what_is_wrong_with_a_model_is_told_before_it_is_loaded(tmp_path: Path, 
     blocked = what != "Labels"  # a label map mends these, once the model is chosen
     assert (disabled(app)["own-load"], disabled(app)["own-use-model"]) == (blocked, blocked)
     save_classifier(tmp_path / "model")  # mended
-    (tmp_path / "model" / "adapter_config.json").unlink(missing_ok=True)
+    for left in ("adapter_config.json", "model.safetensors.index.json"):
+        (tmp_path / "model" / left).unlink(missing_ok=True)
     app.button(key="own-again").click().run()
     assert "✗" not in signs(app).values()
+
+
+def _shard(folder: Path) -> None:
+    """As if one of two files had not been copied."""
+    named = {"bert.pooler.dense.weight": "model.safetensors", "classifier.weight": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
 
 
 def _config(folder: Path, **more: object) -> None:
@@ -117,7 +126,7 @@ def test_a_model_that_is_nowhere_is_a_sentence(name: str) -> None:
 def test_a_dropped_file_becomes_the_task_of_the_sidebar() -> None:
     app = sent(("lights.csv", ROWS))
     picked = {key: app.selectbox(key=box.key).value for box in app.selectbox for key in [str(box.key)] if "own-" in key}
-    assert {"text", "label", "language", "none"} == set(picked.values())
+    assert {"text", "label", "language", NONE} == set(picked.values())
     assert "French (fr) 5 dev, 5 test" in said(app)
     app.button(key="own-save").click().run()
     assert "lights is saved" in said(app)
@@ -163,6 +172,16 @@ def test_files_by_language_and_split_are_known_by_their_names() -> None:
 
 
 @pytest.mark.usefixtures("app")
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("train.de.csv", "de"), ("de_dev.csv", "de"), ("zh-CN.test.csv", "zh-CN"), ("my.to.csv", "en"),
+     ("reviews_no_2.csv", "en"), ("reviews.csv", "en"), ("fr.csv", "fr"), ("qq.csv", "en")],
+)  # fmt: skip
+def test_a_file_s_language_is_read_from_the_end_of_its_name(name: str, code: str) -> None:
+    (asked,) = [one for one in sent((name, "text,label\na,x\nb,y\n")).text_input if "code-0" in str(one.key)]
+    assert asked.value == code
+
+
 def test_a_column_of_splits_is_known_by_its_name_and_values() -> None:
     app = sent(("x.csv", "text,label,split\na,x,train\nb,y,validation\nc,y,test\n"))
     assert "English (en) 1 train, 1 dev, 1 test" in said(app)

@@ -24,7 +24,7 @@ from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, compare
 from headlab.hooks.model import Model
 from headlab.masks import Mask
-from headlab.methods.run import score
+from headlab.methods.run import answers_spec, score
 from headlab.records import Head, HeadGrid
 from headlab.store import Store
 from headlab.tasks.base import Example, Task
@@ -234,6 +234,15 @@ def test_a_damaged_or_foreign_baseline_is_computed_anew(tmp_path: Path) -> None:
         assert path.read_bytes() == good
     assert "skipped" in (path.parent / "log.txt").read_text()
     assert told(tmp_path, seed=1) == (other, 0)
+
+
+def test_answers_of_another_kind_of_device_are_other_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So neither live figures nor experiments, which share this, take one device's answers for another's."""
+    model = tiny_model("bert", tokenizer=words())
+    evaluator = Evaluator(model, Task("intents", LABELS, LANGUAGES, False, sentences), LANGUAGES[0], "dev", 8)
+    here = answers_spec(evaluator)
+    monkeypatch.setattr(Model, "device", property(lambda _: torch.device("cuda")))
+    assert answers_spec(evaluator) == here | {"device": "cuda"}
 
 
 def test_a_changed_weight_or_example_gets_no_stale_figure(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ window.requirejs = (names, start) => start(window.jQuery, window.d3);
         put(out, 'text', { x: x + 16, y: y + 14, 'font-size': 14 }, head.textContent);
       }
       const shown = panel.querySelector('#vis svg');
+      if (!shown) continue; // nothing was drawn of this sentence
       put(out, 'g', { transform: `translate(${at(shown).x} ${at(shown).y})` }).append(
         ...[...shown.children].map((child) => child.cloneNode(true)),
       );
