@@ -20,6 +20,7 @@ from tiny import tiny_model
 from tiny_task import tiny_task, tiny_tokenizer
 
 import headlab
+from headlab import evaluator
 from headlab.cli.evaluate import chosen_ablation
 from headlab.cli.main import main
 from headlab.evaluator import Evaluator, compare
@@ -41,6 +42,12 @@ CASES: dict[str, Task] = {
     "bert-tokens": WORDS,
     "marian": PAIRS,
 }
+
+
+@pytest.fixture(autouse=True)
+def _one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All examples of these tests are computed in one part, as in one batch, so that steps can be counted."""
+    monkeypatch.setattr(evaluator, "CHUNKS", (32,))
 
 
 @pytest.fixture(scope="module")
