@@ -29,7 +29,13 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
 
     Raises HeadlabError for a task without labels, and for another model's mask.
     """
-    task = _with_labels(evaluator.task)
+    task = evaluator.task
+    if not task.labels:
+        raise HeadlabError(
+            f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
+            "labels texts or words",
+            code="changes.no_labels",
+        )
     whole, masked = evaluator.evaluate(), evaluator.evaluate(mask, ablation=ablation)
     places = np.flatnonzero(whole.predicted != masked.predicted)
     units = evaluator.inputs.units
@@ -53,16 +59,6 @@ def changes(evaluator: Evaluator, mask: Mask, *, ablation: str = "zero") -> list
         )  # fmt: skip
         found.append(told)
     return found
-
-
-def _with_labels(task: Task) -> Task:
-    if not task.labels:
-        raise HeadlabError(
-            f"task {task.name} has no labels, so no answer can be right before and wrong after; choose a task that "
-            "labels texts or words",
-            code="changes.no_labels",
-        )
-    return task
 
 
 def _word(evaluator: Evaluator, row: int, part: int) -> str | None:

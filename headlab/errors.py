@@ -40,6 +40,11 @@ def out_of_memory(error: BaseException | None) -> bool:
     return mapped or isinstance(error, MemoryError)
 
 
+def as_sentence(error: HeadlabError) -> str:
+    """The message with one full stop at its end."""
+    return f"{str(error).rstrip('.')}."
+
+
 def _remade(kind: type[HeadlabError], *args: Any) -> HeadlabError:
     return kind.__new__(kind, *args)
 

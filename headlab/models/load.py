@@ -14,7 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
-from headlab.errors import HeadlabError, out_of_memory, require_type
+from headlab.errors import HeadlabError, as_sentence, out_of_memory, require_type
 from headlab.files import read_json
 from headlab.labels import told_by_names
 from headlab.models.allattention.modelling import OWN, make_known
@@ -243,10 +243,6 @@ class Fact(NamedTuple):
     words: str
 
 
-def _ended(error: HeadlabError) -> str:
-    return f"{str(error).rstrip('.')}."
-
-
 def examine(name: str, task: Task | None = None) -> list[Fact]:
     """Whether a model can be used, as far as its files tell; of a hub model, all but the weights are fetched.
 
@@ -257,12 +253,12 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     try:
         folder, sizes, words = _seen(name)
     except HeadlabError as error:
-        return [Fact("Found", False, _ended(error))]
+        return [Fact("Found", False, as_sentence(error))]
     facts = [Fact("Found", True, words)]
     try:
         config = _config(folder)
     except BROKEN as error:
-        return [*facts, Fact("Configuration", False, _ended(_unreadable(name, error)))]
+        return [*facts, Fact("Configuration", False, as_sentence(_unreadable(name, error)))]
     facts += [
         Fact("Configuration", True, f"config.json names model type {config.model_type}."),
         _weights(folder, sizes),
@@ -270,7 +266,7 @@ def examine(name: str, task: Task | None = None) -> list[Fact]:
     try:
         kind = _class_of(config, name)
     except HeadlabError as error:
-        return [*facts, Fact("Architecture", False, _ended(error))]
+        return [*facts, Fact("Architecture", False, as_sentence(error))]
     facts += [_architecture(kind.__name__, str(config.model_type)), _grid(config), _vocabulary(folder, name)]
     return facts if task is None or not task.labels else [*facts, _classes(kind.__name__, config, task)]
 
@@ -362,7 +358,7 @@ def _vocabulary(folder: Path, name: str) -> Fact:
     try:
         tokenizer = _tokenizer(base_of(folder) if is_delta(folder) else folder, name)
     except HeadlabError as error:
-        return Fact("Tokenizer", False, _ended(error))
+        return Fact("Tokenizer", False, as_sentence(error))
     return Fact("Tokenizer", True, f"{type(tokenizer).__name__} with {len(tokenizer):,} tokens.")
 
 
@@ -381,4 +377,4 @@ def _classes(kind: str, config: Any, task: Task) -> Fact:
     try:
         return Fact("Labels", *told_by_names(task.name, task.labels, names, task.label_map))
     except HeadlabError as error:
-        return Fact("Labels", False, _ended(error))
+        return Fact("Labels", False, as_sentence(error))

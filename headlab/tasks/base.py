@@ -261,11 +261,8 @@ CONLLU = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEP
 WORD, NO_WORD = re.compile("[1-9][0-9]{0,5}"), re.compile("[0-9]{1,6}[-.][0-9]{1,6}")
 
 
-def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
-    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
-
-    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
-    """
+def conllu_fields(line: str, path: Where, number: int) -> list[str]:
+    """The fields of a line of CoNLL-U. Raises HeadlabError unless there is one for each column."""
     fields = line.split("\t")
     if len(fields) != len(CONLLU):
         raise HeadlabError(
@@ -273,7 +270,15 @@ def word_fields(line: str, path: Where, number: int, following: int) -> list[dic
             f"({', '.join(CONLLU)}): {line!r:.60}",
             code="treebank.fields_mismatch",
         )
-    told = dict(zip(CONLLU, fields, strict=True))
+    return fields
+
+
+def word_fields(line: str, path: Where, number: int, following: int) -> list[dict[str, str]]:
+    """The fields of a line of CoNLL-U by column; empty for a multiword token or an empty node.
+
+    following: the word's number in its sentence.  Raises HeadlabError naming file, line and column.
+    """
+    told = dict(zip(CONLLU, conllu_fields(line, path, number), strict=True))
     if NO_WORD.fullmatch(told["ID"]):
         return []
     if not WORD.fullmatch(told["ID"]) or int(told["ID"]) != following:
@@ -300,16 +305,22 @@ def read_records(path: Path, kind: str, columns: Sequence[str]) -> Sequence[Reco
 
     kind: a key of KINDS.  Raises HeadlabError naming file, line and column.
     """
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read {path} ({error.strerror}); check the task's files", code="data.unreadable"
-        ) from error
-    found = _records(path, kind, stat.st_mtime_ns, stat.st_size)
+    _, changed, size = state_of(path)
+    found = _records(path, kind, changed, size)
     for record in found:
         require_columns(record, path, columns)
     return found
+
+
+def state_of(file: Path) -> tuple[Path, int, int]:
+    """A file with its modification time and size. Raises HeadlabError if it cannot be read."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise HeadlabError(
+            f"cannot read {file} ({error.strerror}); check the task's files", code="data.unreadable"
+        ) from error
+    return file, found.st_mtime_ns, found.st_size
 
 
 def require_columns(record: Record, where: Where, columns: Sequence[str]) -> None:

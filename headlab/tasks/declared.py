@@ -27,6 +27,7 @@ from headlab.tasks.base import (
     in_order,
     read_records,
     read_text,
+    state_of,
 )
 
 # The declaration of a task: a TOML file that says where its examples are and what their columns mean.
@@ -237,21 +238,10 @@ def declared_task(path: Path, data: Path | None = None, seed: int = 0) -> Task:
     """
     said, root = read_declaration(path), _root(path, data)
     files = (path, *(part.path for part in _parts(said, root)))
-    languages, labels = _learned(path, root, tuple(_state(file) for file in files))
+    languages, labels = _learned(path, root, tuple(map(state_of, files)))
     salt = content_key([list(labels), said.aligned])
     reader = partial(read, said, root, labels, languages[0])
     return Task(said.name, labels, languages, said.aligned, reader, seed, salt, said.label_map)
-
-
-def _state(file: Path) -> tuple[Path, int, int]:
-    """A file with its modification time and size. Raises HeadlabError if it cannot be read."""
-    try:
-        found = file.stat()
-    except OSError as error:
-        raise HeadlabError(
-            f"cannot read {file} ({error.strerror}); check the task's files", code="data.unreadable"
-        ) from error
-    return file, found.st_mtime_ns, found.st_size
 
 
 def declared_source(path: Path, data: Path | None = None) -> Source:

@@ -18,6 +18,7 @@ from headlab.tasks.base import (
     Source,
     Split,
     Task,
+    conllu_fields,
     folder_or_hub,
     in_order,
     languages_in,
@@ -131,13 +132,7 @@ def _word(line: str, path: Path, number: int, following: int) -> list[tuple[str,
     from conllu.exceptions import ParseException  # only this task needs it
     from conllu.parser import parse_line
 
-    fields = line.split("\t")
-    if len(fields) != len(CONLLU):
-        raise HeadlabError(
-            f"{path}, line {number}: {len(fields)} fields separated by tabs where CoNLL-U has {len(CONLLU)} "
-            f"({', '.join(CONLLU)}): {line!r:.60}",
-            code="treebank.fields_mismatch",
-        )
+    fields = conllu_fields(line, path, number)
     for column, field in zip(CONLLU[:4], fields, strict=False):
         if not field.strip():
             raise HeadlabError(

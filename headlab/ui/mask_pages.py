@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, as_sentence
 from headlab.masks import FORMS, WAYS, Mask, Place, combine, compare, convert_out, mask_from_text, noted, snippet
 from headlab.masks.compare import Difference, accuracy_notes, accuracy_table, by_layer_table, by_stack_table
 from headlab.methods.costs import spec_of
@@ -174,7 +174,7 @@ def _uploaded(now: History, fingerprint: str) -> None:
         take(file.getvalue(), file.name, now, fingerprint)
         ok, text = True, f"Imported {file.name}: {int((~now.kept).sum())} of {now.grid.size} heads are off."
     except HeadlabError as error:
-        ok, text = False, f"Not imported, the mask is unchanged: {str(error).rstrip('.')}."
+        ok, text = False, f"Not imported, the mask is unchanged: {as_sentence(error)}"
     st.session_state[MESSAGE] = {"ok": ok, "text": text}
 
 
@@ -289,7 +289,7 @@ def read_files(files: Sequence[UploadedFile]) -> tuple[dict[str, Mask], list[str
         try:
             made[name] = mask_from_text(file.getvalue(), file.name)
         except HeadlabError as error:
-            problems.append(f"{str(error).rstrip('.')}.")
+            problems.append(as_sentence(error))
     return made, problems
 
 
@@ -438,7 +438,7 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
     try:
         made = combine([masks[name] for name in names], how)
     except HeadlabError as error:
-        st.info(plain(f"{str(error)[:1].upper()}{str(error)[1:].rstrip('.')}."))
+        st.info(plain(f"{as_sentence(error)[:1].upper()}{as_sentence(error)[1:]}"))
         return
     st.markdown(f"**{len(made.removed)} of {made.grid.size} heads** would be off.")
     if note := made.chosen.get("note"):

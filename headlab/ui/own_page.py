@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from headlab.errors import HeadlabError
+from headlab.errors import HeadlabError, as_sentence
 from headlab.files import MAX_SENT_BYTES, default_root
 from headlab.labels import read_map
 from headlab.records import HeadGrid, content_key
@@ -72,7 +72,7 @@ def model_part(choice: Choice) -> None:
         try:
             found = looked_at(client(), wanted, st.session_state.get(AGAIN, 0))
         except HeadlabError as error:  # of the worker, which says nothing about the model
-            st.warning(f"{plain(str(error).rstrip('.'))}.")
+            st.warning(plain(as_sentence(error)))
             return
     # another task or a label map mends labels, and either is chosen for the model that the sidebar has
     wrong = any(one["ok"] is False and one["what"] != "Labels" for one in found)
@@ -145,7 +145,7 @@ def _right(what: str, words: str) -> Finding:
 
 
 def _wrong(what: str, error: HeadlabError) -> Finding:
-    return {"what": what, "ok": False, "words": f"{str(error).rstrip('.')}."}
+    return {"what": what, "ok": False, "words": as_sentence(error)}
 
 
 def _heads(grid: HeadGrid) -> str:
@@ -290,7 +290,7 @@ def _form(choice: Choice, found: Files) -> None:
         asked = content_key({**replace(draft, files=()).to_json(), "of": [[u.language, u.split] for u in uploads]})
         outcome = _checked(draft, found.key, asked)
     except HeadlabError as error:
-        st.error(plain(f"{str(error).rstrip('.')}."))
+        st.error(plain(as_sentence(error)))
         return
     if outcome.errors:
         _errors([str(error) for error in outcome.errors])
@@ -356,9 +356,8 @@ def _columns(found: Files) -> dict[str, str]:
 def _pick(place: Any, found: Files, label: str, meaning: str, none: list[str]) -> str:
     """A list of columns. none: what else may be chosen, first."""
     options = [*none, *found.columns]
-    guess = re.compile(GUESSES.get(meaning, r"(?!)"), re.IGNORECASE)
-    at = next((at for at, name in enumerate(options) if guess.fullmatch(name) and name not in none), 0)
-    return str(place.selectbox(label, options, at, key=_key(found, meaning)))
+    guessed = _guess(meaning, found.columns)
+    return str(place.selectbox(label, options, options.index(guessed) if guessed else 0, key=_key(found, meaning)))
 
 
 def _places(found: Files, columns: dict[str, str]) -> tuple[tuple[Upload, ...], dict[Split, str], float | None]:
@@ -424,7 +423,9 @@ def _values(_uploads: tuple[Upload, ...], kind: str, key: str, column: str) -> l
 
 
 def _guess(meaning: str, columns: Sequence[str]) -> str:
-    return next((name for name in columns if re.fullmatch(GUESSES[meaning], name, re.IGNORECASE)), "")
+    """The first column whose name says that it means this; empty if none does."""
+    guess = re.compile(GUESSES.get(meaning, r"(?!)"), re.IGNORECASE)
+    return next(filter(guess.fullmatch, columns), "")
 
 
 def _named_split(name: str) -> Split | None:
@@ -450,7 +451,7 @@ def _save(draft: Draft, asked: str) -> None:
     try:
         st.session_state[SAVED] = client().save_task(draft.to_json())
     except HeadlabError as error:
-        st.session_state[SAID] = asked, f"Not saved: {str(error).rstrip('.')}."
+        st.session_state[SAID] = asked, f"Not saved: {as_sentence(error)}"
 
 
 def _saved(choice: Choice) -> None:

@@ -283,7 +283,7 @@ def listing(kind: type[T]) -> Listing[T]:
 
     Results of other heads than their model's are problems. Raises HeadlabError for a folder that cannot be read.
     """
-    return cast(Listing[T], _of_folder(lambda root, stamp: _listing(root, stamp, kind, " ".join(_grids()))))
+    return cast(Listing[T], _of_folder(lambda root, stamp: _listing(root, stamp, kind)))
 
 
 @st.cache_resource(show_spinner=False)
@@ -305,10 +305,10 @@ def specs_here() -> list[Mapping[str, Any]]:
 
 
 def _of_folder(read: Callable[[Path, Stamp], R]) -> R:
-    """What is read of the cache folder. read: of folder and stamp, cached by both."""
+    """What is read of the cache folder. read: of folder and stamp, cached by both; the stamp tells known models too."""
     root = default_root()
     try:
-        return read(root, _stamp(root))
+        return read(root, "\n".join((_stamp(root), *_grids())))
     except OSError as error:
         raise HeadlabError(
             f"cannot read the cache folder {root} ({error.strerror}); set HEADLAB_CACHE to another",
@@ -317,7 +317,7 @@ def _of_folder(read: Callable[[Path, Stamp], R]) -> R:
 
 
 @st.cache_resource(max_entries=2 * len(KINDS), show_spinner=False)
-def _listing(root: Path, stamp: Stamp, kind: type, loaded: str = "") -> Listing[Any]:
+def _listing(root: Path, stamp: Stamp, kind: type) -> Listing[Any]:
     return of_own_heads(store(root).listing(kind), _grids())
 
 

@@ -41,7 +41,8 @@ from headlab.ui.attention_page import (
     weights_table,
 )
 from headlab.ui.prune_figures import Question
-from headlab.ui.sentences import look_at, ranked, told
+from headlab.ui.sentences import LONGEST, look_at, ranked, told
+from headlab.worker import schemas
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>parent.document.title='PWNED'</script>"
@@ -440,6 +441,10 @@ def test_the_strongest_link_of_each_kind_is_that_of_the_slow_derivation(rng):
         wanted = largest_link(weights, lambda q, k, fit=fit: q not in (0, 5) and fit(q, k))
         assert strongest_link(seen, "h", kind, "An") == wanted
     assert strongest_link(seen, "h", LINKS[-1], "aus") is None
+
+
+def test_sentences_that_the_worker_would_refuse_are_left_out():
+    assert LONGEST == schemas.MAX_CHARACTERS
 
 
 def test_sentences_are_listed_by_their_strongest_link_and_those_without_are_left_out():
