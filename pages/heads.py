@@ -7,7 +7,7 @@ from headlab.records import Head
 from headlab.ui import contrast, experiments_report, head_card, headgrid, heads_live, job_offer
 from headlab.ui.names import head_from, head_key, language_title, plain
 from headlab.ui.notices import keep_known
-from headlab.ui.presses import give, uninterrupted
+from headlab.ui.presses import download, give, uninterrupted
 from headlab.ui.shell import found, page
 
 
@@ -36,14 +36,7 @@ def tables(choice, scores, confidence, head):
     st.subheader("Every head")
     table = head_card.every_head(scores)
     name = f"heads-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
-    st.download_button(
-        "Download every head as CSV",
-        table.to_csv(index=False),
-        name,
-        "text/csv",
-        on_click="ignore",
-        icon=":material/download:",
-    )
+    download("Download every head as CSV", table.to_csv(index=False), name, "text/csv")
     shown = table.drop(columns=["method", "estimand", "unit"])
 
     def open_row():

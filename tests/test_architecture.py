@@ -352,3 +352,9 @@ def test_every_press_goes_to_the_log_and_no_callback_is_interrupted():
 def test_timers_stand_in_one_place():
     timed = {path for path in sources() for call in calls(path) if any(k.arg == "run_every" for k in call.keywords)}
     assert timed == {"headlab/ui/presses.py"}
+
+
+def test_downloads_stand_in_one_place():
+    """What a file is made of on demand is kept there until the browser has it."""
+    saved = {path for path in sources() for call in calls(path) if ast.unparse(call.func) == "st.download_button"}
+    assert saved == {"headlab/ui/presses.py"}

@@ -29,7 +29,7 @@ from headlab.ui import figures
 from headlab.ui.headgrid import draw_map
 from headlab.ui.names import head_from, head_key, head_words, language_title, plain
 from headlab.ui.notices import notify, remember, remembered
-from headlab.ui.presses import give
+from headlab.ui.presses import download, give
 from headlab.ui.results import MEAN, Found, pooled
 from headlab.ui.shell import Choice
 from headlab.worker.client import Client
@@ -531,10 +531,8 @@ def _shaded(panels: Sequence[Panel], names: Mapping[str, str]) -> None:
 
 
 def _svg(data: Callable[[], str], name: str) -> None:
-    st.download_button(
-        "Save as SVG", data, f"{figures.saved_name(name, figures.chosen())}.svg", "image/svg+xml", key=f"svg-{name}",
-        on_click="ignore", icon=":material/download:",
-    )  # fmt: skip
+    saved = f"{figures.saved_name(name, figures.chosen())}.svg"
+    download("Save as SVG", data, saved, "image/svg+xml", key=f"svg-{name}")
 
 
 def _looking(panel: Panel, query: int) -> str:

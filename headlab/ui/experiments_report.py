@@ -29,7 +29,7 @@ from headlab.ui.experiments import WEIGHTS, differences, facts, job_spec, label,
 from headlab.ui.figures import figure, heads_by_row, how_made, saved_name, show
 from headlab.ui.job_format import spelled
 from headlab.ui.names import head_from, head_key, head_words, page_link, plain
-from headlab.ui.presses import start_with
+from headlab.ui.presses import download, start_with
 from headlab.ui.shell import Choice
 
 # From tables of heads to their attention: a language-agnostic and a language-specific head, side by side.
@@ -173,9 +173,9 @@ def save_view(choice: Choice, scores: Mapping[str, HeadScores], masks: Mapping[s
     scores: by language.  masks: by name; reports on exactly the chosen languages come with them.
     """
     if scores or masks:
-        st.download_button(
+        download(
             "Report of this view (HTML)", partial(view, choice, tuple(scores.values()), masks or {}),
-            view_name(choice, scores), "text/html", key="view-report", on_click="ignore", icon=":material/download:",
+            view_name(choice, scores), "text/html", key="view-report",
             help="One file with maps, tables and the commands that reproduce them; it needs no network.",
         )  # fmt: skip
 

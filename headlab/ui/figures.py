@@ -17,7 +17,7 @@ from headlab.plots import PRINT_WIDTH, printed
 from headlab.records import Head
 from headlab.tables import NOTHING, Table, is_p, p_words
 from headlab.ui.names import head_key, language_title, plain, plain_name
-from headlab.ui.presses import uninterrupted
+from headlab.ui.presses import download, uninterrupted
 
 HTML = """<div class="save"><span class="told" role="status"></span><span>Save figure</span>
 <button type="button" data-kind="svg">SVG</button><button type="button" data-kind="png">PNG</button></div>"""
@@ -108,10 +108,8 @@ def show(table: Table, key: str) -> None:
     for note in table.notes:
         st.caption(plain(note))
     short = f"-{key[:8]}" if KEY.fullmatch(key) else ""  # of two reports
-    st.download_button(
-        "Download this table as CSV", table.csv, f"{saved_name(table.name, chosen())}{short}.csv", "text/csv",
-        key=f"csv-{key[:12]}-{table.name}", on_click="ignore", icon=":material/download:",
-    )  # fmt: skip
+    name = f"{saved_name(table.name, chosen())}{short}.csv"
+    download("Download this table as CSV", table.csv, name, "text/csv", key=f"csv-{key[:12]}-{table.name}")
 
 
 def ticked() -> None:
@@ -159,10 +157,7 @@ def how_made(facts: Sequence[tuple[str, str]], command: str, name: str, key: str
     st.table(pd.DataFrame(facts, columns=["what", "value"]), border="horizontal", hide_index=True, hide_header=True)
     st.caption("The same from a terminal; what is in the cache is not computed again:")
     st.code(command, language="bash", wrap_lines=True)
-    st.download_button(
-        "Download all of it as JSON", data, name, "application/json", key=key, on_click="ignore",
-        icon=":material/download:",
-    )  # fmt: skip
+    download("Download all of it as JSON", data, name, "application/json", key=key)
 
 
 def skipped(problems: Sequence[str], what: str) -> None:

@@ -33,7 +33,7 @@ from headlab.ui.history import history
 from headlab.ui.job_actions import asked, asked_for, end_form, progress, start, terminal
 from headlab.ui.job_format import spelled
 from headlab.ui.names import language_title, page_link, plain
-from headlab.ui.presses import button
+from headlab.ui.presses import button, download
 from headlab.ui.results import risk
 from headlab.ui.roles_form import stacks
 from headlab.ui.roles_store import Kept
@@ -193,11 +193,9 @@ def _take(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str
             "Try it on the Prune page", key="gates-prune", kind="primary", icon="content_cut",
             disabled=target is None, on_press=_prune, args=(choice, str(target), mask),
         )  # fmt: skip
-        st.download_button(
-            "Export the mask (JSON)", json.dumps(mask.to_json(), ensure_ascii=False, indent=1),
-            f"mask-gates-{result.record.language}-{off}-off.json", "application/json", key="gates-export",
-            on_click="ignore", icon=":material/download:",
-        )  # fmt: skip
+        text = json.dumps(mask.to_json(), ensure_ascii=False, indent=1)
+        name = f"mask-gates-{result.record.language}-{off}-off.json"
+        download("Export the mask (JSON)", text, name, "application/json", key="gates-export")
 
 
 def _model_of(choice: Choice, result: Result[LearnedGates], mask: Mask, weights: str | None) -> tuple[str | None, str]:

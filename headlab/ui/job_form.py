@@ -19,7 +19,7 @@ from headlab.ui.form_values import Values, held, pressed
 from headlab.ui.job_actions import asked_for, end_form, refusal, show, start
 from headlab.ui.job_format import KINDS
 from headlab.ui.names import language_title, page_link, plain
-from headlab.ui.presses import button
+from headlab.ui.presses import button, download
 from headlab.ui.results import Found
 from headlab.ui.shell import Choice, known_models, languages_of, listing, specs_here, supervisor
 from headlab.ui.shell import found as found_of
@@ -278,14 +278,8 @@ def draw_cached(choice: Choice) -> None:
     height = 38 + 35 * min(len(table), 20)
     st.dataframe(table, hide_index=True, column_config=columns(results), height=height, placeholder="–")
     if results.scores:
-        st.download_button(
-            "Download this table as CSV",
-            table.to_csv(index=False),
-            f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_"),
-            "text/csv",
-            on_click="ignore",
-            icon=":material/download:",
-        )
+        name = f"costs-{choice.model}-{choice.task}-{choice.method}.csv".replace("/", "_")
+        download("Download this table as CSV", table.to_csv(index=False), name, "text/csv")
     if results.variant:
         st.caption(
             plain(f"All of one kind: {results.variant}.")

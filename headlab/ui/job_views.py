@@ -26,7 +26,7 @@ from headlab.ui.history import history
 from headlab.ui.job_actions import GOES_ON, cancel_button, far, settle, watch
 from headlab.ui.job_format import LIVE, Job, details, ended_line, in_order, progress_line, share, title, waiting_line
 from headlab.ui.names import language_title, plain
-from headlab.ui.presses import Button, button, follow, give, row
+from headlab.ui.presses import Button, button, download, follow, give, row
 from headlab.ui.results import matching, variant_of
 from headlab.ui.shell import Choice, found, go, guarded, languages_of, listing, supervisor
 from headlab.worker.client import Client
@@ -227,10 +227,9 @@ def offer_report(job: Job, keys: Sequence[str]) -> None:
     there = [key for key in keys if (store.root / key / "result.npz").exists()]
     if there:
         # The file is built when it is downloaded.
-        st.download_button(
+        download(
             "Report (HTML)", lambda: html(document(find(there, store), dev_size=ordered_on(store))),
-            f"headlab-job-{job['id']}.html", "text/html", key="results-report", on_click="ignore",
-            icon=":material/download:",
+            f"headlab-job-{job['id']}.html", "text/html", key="results-report",
             help="One file with maps, tables and the commands that reproduce them; it needs no network.",
         )  # fmt: skip
 

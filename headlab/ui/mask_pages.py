@@ -26,7 +26,7 @@ from headlab.ui.form_values import held
 from headlab.ui.headgrid import draw_map
 from headlab.ui.history import History, history
 from headlab.ui.names import head_words, language_title, plain, plain_name
-from headlab.ui.presses import button, uninterrupted
+from headlab.ui.presses import button, download, uninterrupted
 from headlab.ui.prune_figures import SIZES, Known, Question, evaluated
 from headlab.ui.results import MEAN, RULES, Found, Suggestion, how_chosen, pooled, risk, rules_for, suggest
 from headlab.ui.shell import Choice, client, go
@@ -86,10 +86,7 @@ def _script(mask: Mask, place: Place) -> None:
         st.markdown(plain(f"There is no script for this mask: {error}."))
         return
     st.markdown("Torch and transformers 5 are enough; headlab is not needed where it runs.")
-    st.download_button(
-        "Download the script", text, "apply_mask.py", "text/x-python", key="mask-script", on_click="ignore",
-        icon=":material/download:",
-    )  # fmt: skip
+    download("Download the script", text, "apply_mask.py", "text/x-python", key="mask-script")
     st.code(text, language="python", height=320)
 
 
@@ -142,16 +139,9 @@ def draw(mask: Mask, now: History, question: Question, known: Known, languages: 
     if place.architecture:
         mask = replace(mask, model={**mask.model, "architecture": dict(place.architecture)})
     with st.container(horizontal=True, gap="small"):
-        # Built now, not on download: streamlit drops a deferred file after two more runs of any session, possibly
-        # before the browser has it. Once the last figure has arrived, the page reruns.
-        st.download_button(
-            "Export the mask (JSON)",
-            data=mask_text(mask, question, known, languages),
-            file_name=file_name(mask, question.model),
-            mime="application/json",
-            on_click="ignore",
-            icon=":material/download:",
-        )
+        # Once the last figure has arrived, the page reruns, so the file has it.
+        text = mask_text(mask, question, known, languages)
+        download("Export the mask (JSON)", text, file_name(mask, question.model), "application/json")
         dialog(mask, question.model, place)
     st.file_uploader(
         "Import a mask", type="json", key=UPLOAD, on_change=uninterrupted(_uploaded), args=(now, question.fingerprint)
@@ -447,10 +437,8 @@ def combiner(choice: Choice, masks: Mapping[str, Mask], first: list[str], target
         st.warning(sentence)
     with st.container(horizontal=True, gap="small"):
         _opener(choice, "Open it on the Prune page", "masks-open-combined", made, target)
-        st.download_button(
-            "Export it (JSON)", json.dumps(made.to_json(), ensure_ascii=False, indent=1),
-            file_name(made, str(made.model.get("name") or "model")), "application/json", key="masks-export",
-            on_click="ignore", icon=":material/download:",
-        )  # fmt: skip
+        name = file_name(made, str(made.model.get("name") or "model"))
+        text = json.dumps(made.to_json(), ensure_ascii=False, indent=1)
+        download("Export it (JSON)", text, name, "application/json", key="masks-export")
     if sentence := trouble(made, target):
         st.caption(plain(sentence))

@@ -20,10 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from importlib import resources
+from itertools import count
 from secrets import token_hex
 from typing import Any, Literal
 
 import streamlit as st
+from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.state.common import user_key_from_element_id
 
@@ -271,6 +273,38 @@ def _alone() -> Iterator[None]:
         yield
     finally:
         del requests.on_scriptrunner_yield
+
+
+# Downloads. Streamlit forgets a file that no session's page refers to once two runs of anybody have ended, and to one
+# that is made on demand no page refers: on a busy server the browser asked for it too late and saved nothing.
+
+KEPT = 32  # files made on demand, of everybody
+
+
+def download(
+    label: str, data: str | bytes | Callable[[], str | bytes], name: str, kind: str, *, key: str | None = None,
+    help: str | None = None,
+) -> None:  # fmt: skip
+    """A button that saves `data` as the file `name`; a function is called when the button is pressed.
+
+    kind: MIME type.
+    """
+    held = partial(kept, data, name, kind) if callable(data) else data
+    st.download_button(label, held, name, kind, key=key, help=help, on_click="ignore", icon=":material/download:")
+
+
+def kept(make: Callable[[], str | bytes], name: str, kind: str) -> bytes:
+    """What `make` gives, kept in the server until `KEPT` later files have been made."""
+    data = make()
+    content = data.encode() if isinstance(data, str) else data
+    files = runtime.get_instance().media_file_mgr
+    files.add(content, kind, f"made-{next(_places()) % KEPT}", name, is_for_static_download=True)
+    return content
+
+
+@cache
+def _places() -> Iterator[int]:
+    return count()
 
 
 # Parts of a page that redraw themselves while something runs. Such a timer is a request like a user's, so there are as

@@ -17,7 +17,7 @@ from headlab.tasks import names, task
 from headlab.ui.attention_page import MAX_CHARACTERS, MAX_HEADS, OWN, PAIR, TASK, Sentence, by_title, examples_of
 from headlab.ui.figures import ticked
 from headlab.ui.names import counted, head_from, head_key, language_title, plain
-from headlab.ui.presses import button, give, uninterrupted
+from headlab.ui.presses import button, download, give, uninterrupted
 from headlab.ui.prune_figures import Known, Question
 from headlab.ui.shell import Choice, client, waited
 from headlab.ui.sidebar import unreadable
@@ -98,10 +98,8 @@ def _list(found: Mapping[str, Any], question: Question) -> None:
     else:
         _table(part, question)
     which = "all of them" if found["total"] == len(rows) else "these"
-    st.download_button(
-        f"Download {which} as CSV", rows.to_csv(index=False), f"changes-{found['language']}-{question.split}.csv",
-        "text/csv", key="changed-csv", on_click="ignore", icon=":material/download:",
-    )  # fmt: skip
+    name = f"changes-{found['language']}-{question.split}.csv"
+    download(f"Download {which} as CSV", rows.to_csv(index=False), name, "text/csv", key="changed-csv")
 
 
 def _table(part: pd.DataFrame, question: Question) -> None:

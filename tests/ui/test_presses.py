@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from streamlit import runtime
+from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.media_file_storage import MediaFileKind, MediaFileStorageError
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from streamlit.runtime.scriptrunner import RerunData
 from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequests
 from streamlit.testing.v1 import AppTest
@@ -268,3 +273,31 @@ def test_numbers_of_a_tab_only_grow():
         for one in sent:
             log.take(one)
         assert log.taken["a"] == 3
+
+
+def test_a_file_made_on_demand_is_there_when_the_browser_asks_late(monkeypatch):
+    storage = MemoryMediaFileStorage("/media")
+    files = MediaFileManager(storage)
+    monkeypatch.setattr(runtime, "get_instance", lambda: SimpleNamespace(media_file_mgr=files))
+
+    def made(text: str) -> str:
+        make = partial(presses.kept, lambda: text, "é.txt", "text/plain")
+        url = files.execute_deferred(files.add_deferred(make, "text/plain", "0.1", "é.txt"))
+        for _ in range(3):  # runs end, of anybody
+            files.remove_orphaned_files()
+        return url.rpartition("/")[2]
+
+    def gone(name: str) -> bool:
+        try:
+            file = storage.get_file(name)
+        except MediaFileStorageError:
+            return True
+        assert (file.filename, file.kind) == ("é.txt", MediaFileKind.DOWNLOADABLE)
+        return False
+
+    names = [made(f"file {n}") for n in range(presses.KEPT)]
+    assert storage.get_file(names[0]).content == b"file 0"
+    assert not any(map(gone, names))
+    made("one more")  # and it does not grow without end
+    files.remove_orphaned_files()
+    assert [gone(name) for name in names].count(True) == 1
