@@ -33,7 +33,8 @@ class Example:
     id: stable for a given task version and seed.  label: index into the task's labels.
     pair: second text of a sentence pair.  group: examples of one group are resampled together
     (for template data the template, for XNLI the prompt).  words, labels: in a token task, the words
-    and a label for each, instead of `label`.  target: the text to generate, instead of `label`.
+    and a label for each, instead of `label`.  target: the text to generate, or to predict after `text`, instead of
+    `label`.  choices: in a task of likelihood, possible continuations of `text`, of which number `label` is right.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Example:
     words: tuple[str, ...] = ()
     labels: tuple[int, ...] = ()
     target: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Task:
     aligned: row i means the same in every language.  read: (language, split, seed) -> examples,
     the whole split, in a fixed order.  salt: for a task that its user may change, what its results depend on
     besides the texts and labels of its examples.  label_map: {label: class of the model}, for models whose names of
-    their classes do not say which is which.
+    their classes do not say which is which.  likelihood: its examples are continued by a language model, and answered
+    by what it finds most likely: each next token of `target`, or one of `choices`.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Task:
     seed: int = 0
     salt: str = ""
     label_map: Mapping[str, str] | None = None
+    likelihood: bool = False
 
     def examples(self, language: str, split: Split = "dev", size: int | None = None) -> tuple[Example, ...]:
         """The first `size` examples of a split (all if None).
@@ -128,9 +132,11 @@ class Task:
 
 
 def _asked(example: Example) -> list[object]:
-    """Words with labels, or the target; empty for a text with one label, whose hash predates both."""
+    """Words with labels, choices, or the target; empty for a text with one label, whose hash predates them."""
     if example.words:
         return [list(example.words), list(example.labels)]
+    if example.choices:
+        return [list(example.choices)]
     return [] if example.target is None else [example.target]
 
 
