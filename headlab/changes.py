@@ -9,11 +9,12 @@ from dataclasses import astuple, replace
 import numpy as np
 import torch
 
+from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active
-from headlab.inputs import IGNORED, Words, label_order
+from headlab.inputs import Words, label_order
 from headlab.masks import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import CHANGES, Change, Floats, Ints

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlab.encoding import IGNORED, Sized
 from headlab.errors import HeadlabError, require_type
 from headlab.hooks.model import MODEL, Model, as_gates, gated, head_means, not_finite
 from headlab.hooks.state import Active, LayerStates
-from headlab.inputs import IGNORED, Sized, label_order, read
+from headlab.inputs import label_order, read
 from headlab.labels import below_chance
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Rows, halving, one_thread, spread
@@ -135,7 +136,7 @@ class Evaluator:
     @property
     def note(self) -> str:
         """What to know beside its figures: which class was taken for which label, and whether they are below chance."""
-        words = "" if self.examples[0].target is not None else label_order(self.model, self.task).words
+        words = label_order(self.model, self.task).words if self.task.labels else ""
         return "; ".join(filter(None, (words, self._below_chance)))
 
     @property

@@ -13,11 +13,12 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from headlab.bleu import Bleu, bleu, check_language
+from headlab.encoding import IGNORED, lengths, longest, pad
 from headlab.errors import HeadlabError
 from headlab.evaluator import Batch, Evaluator, cut, token_budget
 from headlab.hooks.model import Model, as_gates, not_finite
 from headlab.hooks.state import Active
-from headlab.inputs import IGNORED, LanguageSetup, encode_sources, language_setup, lengths, longest, pad
+from headlab.inputs import LanguageSetup, encode_sources, language_setup
 from headlab.masks.mask import Mask, full_mask
 from headlab.parallel import Tick, one_thread, spread
 from headlab.records import Floats, Ints

@@ -159,7 +159,7 @@ def fits(result: Result[HeadScores], model: Model, task: Task) -> bool:
     if spec["model"]["fingerprint"] != model.fingerprint or spec["task"]["split"] != "dev":
         return False
     examples = task.examples(result.record.language, "dev", spec["task"]["size"])
-    same = classes_of(model, task, examples).get("classes") == spec["task"].get("classes")
+    same = classes_of(model, task).get("classes") == spec["task"].get("classes")
     same &= result.record.grid == model.grid
     return bool(same and spec["task"]["data_hash"] == task.data_hash(examples))
 

@@ -65,6 +65,7 @@ class Setting:
     ablation: str
     rows: Mapping[str, tuple[Example, ...]]
     label_map: Mapping[str, str] | None = None
+    likelihood: bool = False
 
     @classmethod
     def of(cls, evaluator: Evaluator, ablation: str) -> Setting:
@@ -73,14 +74,17 @@ class Setting:
         if ablation == "mean":  # the mean is over dev, whatever is evaluated
             dev = task.examples(evaluator.language, "dev", DEV_SIZE)
             rows["dev"] = max(dev, rows.get("dev", ()), key=len)
-        classes = classes_of(evaluator.model, task, evaluator.examples).get("classes", task.label_map)
+        classes = classes_of(evaluator.model, task).get("classes", task.label_map)
         place = evaluator.language, evaluator.split
-        return cls(task.name, task.labels, task.aligned, task.seed, *place, ablation, rows, classes)
+        return cls(task.name, task.labels, task.aligned, task.seed, *place, ablation, rows, classes, task.likelihood)
 
     def evaluator(self, model: Model, size: int) -> Evaluator:
         """An evaluator of the same examples.  size: number of examples of the split."""
         languages, named = (self.language,), self.label_map
-        task = Task(self.task, self.labels, languages, self.aligned, self._read, self.seed, label_map=named)
+        task = Task(
+            self.task, self.labels, languages, self.aligned, self._read, self.seed, label_map=named,
+            likelihood=self.likelihood,
+        )  # fmt: skip
         return Evaluator(model, task, self.language, self.split, size)
 
     def _read(self, _language: str, split: Split, _seed: int) -> tuple[Example, ...]:

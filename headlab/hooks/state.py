@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -288,6 +289,58 @@ def _gate_of(active: Active, row: int, heads: int, batch: int) -> torch.Tensor:
             code="gate.rows_mismatch",
         )
     return gate[:, None, :, None] if gate.dim() == 2 else gate.transpose(1, 2)[..., None]
+
+
+# Inputs of language models beside those of transformers: positions at which answers are read, and choices packed into
+# one row behind their common context.
+
+_asked: ContextVar[torch.Tensor | None] = ContextVar("headlab_asked", default=None)
+_taught = threading.Lock()
+TAUGHT = "_headlab_positions"
+
+
+def teach_positions(module: PreTrainedModel) -> None:
+    """Let a language model's passes take `asked` and `segments` among their inputs; may be called repeatedly.
+
+    asked: int [row, answer], positions whose scores are wanted: the output then is [row, answer, vocabulary].
+    segments: int [row, token], 0 for a context, n for its n-th continuation, -1 for padding: a continuation sees the
+    context and itself, as if it alone followed.  Other inputs that the model does not know, of `PLAIN`, are left out.
+    """
+    with _taught:
+        if not hasattr(module, TAUGHT):
+            setattr(module, TAUGHT, True)
+            module.register_forward_pre_hook(_taken, with_kwargs=True)
+            head: Any = module.get_output_embeddings()
+            head.register_forward_pre_hook(_gathered)
+
+
+PLAIN = ("wanted", "choice")
+
+
+def _taken(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    given = {name: value for name, value in kwargs.items() if name not in PLAIN}
+    _asked.set(given.pop("asked", None))
+    segments = given.pop("segments", None)
+    return args, given if segments is None else given | _laid_out(segments)
+
+
+def _laid_out(segments: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Attention mask, bool [row, 1, query, key], and position of every token, int [row, token]."""
+    before = torch.ones(segments.shape[1], segments.shape[1], dtype=torch.bool, device=segments.device).tril()
+    own = (segments[:, :, None] == segments[:, None, :]) & before
+    context = segments == 0
+    seen = own | (before & context[:, None, :] & (segments >= 0)[:, :, None])
+    place = own.sum(dim=-1) - 1 + context.sum(dim=1, keepdim=True) * (segments > 0)
+    return {"attention_mask": seen[:, None], "position_ids": place * (segments >= 0)}
+
+
+def _gathered(_head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    asked = _asked.get()
+    if asked is None:
+        return None
+    _asked.set(None)
+    hidden = args[0]
+    return (hidden.gather(1, asked[..., None].expand(-1, -1, hidden.shape[-1])), *args[1:])
 
 
 # The attention function headlab registers with transformers: SDPA, then gates.

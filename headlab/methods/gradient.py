@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.state import Active
-from headlab.inputs import IGNORED
 from headlab.methods.run import Outcome, Work
 from headlab.parallel import Tick, halving, spread
 from headlab.records import Floats, HeadGrid, Progress, by_layer

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlab.encoding import IGNORED
 from headlab.evaluator import Batch, Evaluator
 from headlab.hooks.relevance import relevance
-from headlab.inputs import IGNORED
 from headlab.methods.run import Outcome, Work
 from headlab.parallel import Tick, spread
 from headlab.records import Floats, Progress

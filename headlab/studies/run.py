@@ -535,7 +535,7 @@ def report_spec(about: Experiment, pieces: Pieces, options: Mapping[str, Any]) -
             "sizes": sizes,
             "seed": pieces.task.seed,
             "data_hash": content_key(hashes),
-            **classes_of(pieces.model, pieces.task, pieces.examples(pieces.languages[0], "dev")),
+            **classes_of(pieces.model, pieces.task),
         },
         "ablation": pieces.ablation,
         "options": dict(options),

@@ -14,10 +14,11 @@ from torch.utils.flop_counter import flop_registry
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from headlab.encoding import encode, pad
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, as_gates
 from headlab.hooks.state import Active
-from headlab.inputs import encode, pad, read
+from headlab.inputs import read
 from headlab.masks import Mask
 from headlab.models.allattention import RELATIVE
 from headlab.models.allattention.modelling import AllAttention, AllAttentionForCausalLM

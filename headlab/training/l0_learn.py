@@ -101,7 +101,7 @@ class Given:
             "model": self.model.recorded(),
             "task": {
                 "name": task.name, "language": self.language, "split": self.split, "size": len(self.examples),
-                "seed": task.seed, "data_hash": self._hashes["learned"], **classes_of(self.model, task, self.examples),
+                "seed": task.seed, "data_hash": self._hashes["learned"], **classes_of(self.model, task),
             },
             "judged": {s: {"size": len(e), "data_hash": self._hashes[s]} for s, e in self.judged.items()},
             "ablation": "zero",

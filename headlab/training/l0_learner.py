@@ -17,13 +17,15 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW
 from transformers import PreTrainedModel
 
+from headlab.encoding import IGNORED
 from headlab.errors import HeadlabError
 from headlab.hooks.model import Model, attach, gated
-from headlab.inputs import IGNORED, Inputs
+from headlab.inputs import Inputs
 from headlab.l0_gates import LearnedGates
 from headlab.models.checkpoint import Checkpoint, alone
 from headlab.models.embedded import EMBEDDED, fingerprint_delta, is_delta
 from headlab.models.files import fingerprint_folder
+from headlab.models.smollm import NAME as SMOLLM
 from headlab.records import Bools, Floats, Ints
 from headlab.store import Result, trained_folder
 from headlab.training.l0_options import GateOptions, GateStep
@@ -260,6 +262,6 @@ def _made(model: Model, original: Model) -> Made:
     """The whole model; of an embedded one, whose base is in the package, only the weights that can have changed."""
     module: PreTrainedModel = model.module
     still = {name for name, p in module.named_parameters() if not p.requires_grad}
-    if original.name in EMBEDDED and still:
+    if original.name in EMBEDDED and original.name != SMOLLM and still:
         return changed_made(module, {n: t for n, t in module.state_dict().items() if n not in still})
     return whole_made(module, model.tokenizer)

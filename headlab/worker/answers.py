@@ -13,11 +13,11 @@ import torch
 from transformers import BatchEncoding
 
 from headlab.changes import answers_to
+from headlab.encoding import check_tokens, word_ids
 from headlab.errors import HeadlabError
 from headlab.evaluator import Evaluator, accuracy_interval, compare
 from headlab.extensions import implementation
 from headlab.hooks.model import Model, attention, excluded_ids, started
-from headlab.inputs import check_tokens, word_ids
 from headlab.masks import Mask, full_mask, mask_from_json
 from headlab.methods.run import HOME, Work, answers_spec
 from headlab.methods.table import method as method_of

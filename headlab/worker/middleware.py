@@ -99,9 +99,9 @@ class Allowed:
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Models that come with headlab, by their adapters' folders. Needs no torch, so it never waits."""
+    """Models that come with headlab, by their folders. Needs no torch, so it never waits."""
     root = Path(str(files("headlab") / "embedded"))
-    return tuple(sorted(path.parent.name for path in root.glob("*/adapter_config.json")))
+    return tuple(sorted({path.parent.name for path in root.glob("*/*.json")}))
 
 
 def admit_local(model: str) -> str:

@@ -23,11 +23,11 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.activations import ACT2FN
 from transformers.pytorch_utils import Conv1D
 
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, attach, gated
 from headlab.hooks.relevance import Rules, relevance
 from headlab.hooks.state import Active
-from headlab.inputs import IGNORED
 from headlab.methods import relevance as relevance_method
 from headlab.methods.run import Work, score
 from headlab.methods.table import METHODS, method

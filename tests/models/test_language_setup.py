@@ -14,9 +14,10 @@ from tiny import tiny_model
 from tiny_task import tiny_tokenizer
 from transformers import NllbTokenizer
 
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.generation import likelihood, translations
-from headlab.inputs import IGNORED, LanguageSetup, language_setup
+from headlab.inputs import LanguageSetup, language_setup
 from headlab.tasks.base import Example, Task
 
 TEXTS = [("a b", "c"), ("b", "a c b"), ("c a", "b b")]

@@ -17,9 +17,9 @@ from tiny_task import read_tiny, tiny_task, tiny_tokenizer
 
 from headlab import load
 from headlab import task as task_named
+from headlab.encoding import IGNORED
 from headlab.evaluator import Evaluator
 from headlab.hooks.model import Model, gated
-from headlab.inputs import IGNORED
 from headlab.masks import Mask, full_mask
 from headlab.records import Head
 from headlab.tasks.base import Task

