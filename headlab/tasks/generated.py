@@ -151,7 +151,7 @@ TEMPLATES = (
     "As soon as {a} and {b} got to {place}, {s} offered {thing} to",
     "Last summer {a} and {b} worked together at {place}. One day {s} brought {thing} to",
     "On the way to {place}, {a} and {b} stopped for a moment, and {s} passed {thing} to",
-    "Just before {a} and {b} left {place}, {s} lent {thing} to",
+    "Just before {a} and {b} left {place}, {s} promised {thing} to",
     "It was getting dark when {a} and {b} reached {place}. Without a word, {s} held out {thing} to",
     "Once {a} and {b} had finished their work at {place}, {s} sold {thing} to",
     "On the bus to {place}, {a} sat down beside {b}. Soon {s} handed {thing} over to",

@@ -74,7 +74,7 @@ def test_splits_have_their_sizes_and_share_no_text(make: Callable[..., Task], la
     ("make", "language", "pinned"),
     [
         (repeats_task, "en", "119a2ace4c456dcc"),
-        (ioi_task, "en", "ff3e6f8d9081cdcc"),
+        (ioi_task, "en", "db64a1dc5bf0dd95"),
         (agreement_task, "en", "371eb7d325ce2349"),
         (agreement_task, "de", "0588b7b20e689048"),
         (agreement_task, "fr", "0daf21553032abcc"),
